@@ -1,0 +1,273 @@
+"""The contract of a backend: arrays in, arrays out.
+
+A backend subclasses :class:`Engine`, calls :meth:`Engine.bind` in its constructor and writes :meth:`Engine.infer`;
+checking, timing and the context manager live here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from engine.errors import (
+    ConfigError,
+    DataError,
+    EngineError,
+    InputError,
+    ModelError,
+    PassError,
+    TargetError,
+    TecoInferError,
+)
+from engine.signature import Array, Dim, TensorSpec, batch_flags, bind_sizes, fits, input_order
+from engine.timeline import Timeline
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "DTYPES",
+    "PASS_PATH",
+    "Array",
+    "ConfigError",
+    "DataError",
+    "Engine",
+    "EngineError",
+    "EngineSpec",
+    "InputError",
+    "ModelError",
+    "PassError",
+    "TargetError",
+    "TecoInferError",
+    "TensorSpec",
+    "engine_nums",
+]
+
+PASS_PATH = Path(__file__).resolve().parent / "passes"
+"""Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
+
+DTYPES = ("float32", "float16")
+"""Precisions every target understands."""
+
+MAX_SPA = 8
+"""Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What to open: the model and how it is to run.
+
+    Attributes:
+        ckpt: path of the ONNX file.
+        batch_size: samples in one call to the whole card.
+        input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own.
+        input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
+        dtype: ``"float32"`` or ``"float16"``; ``None`` takes the target's own default.
+        pass_path: Python file with optimisation passes; ``None`` runs the model as it is.
+        rank: index of the card (device) to use.
+        save_engine: keep the built engine beside the model, where the target builds one.
+        divided: split a call over every SPA of the card; ``False`` uses a single one.
+    """
+
+    ckpt: Path
+    batch_size: int = 1
+    input_size: tuple[tuple[int, ...], ...] | None = None
+    input_name: tuple[str, ...] = ()
+    dtype: str | None = None
+    pass_path: Path | None = None
+    rank: int = 0
+    save_engine: bool = False
+    divided: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size {self.batch_size} must be at least 1")
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(DTYPES)}")
+        for shape in self.input_size or ():
+            if any(not isinstance(d, int) or d < 1 for d in shape):
+                raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
+        if self.pass_path is not None and not self.pass_path.is_file():
+            known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
+            raise PassError(
+                f"pass file {self.pass_path} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}"
+            )
+
+
+def engine_nums() -> int:
+    """Return how many SPA a card has, from ``MAX_ENGINE_NUMS`` (default 4; 1 to 8).
+
+    Raises:
+        ConfigError: the variable is not a whole number from 1 to 8.
+    """
+    text = os.environ.get("MAX_ENGINE_NUMS", "4")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_SPA:
+        raise ConfigError(
+            f"environment variable MAX_ENGINE_NUMS={text!r} must be a whole number from 1 to {MAX_SPA} "
+            "(real cards: 3 or 4)"
+        )
+    return int(text)
+
+
+class Engine(ABC):
+    """One loaded model on one target.
+
+    Subclasses call :meth:`bind` and, where they know it, set ``metadata`` before returning from their constructor.
+    ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``static_batch`` the
+    batch the model is fixed to (``None``: any). ``run_time`` is the wall time in seconds of the last call. Engines are
+    context managers; :meth:`release` is idempotent.
+    """
+
+    default_dtype: ClassVar[str] = "float32"
+    simulated: ClassVar[bool] = False
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.dtype: str = spec.dtype or self.default_dtype
+        self.inputs: list[TensorSpec] = []
+        self.outputs: list[TensorSpec] = []
+        self.lead = 0
+        self.static_batch: int | None = None
+        self.metadata: Mapping[str, str] = {}
+        self.run_time = 0.0
+        self.timeline = Timeline()
+        self._released = False
+        self._warned: set[str] = set()
+
+    @abstractmethod
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run the model on already checked arrays, one per input in model order; outputs come in the model's order."""
+
+    def bind(
+        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], shapes: Sequence[Sequence[Dim]]
+    ) -> None:
+        """Take over the model's signature, in the caller's order of inputs, with dynamic dimensions bound.
+
+        Args:
+            inputs, outputs: the model's tensors, in the model's order.
+            shapes: declared input shapes in the same order, dynamic dimensions by their symbol.
+
+        Raises:
+            ConfigError: ``input_name`` or ``input_size`` of the spec does not fit the model.
+        """
+        if self.spec.input_size is not None and len(self.spec.input_size) != len(inputs):
+            raise ConfigError(
+                f"{self.spec.ckpt}: input_size has {len(self.spec.input_size)} shapes, "
+                f"the model takes {len(inputs)} inputs"
+            )
+        order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
+        flags = batch_flags([shapes[i] for i in order], self.spec.input_size)
+        bound = [replace(inputs[i], batched=flag) for i, flag in zip(order, flags, strict=True)]
+        if self.spec.input_size is not None:
+            bound = bind_sizes(bound, self.spec.input_size, self.spec.ckpt)
+        self.inputs, self.outputs = bound, list(outputs)
+        self.lead = flags.index(True) if any(flags) else 0
+        self.static_batch = bound[self.lead].shape[0] if any(flags) else None
+
+    @property
+    def input_dtype(self) -> str:
+        """Dtype that preprocessing should give the batched input, such as ``"float16"``."""
+        return self.inputs[self.lead].dtype.name
+
+    def describe(self) -> str:
+        """Return one line that says what computes, for reports."""
+        return f"{type(self).__name__} {self.dtype}"
+
+    def close(self) -> None:  # noqa: B027 -- most backends hold nothing that needs freeing
+        """Free what the backend holds; called once by :meth:`release`."""
+
+    def release(self) -> None:
+        """Free the engine's resources; a second call does nothing."""
+        if not self._released:
+            self._released = True
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
+        """Run the model on one array, or on one array per input.
+
+        Args:
+            inputs: arrays whose first dimension is the batch of the whole card, any number of samples.
+
+        Returns:
+            One array where the model has one output, a list of arrays in the model's output order otherwise.
+
+        Raises:
+            InputError: wrong number, shape or dtype of inputs, or an empty batch.
+            EngineError: the backend failed, or the engine was released.
+        """
+        if self._released:
+            raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
+        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
+        start = time.perf_counter()
+        results = self.infer(arrays)
+        end = time.perf_counter()
+        self.run_time = end - start
+        self.timeline.add("engine", start, end, len(arrays[0]) if arrays and arrays[0].ndim else 1)
+        return results[0] if len(results) == 1 else results
+
+    def _checked(self, arrays: list[Array]) -> list[Array]:
+        """Return the arrays in the dtypes the model takes; raise on a count, shape or dtype that cannot fit."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(spec.name for spec in self.inputs)
+            raise InputError(
+                f"{self.spec.ckpt}: got {len(arrays)} input arrays, the model takes {len(self.inputs)}: {names}"
+            )
+        batch = 0
+        for index, spec in enumerate(self.inputs):
+            array = arrays[index]
+            if not isinstance(array, np.ndarray):
+                raise InputError(
+                    f"input {spec.name!r} is a {type(array).__name__}, not a numpy array; use np.asarray(...)"
+                )
+            if array.dtype != spec.dtype:
+                arrays[index] = array = self._cast(array, spec)
+            shape = array.shape
+            if not fits(shape, spec):
+                self._refuse_shape(array, spec)
+            if spec.batched:
+                if batch and shape[0] != batch:
+                    raise InputError(f"input {spec.name!r} has {shape[0]} samples, the inputs before it have {batch}")
+                batch = shape[0]
+        return arrays
+
+    def _cast(self, array: Array, spec: TensorSpec) -> Array:
+        """Cast within a kind of dtype; narrowing floats warns once per input, another kind is an error."""
+        if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
+            raise InputError(
+                f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
+                f"use array.astype(np.{spec.dtype})"
+            )
+        if not np.can_cast(array.dtype, spec.dtype) and spec.name not in self._warned:
+            self._warned.add(spec.name)
+            warnings.warn(
+                f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; "
+                f"preprocess to {spec.dtype} to save the copy",
+                stacklevel=4,
+            )
+        with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
+            return array.astype(spec.dtype)
+
+    def _refuse_shape(self, array: Array, spec: TensorSpec) -> None:
+        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
+        got = "x".join(map(str, array.shape)) or "scalar"
+        if 0 in array.shape:
+            raise InputError(
+                f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
+            )
+        raise InputError(
+            f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
+        )

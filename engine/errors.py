@@ -1,0 +1,35 @@
+"""Every error the zoo raises on purpose; a command line prints its text, one line, as it is."""
+
+from __future__ import annotations
+
+
+class TecoInferError(Exception):
+    """Base of every error the zoo raises on purpose; its text is one line that names the value and the fix."""
+
+
+class ConfigError(TecoInferError, ValueError):
+    """An option, environment variable or configuration file holds a value that cannot be used."""
+
+
+class TargetError(TecoInferError, ValueError):
+    """The target is unknown, or the package behind it is not installed."""
+
+
+class ModelError(TecoInferError, ValueError):
+    """The model file is missing, damaged, or uses something the target cannot run."""
+
+
+class PassError(ModelError):
+    """An optimisation pass is missing, malformed, or changed what the model computes."""
+
+
+class InputError(TecoInferError, ValueError):
+    """An array given to an engine has the wrong count, shape or dtype."""
+
+
+class DataError(TecoInferError, ValueError):
+    """A data set, picture or label file cannot be read or does not match."""
+
+
+class EngineError(TecoInferError, RuntimeError):
+    """The engine failed while computing, or was used after :meth:`Engine.release`."""

@@ -1,0 +1,334 @@
+"""The one door to ONNX protobufs: load, check, bind shapes, sort, float16, save, and a plain view of the graph.
+
+Nothing here imports a runtime. Opening a model on target ``onnx`` does not come through here unless something is wrong
+with the file or float16 is asked of a float32 model, because importing ``onnx`` costs more than opening a small model.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from engine.errors import ModelError
+from engine.signature import Dim, TensorSpec, batch_flags
+
+MIN_OPSET = 7
+"""Oldest opset of the default domain that ONNX Runtime documents as supported."""
+
+
+# --------------------------------------------------------------------------------------------------------------- load
+
+
+def load_model(path: Path) -> ModelProto:
+    """Load and check an ONNX file, external data included, with its nodes in topological order.
+
+    Raises:
+        ModelError: missing, empty, cut short or not ONNX; external data missing; opset or IR version out of range;
+            nodes that form a cycle.
+    """
+    model = _parse(path)
+    _check_versions(model, path)
+    _load_external(model, path)
+    return sort_nodes(model, path)
+
+
+def _parse(path: Path) -> ModelProto:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"model file {path} {what}; pass the path of an .onnx file (export_onnx.py writes one)")
+    size = path.stat().st_size
+    if size == 0:
+        raise ModelError(f"model file {path} is empty (0 bytes); export it again")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise ModelError(f"model file {path} ({size} bytes) is not ONNX or is cut short; export it again") from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(f"model file {path} ({size} bytes) holds no ONNX graph; export it again")
+    return model
+
+
+def _check_versions(model: ModelProto, path: Path) -> None:
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{path}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that onnx "
+            f"{onnx.__version__} reads; upgrade onnx and onnxruntime, or export with an older exporter"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:
+            raise ModelError(
+                f"{path}: opset {opset.version} is outside {MIN_OPSET} to {newest}, the range this zoo runs (onnx "
+                f"{onnx.__version__}); export with opset_version=17, or upgrade onnx and onnxruntime"
+            )
+
+
+def _load_external(model: ModelProto, path: Path) -> None:
+    for tensor in tensors(model.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        if not (path.parent / location).is_file():
+            raise ModelError(
+                f"{path}: weights {tensor.name!r} lie in external file {location!r}, which is not beside it; copy both"
+            )
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise ModelError(f"{path}: external data cannot be read: {_one_line(error)}; export it again") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
+    """Put the nodes of the main graph into topological order, in place, keeping their order where it is free.
+
+    Raises:
+        ModelError: the nodes form a cycle.
+    """
+    nodes = list(model.graph.node)
+    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs = [{producer[name] for name in used_names(node) if name in producer} for node in nodes]
+    if all(max(before, default=-1) < i for i, before in enumerate(needs)):
+        return model
+    try:
+        order = list(graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)}).static_order())
+    except graphlib.CycleError as error:
+        names = [nodes[i].name or nodes[i].op_type for i in error.args[1]]
+        raise ModelError(f"{path}: the graph has a cycle: {' -> '.join(names)}; export it again") from error
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[i] for i in order)
+    return model
+
+
+# --------------------------------------------------------------------------------------------------------------- view
+
+
+def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs held by a node's attributes (bodies of If, Loop, Scan)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def used_names(node: NodeProto) -> Iterator[str]:
+    """Yield every tensor name a node reads, those its subgraphs capture from outside included."""
+    yield from (name for name in node.input if name)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from used_names(inner)
+
+
+def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Yield every constant of a graph: initializers and tensor attributes, subgraphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+        for inner in subgraphs(node):
+            yield from tensors(inner)
+
+
+def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """Return the inputs a caller feeds (IR 3 models list initializers among the inputs; those are left out)."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in constants]
+
+
+def dims(info: ValueInfoProto) -> list[Dim]:
+    """Return a declared shape: numbers, symbols, or ``None`` for a dynamic dimension without one."""
+    return [
+        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else (d.dim_param or None)
+        for d in info.type.tensor_type.shape.dim
+    ]
+
+
+def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
+    """Return inputs, outputs, and the inputs' declared shapes with symbols.
+
+    Raises:
+        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+    """
+    shapes = [dims(info) for info in graph_inputs(model)]
+    flags = batch_flags(shapes)
+    inputs = [_tensor_spec(info, flag) for info, flag in zip(graph_inputs(model), flags, strict=True)]
+    return inputs, [_tensor_spec(info, True) for info in model.graph.output], shapes
+
+
+def _tensor_spec(info: ValueInfoProto, batched: bool) -> TensorSpec:
+    kind = info.type.tensor_type.elem_type
+    if not info.type.HasField("tensor_type") or kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
+        raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
+    shape = tuple(d if isinstance(d, int) else None for d in dims(info))
+    return TensorSpec(info.name, np.dtype(helper.tensor_dtype_to_np_dtype(kind)), shape, batched)
+
+
+def metadata(model: ModelProto) -> dict[str, str]:
+    """Return the model's ``metadata_props``."""
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node with what a cost model or a report needs: shapes and bytes of everything it reads and writes."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shapes: dict[str, tuple[int | None, ...]]
+    bytes: dict[str, int | None]
+
+
+def view(model: ModelProto) -> list[NodeView]:
+    """Return the main graph's nodes in order with inferred shapes and sizes in bytes (``None`` where not known)."""
+    inferred = infer_shapes(model)
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    sizes: dict[str, int | None] = {}
+    for tensor in inferred.graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+        sizes[tensor.name] = _bytes(tuple(tensor.dims), tensor.data_type)
+    for info in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        shape = tuple(d if isinstance(d, int) else None for d in dims(info))
+        shapes[info.name] = shape
+        sizes[info.name] = _bytes(shape, info.type.tensor_type.elem_type)
+    return [_node_view(i, node, shapes, sizes) for i, node in enumerate(inferred.graph.node)]
+
+
+def _node_view(
+    i: int, node: NodeProto, shapes: dict[str, tuple[int | None, ...]], sizes: dict[str, int | None]
+) -> NodeView:
+    names = {*used_names(node), *node.output}
+    return NodeView(
+        node.name or f"{node.op_type}_{i}",
+        node.op_type,
+        tuple(node.input),
+        tuple(node.output),
+        {name: shapes[name] for name in sorted(names) if name in shapes},
+        {name: sizes[name] for name in sorted(names) if name in sizes},
+    )
+
+
+def _bytes(shape: tuple[int | None, ...], kind: int) -> int | None:
+    if kind == TensorProto.UNDEFINED or any(d is None for d in shape):
+        return None
+    count = 1
+    for d in shape:
+        count *= d or 0
+    return count * int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """Return a copy with inferred shapes and dtypes; a model too large for one protobuf message goes through a file."""
+    if model.ByteSize() < 2**31 - 2**24:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
+        path = Path(folder) / "model.onnx"
+        save_model(model, path)
+        onnx.shape_inference.infer_shapes_path(str(path), str(path), data_prop=True)
+        return onnx.load(str(path))
+
+
+# ------------------------------------------------------------------------------------------------------- bind and save
+
+
+def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:
+    """Return a copy whose inputs have exactly these shapes, with every other shape inferred anew.
+
+    Raises:
+        ModelError: the model cannot have these shapes.
+    """
+    bound = ModelProto()
+    bound.CopyFrom(model)
+    for info in graph_inputs(bound):
+        for dim, size in zip(info.type.tensor_type.shape.dim, shapes[info.name], strict=True):
+            dim.dim_value = size
+    for info in bound.graph.output:  # they follow from the inputs; a stale symbol would contradict the inferred number
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear() if not dim.dim_value else None
+    del bound.graph.value_info[:]
+    try:
+        return infer_shapes(bound)
+    except onnx.shape_inference.InferenceError as error:
+        given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise ModelError(f"the model cannot take inputs of shape {given}: {_one_line(error)}") from error
+
+
+def save_model(model: ModelProto, path: Path) -> None:
+    """Write a model atomically: on any failure the old file is left as it was. Past 2 GiB weights go to ``.data``."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".onnx", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        if model.ByteSize() < 2**31 - 2**24:
+            onnx.save(model, str(temporary))
+        else:
+            onnx.save(model, str(temporary), save_as_external_data=True, location=f"{path.name}.data")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a model file and of the external data it names, in hexadecimal."""
+    digest = hashlib.sha256(path.read_bytes())
+    model = onnx.load(str(path), load_external_data=False)
+    external = {e.value for t in tensors(model.graph) for e in t.external_data if e.key == "location"}
+    for location in sorted(external):
+        digest.update((path.parent / location).read_bytes())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------- float16
+
+
+def to_float16(
+    model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
+) -> ModelProto:
+    """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
+
+    Args:
+        model: the model; float16 parts stay as they are.
+        keep: says which nodes stay float32 (a cast goes around them).
+        keep_inputs: graph inputs that keep their dtype.
+
+    Raises:
+        ModelError: the conversion failed.
+    """
+    from onnxconverter_common import float16
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    blocked = []
+    for i, node in enumerate(copy.graph.node):
+        node.name = node.name or f"{node.op_type}_{i}"
+        if keep is not None and keep(node):
+            blocked.append(node.name)
+    try:
+        converted: ModelProto = float16.convert_float_to_float16(
+            copy,
+            # The library's defaults move tiny and huge weights to values of its choice; let them round, or overflow.
+            min_positive_val=0.0,
+            max_finite_val=np.inf,
+            keep_io_types=list(keep_inputs) or False,
+            node_block_list=blocked,
+            check_fp16_ready=False,
+        )
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the model cannot be converted to float16: {_one_line(error)}") from error
+    return sort_nodes(converted)

@@ -1,0 +1,242 @@
+"""ONNX Runtime: target ``onnx`` (the accuracy baseline) and the host compute behind the simulated card.
+
+The only file that imports onnxruntime.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+
+from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec
+from engine.shard import run_sharded
+from engine.signature import Dim, batch_flags
+
+if TYPE_CHECKING:
+    import onnx
+
+_log = logging.getLogger(__name__)
+
+CPU = ("CPUExecutionProvider",)
+CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")
+
+_DTYPES = {
+    "tensor(float16)": np.float16,
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int8)": np.int8,
+    "tensor(int16)": np.int16,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
+}
+
+# ONNX Runtime's exceptions share no base class of their own.
+_state = ort.capi.onnxruntime_pybind11_state
+ORT_ERRORS: tuple[type[Exception], ...] = tuple(
+    getattr(_state, name)
+    for name in (
+        "Fail",
+        "InvalidArgument",
+        "InvalidGraph",
+        "InvalidProtobuf",
+        "NoSuchFile",
+        "NoModel",
+        "NotImplemented",
+        "RuntimeException",
+        "EPFail",
+        "EngineError",
+    )
+    if hasattr(_state, name)
+)
+
+# A serialised protobuf message cannot pass 2 GiB; the rest is room for the graph itself.
+_PROTOBUF_LIMIT = 2**31 - 2**24
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on (its affinity, where the system tells)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _options(threads: int | None) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads or usable_cores()
+    options.inter_op_num_threads = 1
+    # Spinning workers take the cores that decode the next batch.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4  # errors are raised; a second copy on stderr helps nobody
+    return options
+
+
+class HostSession:
+    """One ONNX Runtime session: a model loaded once, run from any number of threads.
+
+    Args:
+        model: path of an ONNX file, its bytes, or a loaded ``onnx.ModelProto``.
+        threads: intra-op threads; ``None`` takes every core this process may use.
+        providers: execution providers, first choice first.
+    """
+
+    def __init__(
+        self, model: Path | str | bytes | onnx.ModelProto, threads: int | None = None, providers: Sequence[str] = CPU
+    ) -> None:
+        self._session = _session(model, _options(threads), providers)
+        self.providers: list[str] = self._session.get_providers()
+        self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
+        flags = batch_flags(self.raw_shapes)
+        self.inputs = [_tensor_spec(node, flag) for node, flag in zip(self._session.get_inputs(), flags, strict=True)]
+        self.outputs = [_tensor_spec(node, True) for node in self._session.get_outputs()]
+        self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+        self._names = [spec.name for spec in self.inputs]
+        self._outputs = [spec.name for spec in self.outputs]
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the model on one array per input, in the model's order.
+
+        Raises:
+            EngineError: ONNX Runtime failed while computing.
+        """
+        return self.run_named(dict(zip(self._names, arrays, strict=True)))
+
+    def run_named(self, feed: dict[str, Array]) -> list[Array]:
+        """Run the model on arrays by input name."""
+        try:
+            results: list[Array] = self._session.run(self._outputs, feed)
+        except ORT_ERRORS as error:
+            raise EngineError(f"ONNX Runtime failed while computing: {_one_line(error)}") from error
+        return results
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _tensor_spec(node: Any, batched: bool) -> TensorSpec:
+    if node.type not in _DTYPES:
+        raise ModelError(
+            f"{node.name!r} has type {node.type}, which numpy arrays cannot hold; export it as float32 or float16"
+        )
+    shape = tuple(d if isinstance(d, int) else None for d in node.shape)
+    return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batched)
+
+
+def _session(
+    model: Path | str | bytes | onnx.ModelProto, options: ort.SessionOptions, providers: Sequence[str]
+) -> ort.InferenceSession:
+    try:
+        if isinstance(model, (str, Path)):
+            return ort.InferenceSession(str(model), options, providers=list(providers))
+        if isinstance(model, bytes):
+            return ort.InferenceSession(model, options, providers=list(providers))
+        return _session_from_proto(model, options, providers)
+    except ORT_ERRORS as error:
+        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {_one_line(error)}") from error
+
+
+def _session_from_proto(
+    model: onnx.ModelProto, options: ort.SessionOptions, providers: Sequence[str]
+) -> ort.InferenceSession:
+    if model.ByteSize() < _PROTOBUF_LIMIT:
+        return ort.InferenceSession(model.SerializeToString(), options, providers=list(providers))
+    from engine.onnx_graph import save_model
+
+    with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
+        path = Path(folder) / "model.onnx"
+        save_model(model, path)
+        return ort.InferenceSession(str(path), options, providers=list(providers))
+
+
+def open_session(path: Path, threads: int | None = None, providers: Sequence[str] = CPU) -> HostSession:
+    """Load a file, and where ONNX Runtime refuses it, explain why or repair what can be repaired.
+
+    The good path never imports the ``onnx`` package, which costs more than opening a small model.
+
+    Raises:
+        ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        from engine.onnx_graph import load_model
+
+        load_model(path)  # raises with the reason
+    try:
+        return HostSession(path, threads, providers)
+    except ModelError as refused:
+        from engine.onnx_graph import load_model
+
+        model = load_model(path)  # raises with the reason, or repairs the order of the nodes
+        try:
+            return HostSession(model, threads, providers)
+        except ModelError:
+            raise ModelError(f"{path}: {refused}") from refused
+
+
+def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
+    """Open a model on ONNX Runtime's CUDA provider.
+
+    Raises:
+        TargetError: this ONNX Runtime has no CUDA provider, or it could not start (no GPU, driver or CUDA libraries).
+    """
+    if CUDA[0] not in ort.get_available_providers():
+        raise TargetError(f"onnxruntime {ort.__version__} has no CUDA provider")
+    session = HostSession(path, None, CUDA)
+    if session.providers[0] != CUDA[0]:
+        raise TargetError(
+            "onnxruntime-gpu is installed but its CUDA provider could not start: no GPU, driver or CUDA libraries"
+        )
+    return session
+
+
+class OnnxRuntimeEngine(Engine):
+    """Target ``onnx``: the model as it is, on ONNX Runtime's CPU provider.
+
+    This is the accuracy baseline, so no optimisation pass is applied whatever ``pass_path`` says. ``dtype="float16"``
+    converts a float32 model to float16 first; note that ONNX Runtime's CPU kernels then still compute in float32.
+    """
+
+    default_dtype = "float32"
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._host = open_session(spec.ckpt)
+        if spec.dtype == "float16" and any(i.dtype == np.float32 for i in self._host.inputs):
+            from engine.onnx_graph import load_model, to_float16
+
+            self._host = HostSession(to_float16(load_model(spec.ckpt)))
+        self.bind(self._host.inputs, self._host.outputs, self._host.raw_shapes)
+        self.metadata = self._host.metadata
+        self._names = [tensor.name for tensor in self.inputs]
+        self._output_names = [tensor.name for tensor in self.outputs]
+
+    def describe(self) -> str:
+        """Return the runtime, its version and where it computes."""
+        return f"ONNX Runtime {ort.__version__} CPU, {self.dtype}"
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run any batch: whole where the model's batch is dynamic, in shards of the model's own batch otherwise."""
+        size = self.static_batch
+        if size is None or inputs[self.lead].shape[0] == size:
+            return self._host.run_named(dict(zip(self._names, inputs, strict=True)))
+        return run_sharded(self._run_shard, inputs, self.inputs, self._output_names, size)
+
+    def _run_shard(self, arrays: list[Array]) -> list[Array]:
+        return self._host.run_named(dict(zip(self._names, arrays, strict=True)))
+
+    def close(self) -> None:
+        """Drop the session and with it the weights."""
+        del self._host
+
+
+__all__ = ["CPU", "CUDA", "HostSession", "OnnxRuntimeEngine", "cuda_session", "open_session", "usable_cores"]

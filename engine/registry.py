@@ -1,0 +1,140 @@
+"""target -> engine class, by table.
+
+Built-in targets are listed here as ``module:Class`` text, so naming a target imports nothing but its own file. A third
+party adds targets by the entry-point group ``tecoinfer.engines`` or by :func:`register`; a name that a third party
+claims takes precedence over the built-in of the same name, and :meth:`Engine.describe` then names its package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from engine.base import Engine, EngineSpec, TargetError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINT_GROUP = "tecoinfer.engines"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builtin:
+    where: str
+    """``module:Class``."""
+    needs: tuple[str, ...] = ()
+    """Modules of which at least one must be installed."""
+    install: str = ""
+    """What to install where none is."""
+
+
+_BUILTIN = {
+    # `cpu` is the fastest CPU engine installed; ONNX Runtime is the only one the zoo drives so far.
+    "cpu": _Builtin("engine.ort:OnnxRuntimeEngine"),
+    "cuda": _Builtin("engine.trt:CudaEngine", needs=("tensorrt",), install='".[tensorrt]"'),
+    "null": _Builtin("engine.null:NullEngine"),
+    "onnx": _Builtin("engine.ort:OnnxRuntimeEngine"),
+    "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine"),
+}
+
+_registered: dict[str, type[Engine]] = {}
+
+
+def register(target: str, engine_class: type[Engine]) -> None:
+    """Serve ``target`` by ``engine_class`` in this process, before entry points and built-ins."""
+    _registered[target] = engine_class
+
+
+@lru_cache(maxsize=1)
+def _entry_points() -> dict[str, EntryPoint]:
+    # Imported late: reading every installed distribution costs more than the rest of this module.
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _installed(builtin: _Builtin) -> bool:
+    return not builtin.needs or any(importlib.util.find_spec(name) for name in builtin.needs)
+
+
+def available_targets() -> list[str]:
+    """Return the names :func:`open_engine` accepts and whose packages are installed, sorted."""
+    return sorted(
+        {*_registered, *_entry_points(), *(name for name, builtin in _BUILTIN.items() if _installed(builtin))}
+    )
+
+
+def _unknown(target: str) -> TargetError:
+    import difflib
+
+    names = available_targets()
+    missing = [f"{name}: install {b.install}" for name, b in _BUILTIN.items() if name not in names]
+    near = difflib.get_close_matches(target, [*names, *_BUILTIN], n=1, cutoff=0.5)
+    hint = f" did you mean {near[0]!r}?" if near else ""
+    others = f" ({'; '.join(missing)})" if missing else ""
+    return TargetError(f"unknown target {target!r};{hint} available: {', '.join(names)}{others}")
+
+
+def engine_class(target: str) -> type[Engine]:
+    """Return the class that serves a target: registered, then third party, then built-in.
+
+    Raises:
+        TargetError: the name is unknown, or what is registered under it cannot be loaded.
+    """
+    if target in _registered:
+        return _registered[target]
+    if target in _entry_points():
+        return _third_party(_entry_points()[target])
+    if target not in _BUILTIN:
+        raise _unknown(target)
+    module, _, name = _BUILTIN[target].where.partition(":")
+    found: type[Engine] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _third_party(point: EntryPoint) -> type[Engine]:
+    package = point.dist.name if point.dist else point.value
+    try:
+        found: Any = point.load()
+    except (ImportError, AttributeError) as error:
+        raise TargetError(
+            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {error}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Engine)):
+        raise TargetError(
+            f"target {point.name!r} is registered by {package} ({point.value}), which is not an engine.Engine subclass"
+        )
+    if point.name in _BUILTIN:
+        _log.warning("target %r is served by %s, not by the built-in engine", point.name, package)
+    return found
+
+
+def provider(target: str) -> str:
+    """Return who serves a target: ``"built-in"``, ``"registered"``, or the third party's package and version."""
+    if target in _registered:
+        return "registered"
+    point = _entry_points().get(target)
+    if point is None:
+        return "built-in"
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def default_dtype(target: str) -> str:
+    """Return the precision a target runs in unless told otherwise (``"float32"`` for the baseline)."""
+    return engine_class(target).default_dtype
+
+
+def open_engine(target: str, spec: EngineSpec) -> Engine:
+    """Open the model of ``spec`` on ``target``.
+
+    Raises:
+        TargetError: the target is unknown or its packages are missing.
+        ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
+    """
+    return engine_class(target)(spec)

@@ -1,0 +1,1 @@
+"""The simulated Tecorigin T1 card: values computed for real, one engine instance per SPA."""

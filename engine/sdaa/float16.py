@@ -1,0 +1,237 @@
+"""What the card does to values: float16 storage, float32 accumulation, rounded at every kernel boundary.
+
+ONNX Runtime's CPU provider runs a plain float16 model in float32 and optimises the casts between its nodes away, so an
+overflow that would kill the real card passes unseen. The form made here is a float32 graph with an explicit cast to
+float16 and back behind every node, and with weights and inputs rounded first; no runtime may drop those casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from engine.onnx_graph import graph_inputs, infer_shapes, subgraphs, tensors, used_names
+from engine.signature import Array
+
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+
+# Outputs of these are copies or selections of their inputs: rounded inputs give rounded outputs.
+EXACT_OPS = frozenset(
+    [
+        "Abs",
+        "Concat",
+        "DepthToSpace",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Max",
+        "MaxPool",
+        "Min",
+        "Neg",
+        "Pad",
+        "Relu",
+        "Reshape",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "TopK",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+        "Clip",
+        "ReduceMax",
+        "ReduceMin",
+    ]
+)
+
+# Rounding before or after these gives the same values, and they are what a kernel fuses: round once, behind them.
+FUSED_OPS = frozenset(("Relu", "Clip"))
+
+# Inputs that the operator itself keeps in float32, whatever its data: index by operator.
+FLOAT32_PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "QuantizeLinear": (1,), "DequantizeLinear": (1,)}
+
+
+def float16_storage(
+    model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
+) -> ModelProto:
+    """Return a copy of a model that computes what the card computes: float16 inputs, storage and outputs.
+
+    Args:
+        model: a float32, float16 or mixed model, nodes in topological order.
+        keep: says which nodes stay float32; what they write is rounded only where another node reads it.
+        keep_inputs: graph inputs that keep float32.
+    """
+    # The order matters: kinds are inferred on the widened graph, where every float is float32.
+    return _Rounder(infer_shapes(widen(model)), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+
+
+def widen(model: ModelProto) -> ModelProto:
+    """Return a copy in which every float16 tensor is float32 with the same value; casts to float16 still round."""
+    wide = ModelProto()
+    wide.CopyFrom(model)
+    _widen_graph(wide.graph)
+    for tensor in tensors(wide.graph):
+        if tensor.data_type == HALF:
+            name = tensor.name
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), name))
+    return wide
+
+
+def _widen_graph(graph: GraphProto) -> None:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type == HALF:
+            info.type.tensor_type.elem_type = FLOAT
+    nodes = []
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _widen_graph(inner)
+        nodes.extend(_widen_node(node))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _widen_node(node: NodeProto) -> list[NodeProto]:
+    to_half = [a for a in node.attribute if a.name in ("to", "dtype") and a.type == AttributeProto.INT and a.i == HALF]
+    if not to_half:
+        return [node]
+    if node.op_type == "Cast":
+        half = f"{node.output[0]}/half"
+        back = helper.make_node("Cast", [half], [node.output[0]], f"{node.name}/back", to=FLOAT)
+        node.output[0] = half
+        return [node, back]
+    to_half[0].i = FLOAT
+    return [node]
+
+
+class _Rounder:
+    """Rewrites one graph. Each float tensor has up to two forms: as written, and rounded to float16."""
+
+    def __init__(self, model: ModelProto, keep: Callable[[NodeProto], bool], keep_inputs: frozenset[str]) -> None:
+        self.model, self.keep, self.keep_inputs = model, keep, keep_inputs
+        self.graph = model.graph
+        self.nodes: list[NodeProto] = []
+        self.exact: dict[str, str] = {}
+        """Original name -> name of the value as written."""
+        self.half: dict[str, str] = {}
+        """Original name -> name of the value rounded to float16 (held as float32)."""
+        self.constants = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.floats = {name for name, tensor in self.constants.items() if tensor.data_type == FLOAT}
+        for info in (*self.graph.input, *self.graph.output, *self.graph.value_info):
+            if info.type.tensor_type.elem_type == FLOAT:
+                self.floats.add(info.name)
+        self.outputs = {info.name for info in self.graph.output}
+        self.readers: dict[str, int] = dict.fromkeys(self.outputs, 1)
+        for node in self.graph.node:
+            for name in used_names(node):
+                self.readers[name] = self.readers.get(name, 0) + 1
+        self.fused: set[str] = set()
+        """Tensors that only a fused operator reads: rounded behind it."""
+
+    def rounded(self) -> ModelProto:
+        for info in graph_inputs(self.model):
+            if info.name in self.floats and info.name not in self.keep_inputs:
+                info.type.tensor_type.elem_type = HALF
+                self.half[info.name] = self.exact[info.name] = self._cast(info.name, f"{info.name}/float", FLOAT)
+        nodes = list(self.graph.node)
+        self._find_fused(nodes)
+        for node in nodes:
+            self._add(node)
+        for info in self.graph.output:
+            if info.name in self.floats:
+                self._cast(self._rounded(info.name), info.name, HALF)
+                info.type.tensor_type.elem_type = HALF
+        del self.graph.node[:]
+        del self.graph.value_info[:]
+        self.graph.node.extend(self.nodes)
+        self._drop_unused_constants()
+        return self.model
+
+    def _drop_unused_constants(self) -> None:
+        used = {name for node in self.nodes for name in used_names(node)} | self.outputs
+        constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(constants)
+
+    def _find_fused(self, nodes: list[NodeProto]) -> None:
+        for node in nodes:
+            if node.op_type in FUSED_OPS and not self.keep(node):
+                name = node.input[0]
+                if self.readers.get(name) == 1 and name not in self.outputs:
+                    self.fused.add(name)
+
+    def _cast(self, source: str, target: str, to: int) -> str:
+        self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}/cast", to=to))
+        return target
+
+    def _rounded(self, name: str) -> str:
+        """Return the name of a float value rounded to float16, making it on first use."""
+        if name not in self.half:
+            if name in self.constants:
+                self.half[name] = self._rounded_constant(self.constants[name])
+            else:
+                half = self._cast(self.exact.get(name, name), f"{name}/half", HALF)
+                self.half[name] = self._cast(half, f"{name}/rounded", FLOAT)
+        return self.half[name]
+
+    def _rounded_constant(self, tensor: TensorProto) -> str:
+        values = numpy_helper.to_array(tensor)
+        rounded = round_half(values)
+        if np.array_equal(values, rounded, equal_nan=True):
+            return tensor.name
+        name = f"{tensor.name}/rounded"
+        self.graph.initializer.append(numpy_helper.from_array(rounded, name))
+        return name
+
+    def _add(self, node: NodeProto) -> None:
+        kept = self.keep(node) or any(True for _ in subgraphs(node))
+        exact_inputs = range(len(node.input)) if kept else FLOAT32_PARAMETERS.get(node.op_type, ())
+        for i, name in enumerate(node.input):
+            if name in self.floats and i not in exact_inputs and name not in self.fused:
+                node.input[i] = self._rounded(name)
+            else:
+                node.input[i] = self.exact.get(name, name)
+        _rename_captured(node, self.exact)
+        outputs = list(node.output)
+        for i, name in enumerate(outputs):
+            if name in self.outputs and name in self.floats:
+                node.output[i] = self.exact[name] = f"{name}/value"
+        self.nodes.append(node)
+        if kept:
+            return
+        for name in outputs:
+            if name not in self.floats or name in self.fused:
+                continue
+            if node.op_type in EXACT_OPS and not self.fused.intersection(node.input):
+                self.half[name] = self.exact.get(name, name)
+            else:
+                self.exact[name] = self._rounded(name)
+
+
+def _rename_captured(node: NodeProto, names: dict[str, str]) -> None:
+    """Follow renamed tensors into the bodies of If, Loop and Scan, except where a body defines the name itself."""
+    for graph in subgraphs(node):
+        own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        outer = {old: new for old, new in names.items() if old not in own}
+        for inner in graph.node:
+            for i, name in enumerate(inner.input):
+                inner.input[i] = outer.get(name, name)
+            _rename_captured(inner, outer)
+
+
+def round_half(values: Array) -> Array:
+    """Round float32 values to the nearest float16 and back; magnitudes from 65520 up become infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)

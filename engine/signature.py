@@ -1,0 +1,112 @@
+"""A model's signature: names, dtypes and shapes of its inputs and outputs, and how a call fits them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine.errors import ConfigError
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+Dim: TypeAlias = int | str | None
+"""A declared dimension: a number, the symbol of a dynamic one, or ``None`` for one without a symbol."""
+
+# Names that exporters make up for a dimension the user did not name; two of them differing says nothing.
+_MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, dtype and shape of one graph input or output; a dynamic dimension is ``None``.
+
+    ``batched`` says whether the first dimension of an input is the batch, which may then have any size in a call.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    batched: bool = True
+
+
+def batch_flags(shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int]] | None = None) -> list[bool]:
+    """Say for each graph input whether its first dimension is the batch (split) or not (replicated).
+
+    Args:
+        shapes: declared shapes; a dynamic dimension is its symbol or ``None``.
+        input_size: the shapes they will be bound to, where known.
+
+    The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch; another input
+    is batched when its leading dimension is the same number, the same symbol, or a dynamic one bound to the same size.
+    """
+    dynamic = [i for i, shape in enumerate(shapes) if shape and not isinstance(shape[0], int)]
+    ranked = [i for i, shape in enumerate(shapes) if shape]
+    if not ranked:
+        return [False] * len(shapes)
+    lead = (dynamic or ranked)[0]
+    return [bool(shape) and _same_batch(i, lead, shapes, input_size) for i, shape in enumerate(shapes)]
+
+
+def _same_batch(i: int, lead: int, shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int]] | None) -> bool:
+    mine, leads = shapes[i][0], shapes[lead][0]
+    if isinstance(mine, int) or isinstance(leads, int) or mine == leads:
+        return mine == leads
+    if input_size is not None:
+        return input_size[i][0] == input_size[lead][0]
+    return any(name is None or _MADE_UP.match(name) for name in (mine, leads))
+
+
+def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int]:
+    """Return the model's input indices in the order the caller named them.
+
+    Raises:
+        ConfigError: several inputs, and the names are not exactly theirs. (One input needs no name: a wrong one warns.)
+    """
+    if sorted(wanted) == sorted(names):
+        return [names.index(name) for name in wanted]
+    if wanted and len(names) > 1:
+        raise ConfigError(
+            f"{ckpt}: input_name {', '.join(wanted)} does not match the model's inputs: {', '.join(names)}"
+        )
+    if wanted and names:
+        warnings.warn(
+            f"{ckpt}: input_name {', '.join(wanted)} is not the model's; its only input {names[0]!r} is used",
+            stacklevel=5,
+        )
+    return list(range(len(names)))
+
+
+def bind_sizes(inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int]], ckpt: Path) -> list[TensorSpec]:
+    """Fill dynamic dimensions from ``input_size``, one shape per input; the batch stays as it is.
+
+    Raises:
+        ConfigError: a rank or a fixed dimension differs from the model's.
+    """
+    return [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
+
+
+def _bind_size(tensor: TensorSpec, size: tuple[int, ...], ckpt: Path) -> TensorSpec:
+    first = 1 if tensor.batched else 0
+    clash = any(have not in (None, want) for have, want in zip(tensor.shape[first:], size[first:], strict=False))
+    if len(size) != len(tensor.shape) or clash:
+        have = ["N" if d is None else d for d in tensor.shape]
+        raise ConfigError(
+            f"{ckpt}: input_size {list(size)} does not fit input {tensor.name!r} of shape {have}".replace("'N'", "N")
+        )
+    return replace(tensor, shape=(*tensor.shape[:first], *size[first:]))
+
+
+def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
+    """Say whether an array of this shape can be fed to an input."""
+    want = spec.shape
+    if len(shape) != len(want) or 0 in shape:
+        return False
+    if spec.batched:
+        shape, want = shape[1:], want[1:]
+    return shape == want or all(w is None or w == got for w, got in zip(want, shape, strict=True))

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+
+from engine.base import DataError
+from utils.datasets.folders import EXTENSIONS, class_folders, flat_folder, has_class_folders, single_picture
+
+
+def picture(path: Path) -> Path:
+    """Write a tiny picture, whatever the extension says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (2, 2), "red").save(path, format="PNG")
+    return path
+
+
+def odd_tree(root: Path) -> Path:
+    """Every oddity of a class folder that decides over order or class indices."""
+    names = [
+        "b/2.png",
+        "b/10.PNG",
+        "b/A.JpEg",
+        "b/a.jpg",
+        "b/.hidden.png",
+        "b/sub/deep/1.png",
+        "b/sub.d/1.tiff",
+        "b/sub/1.webp",
+        "b/archive.png.jpg",
+        "B/1.bmp",
+        "10/1.ppm",
+        "9/1.pgm",
+        "ü é/ 1 .tif",
+        ".dot/1.jpg",
+        "z-link-target/.jpg",
+        "猫/1.png",
+    ]
+    for name in names:
+        picture(root / name)
+    for name in ("b/notes.txt", "b/1.png.txt", "b/.gitkeep", "b/1.gif", "b/jpg", "README.md", ".DS_Store"):
+        (root / name).write_text("not a picture")
+    picture(root / "stray.png")
+    outside = picture(root.parent / "outside" / "1.png").parent
+    (root / "link").symlink_to(outside, target_is_directory=True)
+    (root / "b" / "nested-link").symlink_to(outside, target_is_directory=True)
+    (root / "b" / "linked.png").symlink_to(outside / "1.png")
+    (root / "b" / "dangling.png").symlink_to(outside / "gone.png")
+    return root
+
+
+@pytest.fixture
+def folder() -> ModuleType:
+    """The module of torchvision that defines ``ImageFolder``."""
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    from utils.export.torchvision_models import import_torchvision
+
+    return import_torchvision().datasets.folder
+
+
+@pytest.mark.torch
+def test_class_folders_agree_with_torchvision(tmp_path: Path, folder: ModuleType) -> None:
+    root = odd_tree(tmp_path / "data")
+    theirs, ours = folder.ImageFolder(root), class_folders(root)
+    assert ours.classes == theirs.classes
+    assert [(str(sample.path), sample.label) for sample in ours] == theirs.samples
+    assert folder.IMG_EXTENSIONS == EXTENSIONS
+
+
+@pytest.mark.torch
+def test_class_folders_are_in_error_where_torchvision_is(tmp_path: Path, folder: ModuleType) -> None:
+    picture(tmp_path / "a" / "1.png")
+    (tmp_path / "b").mkdir()
+    for root in (tmp_path, tmp_path / "a"):  # an empty class; no class at all
+        with pytest.raises(FileNotFoundError):
+            folder.ImageFolder(root)
+        with pytest.raises(DataError):
+            class_folders(root)
+
+
+def test_class_folders_order_without_torchvision(tmp_path: Path) -> None:
+    dataset = class_folders(odd_tree(tmp_path / "data"))
+    assert dataset.classes == [".dot", "10", "9", "B", "b", "link", "z-link-target", "ü é", "猫"]
+    in_b = [str(s.path.relative_to(tmp_path / "data" / "b")) for s in dataset if s.label == 4]
+    assert in_b[:7] == [".hidden.png", "10.PNG", "2.png", "A.JpEg", "a.jpg", "archive.png.jpg", "dangling.png"]
+    assert in_b[7:] == ["linked.png", "nested-link/1.png", "sub/1.webp", "sub.d/1.tiff", "sub/deep/1.png"]
+
+
+def test_class_folders_report_what_torchvision_skips(tmp_path: Path) -> None:
+    dataset = class_folders(odd_tree(tmp_path / "data"))
+    reasons = {rejected.path.name: rejected.reason for rejected in dataset.rejected}
+    assert sorted(reasons) == ["1.gif", "1.png.txt", "README.md", "jpg", "notes.txt", "stray.png"]
+    assert "not a picture" in reasons["notes.txt"]
+    assert "outside the class folders" in reasons["stray.png"]
+
+
+def test_empty_class_is_named(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "notes.txt").write_text("no")
+    with pytest.raises(DataError, match=r"class folder empty, texts; add pictures or remove the folder"):
+        class_folders(tmp_path)
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "../b"])
+def test_link_loop_is_refused(tmp_path: Path, target: str) -> None:
+    picture(tmp_path / "a" / "1.png")
+    picture(tmp_path / "b" / "1.png")
+    (tmp_path / "a" / "loop").symlink_to(target, target_is_directory=True)
+    (tmp_path / "b" / "back").symlink_to("../a", target_is_directory=True)
+    with pytest.raises(DataError, match="is a link to a folder above it"):
+        class_folders(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_unreadable_folder_is_not_skipped(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png")
+    closed = picture(tmp_path / "a" / "closed" / "1.png").parent
+    closed.chmod(0)
+    try:
+        with pytest.raises(DataError, match=r"closed cannot be read: Permission denied; check its permissions"):
+            class_folders(tmp_path)
+    finally:
+        closed.chmod(0o755)
+
+
+def test_missing_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^data folder \S*/gone cannot be read: No such file or directory; check.*$"):
+        flat_folder(tmp_path / "gone")
+
+
+def test_flat_folder_lists_the_rest_as_rejected(tmp_path: Path) -> None:
+    for name in ("b.png", "a.JPG", "10.png", "9.png", ".hidden.png", "sub/1.png"):
+        picture(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no")
+    (tmp_path / ".DS_Store").write_text("no")
+    dataset = flat_folder(tmp_path)
+    assert [sample.path.name for sample in dataset] == ["10.png", "9.png", "a.JPG", "b.png"]
+    assert dataset.labels is None
+    assert dataset.classes is None
+    assert [path.name for path, _ in dataset.rejected] == ["notes.txt", "sub"]
+    assert "not a picture file" in dataset.rejected[0].reason
+    assert "a folder" in dataset.rejected[1].reason
+
+
+def test_folder_without_pictures(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is empty; it needs files ending in .jpg"):
+        flat_folder(tmp_path)
+    (tmp_path / "notes.txt").write_text("no")
+    with pytest.raises(DataError, match=r"holds no picture; it needs files ending in .jpg"):
+        flat_folder(tmp_path)
+
+
+def test_has_class_folders_ignores_hidden_folders(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    picture(tmp_path / ".thumbs" / "1.png")
+    (tmp_path / "empty").mkdir()
+    assert not has_class_folders(tmp_path)
+    picture(tmp_path / "empty" / "deep" / "1.png")
+    assert has_class_folders(tmp_path)
+
+
+def test_single_picture(tmp_path: Path) -> None:
+    dataset = single_picture(picture(tmp_path / "1.png"))
+    assert [(sample.path, sample.label) for sample in dataset] == [(tmp_path / "1.png", None)]
+    with pytest.raises(DataError, match=r"notes.docx: not a picture file .*; give a picture, a folder"):
+        single_picture(tmp_path / "notes.docx")

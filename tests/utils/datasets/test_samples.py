@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.base import ConfigError
+from utils.datasets.samples import Dataset, Sample
+
+
+def numbered(count: int, *, labelled: bool = True) -> Dataset:
+    return Dataset([Sample(Path(f"{i}.png"), i % 3 if labelled else None) for i in range(count)])
+
+
+@given(count=st.integers(0, 50), batch_size=st.integers(1, 60))
+def test_batches_hold_every_sample_once_in_order(count: int, batch_size: int) -> None:
+    batches = numbered(count).batches(batch_size)
+    for _ in range(2):  # re-iterable
+        found = list(batches)
+        assert len(found) == len(batches)
+        assert all(len(batch.samples) == batch_size for batch in found[:-1])
+        assert [path for batch in found for path in batch.samples] == [Path(f"{i}.png") for i in range(count)]
+        assert [int(label) for batch in found for label in batch.labels] == [i % 3 for i in range(count)]
+
+
+def test_last_batch_is_short() -> None:
+    *_, last = numbered(7).batches(3)
+    assert last.names == ["6.png"]
+    assert last.labels.dtype == np.int64
+    assert last.labels.tolist() == [0]
+
+
+def test_no_labels_is_none() -> None:
+    assert next(iter(numbered(2, labelled=False).batches(2))).labels is None
+
+
+def test_sequence_face() -> None:
+    dataset = numbered(3)
+    assert len(dataset) == 3
+    assert dataset[-1] == Sample(Path("2.png"), 2)
+    assert list(dataset) == dataset.samples
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, "4", None])
+def test_bad_batch_size(batch_size: object) -> None:
+    with pytest.raises(ConfigError, match=r"batch_size .* must be a whole number of at least 1"):
+        numbered(3).batches(batch_size)

@@ -1,0 +1,11 @@
+"""Data sets: what there is to run, in which order, with which labels. Pictures are decoded later, by preprocess."""
+
+import pkgutil
+
+__path__ = pkgutil.extend_path(__path__, __name__)
+
+from utils.datasets.loading import load_dataset
+from utils.datasets.samples import Batch, Batches, Dataset, Rejected, Sample
+from utils.datasets.sharding import rank_and_size, shard
+
+__all__ = ["Batch", "Batches", "Dataset", "Rejected", "Sample", "load_dataset", "rank_and_size", "shard"]

@@ -1,0 +1,53 @@
+"""One door to every kind of data set: :func:`load_dataset` picks the loader by what the path is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from engine.base import DataError
+from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
+from utils.datasets.label_file import load_label_file
+from utils.datasets.npz import load_npz
+from utils.datasets.samples import Dataset
+
+LABEL_FILE = "val.txt"
+"""A folder holding a file of this name is read through it."""
+
+
+def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load whatever data set lies at a path.
+
+    A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
+    class per subfolder; else it is a flat folder of unlabelled pictures. A ``.txt`` file is a label file, an ``.npz``
+    file holds arrays, any other file is a single picture.
+
+    Args:
+        path: folder or file.
+        labels: label file for the pictures in the folder ``path``, with paths relative to that folder.
+
+    Raises:
+        DataError: nothing usable at the path; the text names it and says what would be.
+    """
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"data path {path} does not exist; check the path")
+    if labels is not None:
+        if not path.is_dir():
+            raise DataError(
+                f"label file {labels} was given for {path}, which is not a folder; give the pictures' folder"
+            )
+        return load_label_file(Path(labels).expanduser(), root=path)
+    return _load_folder(path) if path.is_dir() else _load_file(path)
+
+
+def _load_folder(path: Path) -> Dataset:
+    # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all pictures.
+    if (path / LABEL_FILE).is_file():
+        return load_label_file(path / LABEL_FILE)
+    return class_folders(path) if has_class_folders(path) else flat_folder(path)
+
+
+def _load_file(path: Path) -> Dataset:
+    loaders = {".txt": load_label_file, ".npz": load_npz}
+    return loaders.get(path.suffix.lower(), single_picture)(path)

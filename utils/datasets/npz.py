@@ -1,0 +1,74 @@
+"""Data sets held in one ``.npz`` file: an array of samples and, where there are any, their labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.base import Array, DataError
+from utils.datasets.samples import Dataset, Sample
+
+
+def load_npz(file: Path) -> Dataset:
+    """Load the arrays ``images`` (or ``x``), shape N x ..., and optionally ``labels`` (or ``y``), N whole numbers.
+
+    The samples are the rows of the first array, in its own dtype. Pickled content is never loaded.
+
+    Raises:
+        DataError: not a readable ``.npz`` file, no samples in it, or labels that do not match the samples.
+    """
+    arrays = _read(file)
+    rows = arrays.get("images", arrays.get("x"))
+    if rows is None:
+        found = ", ".join(arrays) or "nothing"
+        raise DataError(
+            f"{file}: no array 'images' or 'x' (it holds {found}); save with np.savez(file, images=..., labels=...)"
+        )
+    if rows.ndim == 0 or len(rows) == 0:
+        raise DataError(f"{file}: array of samples has shape {rows.shape}; it needs N x ... with at least one sample")
+    labels = arrays.get("labels", arrays.get("y"))
+    values = [None] * len(rows) if labels is None else _checked(labels, len(rows), file)
+    samples = [Sample(Path(f"{file}[{row}]"), label) for row, label in enumerate(values)]
+    return Dataset(samples, rows=rows)
+
+
+def _read(file: Path) -> dict[str, Array]:
+    import zipfile
+    import zlib
+
+    # What numpy and zipfile raise on a damaged file: bad magic or header, a broken stream, an encrypted or unknown
+    # compression (RuntimeError), a size that no machine holds.
+    damaged = (
+        OSError,
+        ValueError,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+        OverflowError,
+        KeyError,
+        zlib.error,
+        zipfile.BadZipFile,
+    )
+    try:
+        with file.open("rb") as stream:  # opened here because np.load leaves a file open that is no zip after all
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise DataError(f"{file} is a single .npy array; save with np.savez(file, images=..., labels=...)")
+            return {key: loaded[key] for key in loaded.files if key in ("images", "x", "labels", "y")}
+    except DataError:
+        raise
+    except damaged as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{file} is not a readable .npz file: {reason}; save it again with np.savez") from error
+
+
+def _checked(labels: Array, count: int, file: Path) -> list[int]:
+    if labels.shape != (count,):
+        raise DataError(f"{file}: labels have shape {labels.shape}, the {count} samples need ({count},)")
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{file}: labels have dtype {labels.dtype}; save whole numbers, labels.astype(np.int64)")
+    for value in (labels.min(), labels.max()):
+        if not 0 <= int(value) <= np.iinfo(np.int64).max:
+            raise DataError(f"{file}: label {value} is not a class index; labels are whole numbers of at least 0")
+    return [int(value) for value in labels]

@@ -1,0 +1,100 @@
+"""Metrics of image classification."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, InputError
+from utils.metrics.base import Metric
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class TopK(Metric):
+    """Share of samples, 0 to 1, whose label is among the ``k`` highest scores.
+
+    Of equal scores the higher class index ranks first, as in scikit-learn's ``top_k_accuracy_score`` (multiclass), with
+    which the result agrees exactly. (``np.argmax`` takes the lower index.) Infinities rank like any number; a sample
+    with a NaN among its scores is wrong, whatever ``k``.
+
+    Args:
+        k: how many of the highest scores count, at least 1; with ``k`` of at least the number of classes everything
+            without a NaN is right.
+    """
+
+    def __init__(self, k: int = 1) -> None:
+        if not isinstance(k, int) or k < 1:
+            raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
+        self.k = k
+        self.name = f"top{k}"
+        self.correct = 0
+        self.total = 0
+
+    def update(self, predictions: Array, labels: Array) -> Flags:
+        """Take in one batch.
+
+        Args:
+            predictions: scores of shape N x C, any real dtype; N may be 0.
+            labels: N class indices, an integer dtype.
+
+        Returns:
+            N booleans, true where the sample is right.
+
+        Raises:
+            InputError: scores that are not N x C real numbers, or not as many as labels.
+            DataError: labels that are not whole numbers from 0 to C - 1.
+        """
+        scores, labels = np.asarray(predictions), np.asarray(labels)
+        _check(scores, labels)
+        right = _rank(scores, labels.astype(np.int64)) < self.k
+        right &= ~np.isnan(scores).any(axis=1)
+        self.correct += int(right.sum())
+        self.total += len(right)
+        return right
+
+    def merge(self, other: Self) -> None:
+        """Add the counts of another metric with the same ``k``."""
+        if not isinstance(other, TopK) or other.k != self.k:
+            raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics with the same k")
+        self.correct += other.correct
+        self.total += other.total
+
+    def compute(self) -> float:
+        """Return right samples over samples."""
+        if not self.total:
+            raise DataError(f"{self.name}: no samples were evaluated, so there is no accuracy; check the data set")
+        return self.correct / self.total
+
+
+def _rank(scores: Array, labels: Array) -> Counts:
+    """Return how many classes rank before each sample's label: a higher score, or an equal one and a higher index."""
+    own = np.take_along_axis(scores, labels[:, None], axis=1)
+    later = np.arange(scores.shape[1]) > labels[:, None]
+    ahead: Counts = ((scores > own) | ((scores == own) & later)).sum(axis=1, dtype=np.int64)
+    return ahead
+
+
+def _check(scores: Array, labels: Array) -> None:
+    if scores.ndim != 2 or scores.dtype.kind not in "fiu":
+        raise InputError(f"scores have shape {scores.shape} and dtype {scores.dtype}; top-k needs N x C real numbers")
+    if labels.ndim != 1 or len(labels) != len(scores):
+        raise InputError(
+            f"{len(scores)} rows of scores came with labels of shape {labels.shape}; pass one label per row"
+        )
+    if not labels.size:
+        return
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"labels have dtype {labels.dtype}; pass class indices, labels.astype(np.int64)")
+    classes = scores.shape[1]
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if wrong.size:
+        raise DataError(
+            f"label {wrong[0]} is not a class of the model, which has {classes} (0 to {classes - 1}); "
+            "check that the data set and the model belong together"
+        )

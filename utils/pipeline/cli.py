@@ -1,0 +1,225 @@
+"""The command line every example script shares: the flags, the engine they ask for, and how a run ends.
+
+Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, engine_nums, open_engine
+from utils.pipeline.loops import Answer
+from utils.pipeline.report import SCHEMA_VERSION, Report, environment, write_json
+from utils.pipeline.stages import Failure
+
+SHOWN_FAILURES = 20
+"""Bad samples listed one by one; beyond that their number is given."""
+
+
+def str2bool(text: str) -> bool:
+    """Read a truth value as the historical scripts spell it."""
+    values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
+    values |= {"no": False, "false": False, "f": False, "n": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; use true or false")
+    return values[text.lower()]
+
+
+class Options(argparse.Namespace):
+    """The parsed flags of an example script."""
+
+    ckpt: Path
+    data_path: Path
+    input_name: list[str]
+    batch_size: int
+    input_size: list[int]
+    target: str
+    dtype: str | None
+    pass_path: str
+    topk: int
+    skip_postprocess: bool
+    verbose: bool
+    json: Path | None
+    save: Path | None
+    workers: int | None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the model's input in pixels."""
+        return self.input_size[0], self.input_size[-1]
+
+    def open(self) -> Engine:
+        """Open the engine these flags ask for, with an N x 3 x H x W input."""
+        height, width = self.size
+        per_spa = -(-self.batch_size // engine_nums())
+        spec = EngineSpec(
+            ckpt=self.ckpt,
+            batch_size=self.batch_size,
+            input_size=((per_spa, 3, height, width),),
+            input_name=tuple(self.input_name),
+            dtype=self.dtype,
+            pass_path=_pass_file(self.pass_path),
+            rank=int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")),
+        )
+        engine = open_engine(self.target, spec)
+        print(f"target {self.target}: {engine.describe()}")
+        return engine
+
+
+def _pass_file(text: str) -> Path | None:
+    """Find a pass file by its path, or by its path under the zoo's own passes; ``none`` means no passes."""
+    if text == "none":
+        return None
+    own = PASS_PATH / text
+    return own if own.is_file() and not Path(text).is_file() else Path(text)
+
+
+def options(
+    description: str | None,
+    argv: Sequence[str] | None = None,
+    *,
+    ckpt: Path,
+    data_path: Path,
+    batch_size: int,
+    input_size: int,
+    pass_path: str = "default_pass.py",  # noqa: S107 -- optimisation passes, not a password
+) -> Options:
+    """Parse the flags of an example script; the keyword arguments are the defaults of its model.
+
+    Args:
+        description: the script's docstring.
+        argv: arguments; ``None`` takes the process's own.
+        ckpt, data_path, batch_size, input_size, pass_path: defaults of the flags of the same names.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--ckpt", type=Path, default=ckpt, help="ONNX file")
+    add("--data_path", type=Path, default=data_path, help="picture, folder, label file (val.txt) or .npz")
+    add("--input_name", nargs="+", default=[], help="name of the model's input, where it must be given")
+    add("--batch_size", type=int, default=batch_size, help="samples per call to the whole card")
+    add("--input_size", type=int, nargs="+", default=[input_size], help="height (and width) of the input in pixels")
+    add("--target", default="sdaa", help="engine: onnx, sdaa, cuda, cpu, null, or a registered one")
+    add("--dtype", choices=("float16", "float32"), default=None, help="precision (default: the target's own)")
+    add("--pass_path", default=pass_path, help="optimisation passes: a file, one of the zoo's own, or 'none'")
+    add("--topk", type=int, default=1, help="answers per sample; the metric is top-k accuracy")
+    add("--skip_postprocess", type=str2bool, nargs="?", const=True, default=False, help="use the raw outputs")
+    add("--verbose", type=str2bool, nargs="?", const=True, default=False, help="print the timings of every step")
+    add("--json", type=Path, default=None, metavar="FILE", help="also write the result as JSON")
+    add("--save", type=Path, default=None, metavar="DIR", help="write every picture with its answer drawn on it")
+    add("--workers", type=int, default=None, help="preprocessing threads (default: one per core; 0: none)")
+    parsed = parser.parse_args(argv, namespace=Options())
+    _check(parsed)
+    return parsed
+
+
+def _check(parsed: Options) -> None:
+    for flag in ("batch_size", "topk"):
+        if getattr(parsed, flag) < 1:
+            raise ConfigError(f"--{flag} {getattr(parsed, flag)} must be at least 1")
+    if len(parsed.input_size) > 2 or min(parsed.input_size) < 1:
+        raise ConfigError(f"--input_size {parsed.input_size} must be one or two positive numbers: height and width")
+    if parsed.workers is not None and parsed.workers < 0:
+        raise ConfigError(f"--workers {parsed.workers} must be at least 0")
+
+
+def limits(parsed: Options) -> dict[str, Any]:
+    """Return ``evaluate``'s limits: steps from the historical environment variables, threads and per-step lines."""
+    return {
+        "max_steps": _env_int("TECO_INFER_PIPELINES_MAX_STEPS", -1),
+        "warmup": _env_int("TECO_INFER_PIPELINES_WARMUP_STEPS", 0),
+        "workers": parsed.workers,
+        "on_step": print if parsed.verbose else None,
+    }
+
+
+def _env_int(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}={text!r} must be a whole number") from error
+
+
+def finish(report: Report, parsed: Options) -> int:
+    """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
+    if parsed.json is not None:
+        data = report.to_dict(target=parsed.target, model=str(parsed.ckpt), data=str(parsed.data_path))
+        write_json(data, parsed.json)
+    if report.nan_inputs:
+        _warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
+    if not report.finished:
+        print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
+    _list_failures(report.failures)
+    print("\n".join(report.closing_lines()))
+    return 1 if report.failures else 0
+
+
+def show(answers: Iterable[Answer], parsed: Options, failures: list[Failure]) -> int:
+    """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
+    shown: list[dict[str, Any]] = []
+    for answer in answers:
+        print(f"{answer.name}: {answer.answer}")
+        shown.append({"name": answer.name, "answer": answer.answer})
+        if parsed.save is not None:
+            _draw(answer, parsed.save)
+    if parsed.json is not None:
+        data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", "target": parsed.target}
+        data |= {"model": str(parsed.ckpt), "answers": shown}
+        data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
+        write_json({**data, **environment()}, parsed.json)
+    _list_failures(failures)
+    if not shown and not failures:
+        raise ConfigError(f"{parsed.data_path} holds nothing to run")
+    return 1 if failures else 0
+
+
+def _draw(answer: Answer, folder: Path) -> None:
+    from utils.pipeline.draw import save_drawn
+
+    lines = [f"{item['label']}  {item['score']:.3f}" for item in answer.answer]
+    print(f"  drawn: {save_drawn(Path(answer.name), lines, folder)}")
+
+
+def raw_answers(outputs: Any) -> list[dict[str, Any]]:
+    """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer."""
+    arrays = outputs if isinstance(outputs, list) else [outputs]
+    return [
+        {"outputs": [{"shape": list(a[i].shape), "min": float(a[i].min()), "max": float(a[i].max())} for a in arrays]}
+        for i in range(len(arrays[0]))
+    ]
+
+
+def _list_failures(failures: Sequence[Failure]) -> None:
+    for failure in failures[:SHOWN_FAILURES]:
+        _warn(failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}")
+    if failures:
+        more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
+        _warn(f"{len(failures)} samples could not be run{more}")
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
+    warnings.showwarning = lambda message, *_: _warn(f"warning: {message}")
+    try:
+        code = main()
+        sys.stdout.flush()
+    except TecoInferError as error:
+        _warn(f"error: {error}")
+        code = 2
+    except BrokenPipeError:  # the reader of our output went away, as in `| head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- the interpreter flushes stdout once more at exit
+        code = 0
+    except KeyboardInterrupt:
+        _warn("interrupted")
+        code = 130
+    sys.exit(code)

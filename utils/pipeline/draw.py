@@ -1,0 +1,127 @@
+"""Answers one can look at: the picture with its labels and scores in a band below it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
+
+from engine.base import ConfigError
+from utils.preprocess.images import open_image, to_rgb
+
+_MIN_SIDE = 256
+"""Pixels below which a picture is enlarged (longer side) or its canvas widened, so that text is legible."""
+_BAND, _TEXT = (24, 24, 24), (255, 255, 255)
+_SOURCE = "source-sha256"
+"""PNG text chunk that says which input a drawn picture belongs to, without showing its path."""
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
+    """Return a copy of the picture with lines of text in a band below it.
+
+    Args:
+        image: a picture of any mode and size; a tiny one is enlarged by a whole factor, its pixels kept square.
+        lines: what to write, one entry a line; longer ones are wrapped. Characters that Pillow's bundled font lacks
+            show as boxes.
+
+    Returns:
+        A new RGB picture, at least 256 pixels wide.
+
+    Raises:
+        DataError: the picture cannot be decoded.
+    """
+    picture = to_rgb(image)
+    factor = max(1, _MIN_SIDE // max(picture.size))
+    picture = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+    width = max(picture.width, _MIN_SIDE)
+    size = max(16, width // 24)
+    font = ImageFont.load_default(size=size)
+    margin, step = size // 2, size * 5 // 4
+    rows = [row for line in lines for row in _wrapped(line, font, width - 2 * margin)]
+    canvas = Image.new("RGB", (width, picture.height + len(rows) * step + 2 * margin), _BAND)
+    canvas.paste(picture, ((width - picture.width) // 2, 0))
+    draw = ImageDraw.Draw(canvas)
+    for index, row in enumerate(rows):
+        draw.text((margin, picture.height + margin + index * step), row, fill=_TEXT, font=font)
+    return canvas
+
+
+def save_drawn(path: str | os.PathLike[str], lines: Sequence[str], out_dir: str | os.PathLike[str]) -> Path:
+    """Draw the answer on a picture file and write it as ``<out_dir>/<stem>.png``.
+
+    The file appears whole or not at all. Drawing the same input again replaces it; where that name belongs to another
+    input (or to the reader's own file), ``<stem>-<hash of the input's path>.png`` is written instead.
+
+    Returns:
+        The file written.
+
+    Raises:
+        DataError: the picture cannot be read.
+        ConfigError: ``out_dir`` cannot be created or written to.
+    """
+    drawn = draw_answer(open_image(path), lines)
+    source = hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()
+    note = PngImagePlugin.PngInfo()
+    note.add_text(_SOURCE, source)
+    folder, stem = Path(out_dir), Path(path).stem
+    draft = folder / f".{secrets.token_hex(8)}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            drawn.save(draft, format="PNG", pnginfo=note)
+            first = folder / f"{stem}.png"
+            target = first if _claimed(first, source) else folder / f"{stem}-{source[:12]}.png"
+            return draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write drawn pictures to {folder} ({error.strerror or error}); choose another folder"
+        ) from error
+
+
+def _claimed(target: Path, source: str) -> bool:
+    """Say whether the name is ours: new (and taken at once, against other threads and ranks), or this input's."""
+    try:
+        target.touch(exist_ok=False)
+    except FileExistsError:
+        return _source_of(target) == source
+    return True
+
+
+def _source_of(path: Path) -> str | None:
+    """Return which input a drawn picture belongs to; ``None`` for any other file."""
+    try:
+        with Image.open(path) as image:
+            return str(image.info.get(_SOURCE))
+    except (OSError, SyntaxError, ValueError):  # not a picture: somebody else's file
+        return None
+
+
+def _wrapped(line: str, font: Font, width: int) -> list[str]:
+    """Break a line between words, and a word too long for the width inside it; other white space becomes one blank."""
+    rows: list[str] = []
+    row = ""
+    for word in line.split():
+        joined = f"{row} {word}" if row else word
+        if row and font.getlength(joined) > width:
+            rows.append(row)
+            joined = word
+        while font.getlength(joined) > width:
+            fits = _fitting(joined, font, width)
+            rows.append(joined[:fits])
+            joined = joined[fits:]
+        row = joined
+    return [*rows, row]
+
+
+def _fitting(text: str, font: Font, width: float) -> int:
+    """Return how many characters of a text fit into the width; at least one, so that wrapping ends."""
+    return max(1, bisect_right(range(1, len(text)), width, key=lambda count: font.getlength(text[:count])))

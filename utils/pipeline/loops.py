@@ -1,0 +1,201 @@
+"""The loops every script shares: :func:`evaluate` over a labelled data set, :func:`predict` over anything."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.base import Array, ConfigError, DataError
+from engine.timeline import Timeline
+from utils.datasets.samples import Batch
+from utils.metrics.base import Metric
+from utils.pipeline.report import Report
+from utils.pipeline.stages import Failure, Preprocess, prepared
+
+Infer = Callable[[Any], "Array | list[Array]"]
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model says of one sample."""
+
+    name: str
+    answer: Any
+
+
+@dataclass(slots=True)
+class _Run:
+    """What accumulates over the steps of an evaluation."""
+
+    timeline: Timeline
+    started: float
+    failures: list[Failure]
+    nan_inputs: list[str]
+    steps: int = 0
+    samples: int = 0
+    timed_samples: int = 0
+    ended: float = 0.0
+
+
+def evaluate(
+    engine: Infer,
+    batches: Iterable[Batch],
+    preprocess: Preprocess,
+    postprocess: Callable[[Any], Array],
+    metric: Metric,
+    *,
+    max_steps: int = -1,
+    warmup: int = 0,
+    workers: int | None = None,
+    on_step: OnStep | None = None,
+) -> Report:
+    """Run a labelled data set through an engine and measure it.
+
+    Args:
+        engine: an open engine, or any callable from arrays to arrays.
+        batches: samples and labels (:class:`utils.datasets.samples.Batches`).
+        preprocess: samples to one array, or a list of arrays, with the batch first.
+        postprocess: the engine's output to what ``metric`` takes.
+        metric: updated with every batch.
+        max_steps: stop after so many batches; 0 or less means all.
+        warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
+        workers: preprocessing threads; ``None`` takes one per core, 0 preprocesses in the loop itself.
+        on_step: called after every step with a line of its timings.
+
+    Returns:
+        The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
+
+    Raises:
+        DataError: no sample could be run, or a batch has no labels.
+    """
+    run = _Run(Timeline(), time.perf_counter(), _rejected(batches), [])
+    total = _steps(batches, max_steps)
+    stages = prepared(_first(batches, max_steps), preprocess, run.timeline, workers)
+    for ready in _progress(stages, total):
+        if run.steps == warmup and warmup > 0:
+            run.timeline.clear()
+            run.started, run.timed_samples = time.perf_counter(), 0
+        run.failures += ready.failures
+        run.nan_inputs += ready.nan_inputs
+        run.steps += 1
+        if ready.arrays is not None:
+            _step(engine, ready.batch, ready.arrays, postprocess, metric, run)
+            if on_step is not None:
+                on_step(_step_line(run, len(ready.batch.names)))
+    run.ended = time.perf_counter()
+    if not run.samples:
+        reasons = "; ".join(f"{f.name}: {f.reason}" for f in run.failures[:3])
+        raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
+    return _report(engine, metric, run, finished=total == _steps(batches, -1))
+
+
+def _step(
+    engine: Infer,
+    batch: Batch,
+    arrays: list[Array],
+    postprocess: Callable[[Any], Array],
+    metric: Metric,
+    run: _Run,
+) -> None:
+    if batch.labels is None:
+        raise DataError(f"{batch.names[0]} has no label; pass class folders, a label file, or an .npz with labels")
+    start = time.perf_counter()
+    outputs = engine(arrays)
+    middle = time.perf_counter()
+    metric.update(postprocess(outputs), batch.labels)
+    end = time.perf_counter()
+    run.timeline.add("inference", start, middle, len(batch.names))
+    run.timeline.add("postprocess", middle, end, len(batch.names))
+    run.samples += len(batch.names)
+    run.timed_samples += len(batch.names)
+
+
+def _step_line(run: _Run, samples: int) -> str:
+    # Preprocessing threads write between the two spans of a step, so the newest of each kind is looked for.
+    newest = {span.stage: span for span in list(run.timeline.spans)}
+    inference, postprocess = newest["inference"], newest["postprocess"]
+    return (
+        f"step {run.steps}: samples: {samples}, inference_time: {inference.end - inference.start:.6f}, "
+        f"postprocess: {postprocess.end - postprocess.start:.6f}, "
+        f"avg_preprocess_time: {run.timeline.mean('preprocess'):.6f}"
+    )
+
+
+def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
+    wall = run.ended - run.started
+    return Report(
+        metric_name=metric.name,
+        metric=metric.compute(),
+        samples=run.samples,
+        steps=run.steps,
+        e2e_time=wall,
+        avg_sps=run.timed_samples / wall,
+        avg_inference_time=run.timeline.mean("inference"),
+        avg_preprocess_time=run.timeline.mean("preprocess"),
+        avg_postprocess=run.timeline.mean("postprocess"),
+        engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
+        simulated=bool(getattr(engine, "simulated", False)),
+        failures=run.failures,
+        nan_inputs=run.nan_inputs,
+        finished=finished,
+    )
+
+
+def predict(
+    engine: Infer,
+    batches: Iterable[Batch],
+    preprocess: Preprocess,
+    postprocess: Callable[[Any], Sequence[Any]],
+    *,
+    failures: list[Failure],
+    workers: int | None = None,
+) -> Iterator[Answer]:
+    """Yield the model's answer to every sample, in order.
+
+    Args:
+        engine, batches, preprocess, workers: as in :func:`evaluate`; labels are not needed.
+        postprocess: the engine's output to one answer per sample, also for a batch of one.
+        failures: samples that cannot be run are appended here.
+    """
+    failures += _rejected(batches)
+    for ready in prepared(batches, preprocess, Timeline(), workers):
+        failures += ready.failures
+        if ready.arrays is None:
+            continue
+        answers = postprocess(engine(ready.arrays))
+        names = ready.batch.names
+        if len(answers) != len(names):
+            raise ConfigError(f"postprocess gave {len(answers)} answers for {len(names)} samples; give one per sample")
+        yield from map(Answer, names, answers)
+
+
+def _rejected(batches: Iterable[Batch]) -> list[Failure]:
+    dataset = getattr(batches, "dataset", None)
+    return [Failure(str(path), reason) for path, reason in getattr(dataset, "rejected", ())]
+
+
+def _steps(batches: Iterable[Batch], max_steps: int) -> int | None:
+    total = len(batches) if hasattr(batches, "__len__") else None
+    return total if max_steps < 1 else min(max_steps, total if total is not None else max_steps)
+
+
+def _first(batches: Iterable[Batch], max_steps: int) -> Iterable[Batch]:
+    if max_steps < 1:
+        return batches
+    from itertools import islice
+
+    return islice(batches, max_steps)
+
+
+def _progress(stages: Iterator[Any], total: int | None) -> Iterator[Any]:
+    """Show a bar on a terminal; anything else (a file, a pipe, CI) stays quiet and does not even import tqdm."""
+    if not sys.stderr.isatty():
+        return stages
+    from tqdm import tqdm
+
+    bar: Iterator[Any] = iter(tqdm(stages, total=total, unit="batch"))
+    return bar

@@ -1,0 +1,95 @@
+"""What a run says at its end: two closing lines for people and scripts, JSON for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import ConfigError
+from utils.pipeline.stages import Failure
+
+SCHEMA_VERSION = 1
+"""Version of the JSON layout; it rises when a field changes its meaning or goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of :func:`utils.pipeline.evaluate`.
+
+    Attributes:
+        metric_name, metric: what was measured and its value, 0 to 1.
+        samples, steps: samples the metric covers, and batches.
+        e2e_time: wall seconds of the timed steps, everything included.
+        avg_sps: samples per second of wall time over the timed steps.
+        avg_inference_time, avg_preprocess_time, avg_postprocess: seconds per batch; preprocessing runs in threads
+            beside the engine, so the three do not add up to the wall time.
+        engine: what computed, in one line. simulated: whether that was a simulated device.
+        failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
+        finished: ``False`` where a step limit ended the run before the data did.
+    """
+
+    metric_name: str
+    metric: float
+    samples: int
+    steps: int
+    e2e_time: float
+    avg_sps: float
+    avg_inference_time: float
+    avg_preprocess_time: float
+    avg_postprocess: float
+    engine: str = ""
+    simulated: bool = False
+    failures: list[Failure] = field(default_factory=list)
+    nan_inputs: list[str] = field(default_factory=list)
+    finished: bool = True
+
+    def closing_lines(self) -> list[str]:
+        """Return the two lines every valid script ends with."""
+        return [
+            f"eval_metric {round(self.metric, 6)}",
+            f"summary: avg_sps: {self.avg_sps:.1f}, e2e_time: {self.e2e_time:.4f}, "
+            f"avg_inference_time: {self.avg_inference_time:.6f}, avg_preprocess_time: {self.avg_preprocess_time:.6f}, "
+            f"avg_postprocess: {self.avg_postprocess:.6f}",
+        ]
+
+    def to_dict(self, **extra: Any) -> dict[str, Any]:
+        """Return the report as plain data with schema version and environment."""
+        return {"schema_version": SCHEMA_VERSION, "kind": "evaluation", **extra, **asdict(self), **environment()}
+
+
+def environment() -> dict[str, Any]:
+    """Return what the figures were measured with."""
+    return {
+        "environment": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+        }
+    }
+
+
+def write_json(data: dict[str, Any], path: Path) -> None:
+    """Write a result atomically.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"result file {path} cannot be written: {error.strerror}; check the folder of --json"
+        ) from error

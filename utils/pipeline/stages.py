@@ -1,0 +1,118 @@
+"""The front of both loops: preprocess batches ahead of the engine, in order, and lose no sample to a bad one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, TecoInferError
+from engine.timeline import Timeline
+from utils.datasets.samples import Batch
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Preprocess = Callable[[Any], "Array | Sequence[Array]"]
+
+# What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run.
+SAMPLE_ERRORS = (TecoInferError, OSError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sample that could not be run, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A preprocessed batch: the samples that made it, their arrays (one per input), and those that did not."""
+
+    batch: Batch
+    arrays: list[Array] | None
+    failures: list[Failure]
+    nan_inputs: list[str]
+
+
+def default_workers() -> int:
+    """Return how many threads preprocess: the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def prepared(
+    batches: Iterable[Batch], preprocess: Preprocess, timeline: Timeline, workers: int | None = None
+) -> Iterator[Ready]:
+    """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
+
+    A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
+    is preprocessed in the calling thread.
+    """
+    workers = default_workers() if workers is None else workers
+    if workers < 1 or (hasattr(batches, "__len__") and len(batches) == 1):
+        for batch in batches:
+            yield _prepare(batch, preprocess, timeline)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    waiting: deque[Future[Ready]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="preprocess") as pool:
+        try:
+            for batch in batches:
+                waiting.append(pool.submit(_prepare, batch, preprocess, timeline))
+                if len(waiting) > workers + 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline) -> Ready:
+    start = time.perf_counter()
+    try:
+        arrays, failures = _as_list(preprocess(batch.samples)), []
+    except SAMPLE_ERRORS:
+        batch, arrays, failures = _one_by_one(batch, preprocess)
+    nan_inputs = [batch.names[i] for i in _nan_rows(arrays, len(batch.names))] if arrays else []
+    timeline.add("preprocess", start, time.perf_counter(), len(batch.names))
+    return Ready(batch, arrays, failures, nan_inputs)
+
+
+def _as_list(arrays: Array | Sequence[Array]) -> list[Array]:
+    return [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
+
+
+def _one_by_one(batch: Batch, preprocess: Preprocess) -> tuple[Batch, list[Array] | None, list[Failure]]:
+    good: list[int] = []
+    parts: list[list[Array]] = []
+    failures = []
+    for i, sample in enumerate(batch.samples):
+        try:
+            parts.append(_as_list(preprocess([sample])))
+            good.append(i)
+        except SAMPLE_ERRORS as error:
+            failures.append(Failure(batch.names[i], str(error)))
+    kept = Batch(
+        [batch.samples[i] for i in good],  # type: ignore[arg-type]
+        None if batch.labels is None else batch.labels[good],
+        [batch.names[i] for i in good],
+    )
+    arrays = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else None
+    return kept, arrays, failures
+
+
+def _nan_rows(arrays: list[Array], count: int) -> list[int]:
+    bad = np.zeros(count, bool)
+    for array in arrays:
+        if array.dtype.kind == "f" and array.ndim and len(array) == count:
+            bad |= np.isnan(array.reshape(count, -1)).any(axis=1)
+    return [int(i) for i in np.flatnonzero(bad)]

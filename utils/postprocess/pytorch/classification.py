@@ -1,0 +1,169 @@
+"""From a classifier's raw outputs to scores and labels."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+import numpy as np
+
+from engine.base import ConfigError, DataError, InputError
+
+__all__ = ["Answer", "Labels", "answers", "labels_from", "postprocess", "scores"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Labels: TypeAlias = "Mapping[str, str] | Sequence[str] | str | os.PathLike[str] | None"
+
+_WORDNET_ID = re.compile(r"^n\d{8}\s+")
+
+
+class Answer(TypedDict):
+    """One class a picture may belong to: its softmax score in 0..1 and its name."""
+
+    score: float
+    label: str
+
+
+def postprocess(
+    outputs: Any, target: str = "sdaa", topk: int = 1, labels: Labels = None
+) -> list[Answer] | list[list[Answer]]:
+    """Turn a classifier's outputs into its ``topk`` best classes.
+
+    Args:
+        outputs: N x C logits (see :func:`scores` for what else is taken).
+        target: accepted for scripts written for the original zoo and not used; any target's outputs are taken.
+        topk: how many classes to return, best first; at most C come back.
+        labels: what :func:`labels_from` takes, or ``None`` for the class index as text. With a file, read it once with
+            :func:`labels_from` and pass the list where this is called in a loop.
+
+    Returns:
+        ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more.
+
+    Raises:
+        ConfigError: ``topk`` is below 1.
+        InputError: the outputs are not one array of logits.
+        DataError: the labels cannot be read, or there are not C of them.
+    """
+    results = answers(outputs, topk, labels)
+    return results[0] if len(results) == 1 else results
+
+
+def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[Answer]]:
+    """Return what :func:`postprocess` does, always as one list of answers per sample, even for a batch of one.
+
+    Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.
+    """
+    if topk < 1:
+        raise ConfigError(f"topk {topk} must be at least 1")
+    logits = _logits(outputs)
+    names = labels_from(labels)
+    if names is None:
+        names = [str(index) for index in range(logits.shape[1])]
+    if len(names) != logits.shape[1]:
+        raise DataError(
+            f"{len(names)} labels for a model with {logits.shape[1]} classes; pass the labels it was trained with"
+        )
+    best = _best(logits, min(topk, logits.shape[1]))
+    best_scores = np.take_along_axis(_softmax(logits), best, axis=1)
+    return [
+        [Answer(score=score, label=names[index]) for index, score in zip(*row, strict=True)]
+        for row in zip(best.tolist(), best_scores.tolist(), strict=True)
+    ]
+
+
+def scores(outputs: Any) -> Array:
+    """Return the softmax over the classes as N x C float32.
+
+    Args:
+        outputs: logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple holding one such array,
+            or an object whose ``numpy()`` gives one (a torch or paddle tensor).
+
+    Raises:
+        InputError: anything else.
+    """
+    return _softmax(_logits(outputs))
+
+
+def labels_from(source: Labels) -> list[str] | None:
+    """Return the class labels, in class order.
+
+    Args:
+        source: an engine's ``metadata`` (key ``class_labels``, a JSON list), a path to a text file with one label per
+            line (in ``synset.txt`` the WordNet id before the name is dropped), or the labels themselves.
+
+    Returns:
+        The labels; ``None`` where ``source`` is ``None``, or metadata without labels.
+
+    Raises:
+        DataError: the file or the metadata holds no labels that can be read.
+    """
+    if isinstance(source, Mapping):
+        text = source.get("class_labels")
+        return None if text is None else _labels_in_json(text)
+    if isinstance(source, (str, os.PathLike)):
+        return _labels_in_file(Path(source))
+    return None if source is None else list(source)
+
+
+def _labels_in_json(text: str) -> list[str]:
+    try:
+        labels = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"the model's metadata class_labels is not JSON ({error}); export the model again") from error
+    if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
+        raise DataError("the model's metadata class_labels must be a JSON list of strings; export the model again")
+    return labels
+
+
+def _labels_in_file(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: cannot read labels ({error}); pass a UTF-8 text file with one label per line"
+        ) from error
+    if not lines:
+        raise DataError(f"{path}: holds no labels; write one label per line")
+    return [_WORDNET_ID.sub("", line.strip()) for line in lines]
+
+
+def _logits(outputs: Any) -> Array:
+    """Return the outputs as N x C float32."""
+    if isinstance(outputs, (list, tuple)):
+        if len(outputs) != 1:
+            raise InputError(
+                f"got {len(outputs)} outputs, classification takes one; pass the one with the class scores"
+            )
+        outputs = outputs[0]
+    array = np.asarray(outputs.numpy() if hasattr(outputs, "numpy") else outputs)
+    trailing = array.shape[2:]
+    if array.dtype.kind not in "fiu" or not array.ndim or not array.size or any(length != 1 for length in trailing):
+        shape = "x".join(map(str, array.shape)) or "scalar"
+        raise InputError(
+            f"cannot classify outputs of shape {shape} and dtype {array.dtype}; they must be N x C numbers"
+        )
+    logits: Array = array.reshape((1, -1) if array.ndim == 1 else array.shape[:2]).astype(np.float32)
+    return logits
+
+
+def _best(logits: Array, count: int) -> Array:
+    """Return N x count class indices, best first; only the candidates are sorted, four times quicker than all."""
+    keys = -logits  # ascending, so NaN sorts last
+    limits = np.partition(keys, count - 1, axis=1)[:, count - 1]
+    best = np.empty((len(keys), count), np.intp)
+    for row, limit, result in zip(keys, limits, best, strict=True):
+        candidates = np.flatnonzero(~(row > limit))  # with equal ones, and all where the limit itself is NaN
+        result[:] = candidates[np.argsort(row[candidates], kind="stable")[:count]]
+    return best
+
+
+def _softmax(logits: Array) -> Array:
+    """Softmax over the last axis; the largest logit is subtracted first, so nothing overflows."""
+    with np.errstate(invalid="ignore"):  # NaN and infinite logits give NaN scores, which is the truth about them
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        normalised: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return normalised

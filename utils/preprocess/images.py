@@ -1,0 +1,147 @@
+"""Pictures as models want them: decoded, upright, eight-bit RGB.
+
+Rules, chosen so that one file gives the same pixels however it is stored:
+
+- EXIF orientation is applied (and forgotten, so it is never applied twice).
+- Alpha is dropped, not blended, also with a transparent palette, as in Pillow's (so torchvision's) ``convert("RGB")``.
+- CMYK, YCbCr, LAB and HSV are converted as Pillow does; inverted Adobe CMYK JPEGs are put right by its decoder.
+- Samples wider than 8 bits are scaled to 8, never clipped. ``I;16`` runs from 0 to 65535. Modes ``I`` and ``F`` do not
+  say where white is, so it is the smallest of 255, 65535 and 2^31 - 1 (for ``F`` also 1.0) that holds the brightest.
+  (Pillow itself keeps the high byte of 16-bit *colour*; that can differ from this rounding by one.)
+- Only the first frame of an animation or a multi-page file is read; colour profiles are not applied.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from engine.base import DataError
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
+_ORIENTATION_TAG = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each EXIF orientation (EXIF 2.32, tag 0x0112)."""
+
+_WHITES = (255.0, 65535.0, 2.0**31 - 1)
+
+
+def open_image(path: str | os.PathLike[str]) -> Image.Image:
+    """Read a picture file: fully decoded, upright, mode ``RGB``; safe to call from several threads at once.
+
+    Args:
+        path: a file in any format Pillow reads.
+
+    Returns:
+        The picture, with its file closed.
+
+    Raises:
+        DataError: the file is missing, empty, not a picture, truncated, damaged, or holds more than
+            ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb).
+    """
+    with _identified(path) as image:
+        _refuse_bomb(image, path)
+        return to_rgb(image, os.fspath(path))
+
+
+def to_rgb(image: Image.Image, name: str = "picture") -> Image.Image:
+    """Return a PIL image as upright, fully loaded ``RGB`` by the rules of this module.
+
+    Args:
+        image: an image of any mode; one that is right already is returned itself, not copied.
+        name: what an error message calls it.
+
+    Raises:
+        DataError: the image has no pixels, or its file turns out truncated or damaged while it is decoded.
+    """
+    if 0 in image.size:
+        raise DataError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
+    try:
+        image.load()
+        return _as_rgb(_upright(image))
+    except Exception as error:  # decoders raise nearly anything on damaged data
+        raise DataError(f"{name}: truncated or damaged picture ({_one_line(error)}); replace the file") from error
+
+
+def _identified(path: str | os.PathLike[str]) -> ImageFile:
+    """Open the picture without decoding it; Pillow is given the path, so it loads that format's plugin only."""
+    try:
+        return Image.open(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such picture; check the path") from error
+    except UnidentifiedImageError as error:
+        reason = "is empty (0 bytes)" if not os.path.getsize(path) else "is not a picture in a format Pillow reads"
+        raise DataError(f"{path}: {reason}; remove or replace it") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(_bomb_message(path, str(error).split(", could")[0])) from error
+    except Exception as error:  # format plugins raise nearly anything on a damaged header
+        raise DataError(f"{path}: cannot be read as a picture ({_one_line(error)}); remove or replace it") from error
+
+
+def _refuse_bomb(image: Image.Image, path: str | os.PathLike[str]) -> None:
+    """Refuse what Pillow only warns about; the size is known from the header, before a pixel is decoded.
+
+    Turning the warning itself into an error would need warning filters, which are shared by all threads.
+    """
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise DataError(_bomb_message(path, f"{image.width}x{image.height} exceeds the limit of {limit} pixels"))
+
+
+def _bomb_message(path: str | os.PathLike[str], reason: str) -> str:
+    return f"{path}: {reason} (decompression bomb?); shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS if it is trusted"
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Undo the EXIF orientation; the result no longer carries it."""
+    method = _UPRIGHT.get(image.getexif().get(_ORIENTATION_TAG, 1))
+    if method is None:
+        return image
+    upright = image.transpose(method)
+    for key in ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"):
+        upright.info.pop(key, None)
+    return upright
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """Convert any mode to ``RGB``."""
+    if image.mode == "RGB":
+        return image
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode == "La":  # premultiplied grey: Pillow has no direct way
+        return image.convert("LA").convert("RGB")
+    if "transparency" in image.info:  # only a mask, which is dropped; Pillow warns or fails while translating it
+        image = image.copy()
+        del image.info["transparency"]
+    return image.convert("RGB")
+
+
+def _eight_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Scale 16-bit, 32-bit or float samples to 0..255, rounded to nearest; NaN and negative samples become black."""
+    if samples.dtype.itemsize == 2:
+        return ((samples.astype(np.uint32) + 128) // 257).astype(np.uint8)  # v * 255 / 65535, rounded
+    finite = samples[np.isfinite(samples)]
+    brightest = float(finite.max()) if finite.size else 0.0
+    whites = (1.0, *_WHITES) if samples.dtype.kind == "f" else _WHITES
+    white = next((value for value in whites if brightest <= value), brightest)
+    scaled = np.nan_to_num(samples.astype(np.float64) * (255.0 / white), nan=0.0, posinf=255.0, neginf=0.0)
+    eight: np.ndarray[Any, np.dtype[np.uint8]] = np.rint(scaled.clip(0, 255)).astype(np.uint8)
+    return eight
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{error}".split()) or type(error).__name__

@@ -1,0 +1,43 @@
+"""ImageNet preprocessing as paddle.vision.transforms does it with its default PIL backend, without importing paddle.
+
+PaddleClas deploys with another convention (OpenCV's bilinear filter, which does not antialias, on a rounded size). It
+is not this one: the pixels of a shrunk picture differ between the two, and a model's metric may too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from utils.preprocess.classification_common import Array, Picture, Shape, preprocess_pictures
+
+__all__ = ["preprocess"]
+
+
+def preprocess(
+    image_path: Picture | Sequence[Picture], dtype: str = "float16", resize_shape: Shape = 256, crop_shape: Shape = 224
+) -> Array:
+    """Turn pictures into a model's input, as Paddle's ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize`` would.
+
+    Equal bit by bit to ``paddle.vision.transforms`` on RGB PIL images in float32; float16 is that, rounded once. It
+    differs from the PyTorch preprocessing only where a picture smaller than the crop needs an odd number of padding
+    pixels.
+
+    Args:
+        image_path: a path, a PIL image, or a list of either.
+        dtype: ``"float16"`` or ``"float32"``.
+        resize_shape: length of the resized picture's short side in pixels, or its ``(height, width)``.
+        crop_shape: side of the square cut from the centre in pixels, or its ``(height, width)``.
+
+    Returns:
+        A C-contiguous N x 3 x H x W array of ``dtype``, in RGB order.
+
+    Raises:
+        ConfigError: an unknown dtype or an impossible shape.
+        DataError: an empty list, an element of another type, or a picture that cannot be decoded.
+    """
+    return preprocess_pictures(image_path, dtype, resize_shape, crop_shape, _crop_start)
+
+
+def _crop_start(length: int, crop: int) -> int:
+    """Return paddle's center_crop offset; a negative half pixel too is rounded to even."""
+    return round((length - crop) / 2)

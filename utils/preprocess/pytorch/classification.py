@@ -1,0 +1,38 @@
+"""ImageNet preprocessing as torchvision does it, without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from utils.preprocess.classification_common import Array, Picture, Shape, preprocess_pictures
+
+__all__ = ["preprocess"]
+
+
+def preprocess(
+    image_path: Picture | Sequence[Picture], dtype: str = "float16", resize_shape: Shape = 256, crop_shape: Shape = 224
+) -> Array:
+    """Turn pictures into a model's input, as ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize`` would.
+
+    Equal bit by bit to ``torchvision.transforms`` on RGB PIL images in float32; float16 is that, rounded once. Every
+    other mode is first made upright RGB by :mod:`utils.preprocess.images`.
+
+    Args:
+        image_path: a path, a PIL image, or a list of either.
+        dtype: ``"float16"`` or ``"float32"``.
+        resize_shape: length of the resized picture's short side in pixels, or its ``(height, width)``.
+        crop_shape: side of the square cut from the centre in pixels, or its ``(height, width)``.
+
+    Returns:
+        A C-contiguous N x 3 x H x W array of ``dtype``, in RGB order.
+
+    Raises:
+        ConfigError: an unknown dtype or an impossible shape.
+        DataError: an empty list, an element of another type, or a picture that cannot be decoded.
+    """
+    return preprocess_pictures(image_path, dtype, resize_shape, crop_shape, _crop_start)
+
+
+def _crop_start(length: int, crop: int) -> int:
+    """Return torchvision's center_crop offset: padding floors the first half, cropping rounds half to even."""
+    return -((crop - length) // 2) if crop > length else round((length - crop) / 2)
