@@ -10,7 +10,7 @@ import graphlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from engine.signature import Dim, TensorSpec, batch_flags
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
+
+_HALF = TensorProto.FLOAT16
 
 
 # --------------------------------------------------------------------------------------------------------------- load
@@ -50,10 +52,13 @@ def _parse(path: Path) -> ModelProto:
     if size == 0:
         raise ModelError(f"model file {path} is empty (0 bytes); export it again")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        # Named formats are for text files; a model is protobuf whatever its file is called.
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"model file {path} ({size} bytes) is not ONNX or is cut short; export it again") from error
-    if not model.graph.node or not model.opset_import:
+    except OSError as error:
+        raise ModelError(f"model file {path} cannot be read: {error.strerror}; check its permissions") from error
+    if not model.graph.output or not model.opset_import:
         raise ModelError(f"model file {path} ({size} bytes) holds no ONNX graph; export it again")
     return model
 
@@ -93,7 +98,7 @@ def _one_line(error: Exception) -> str:
 
 
 def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
-    """Put the nodes of the main graph into topological order, in place, keeping their order where it is free.
+    """Put the nodes of the main graph into topological order, in place; one that is in order already is left alone.
 
     Raises:
         ModelError: the nodes form a cycle.
@@ -130,6 +135,18 @@ def used_names(node: NodeProto) -> Iterator[str]:
     for graph in subgraphs(node):
         for inner in graph.node:
             yield from used_names(inner)
+
+
+def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Rename what a node reads, also inside the bodies of If, Loop and Scan except where a body defines the name."""
+    for i, name in enumerate(node.input):
+        node.input[i] = names.get(name, name)
+    for graph in subgraphs(node):
+        own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        outer = {old: new for old, new in names.items() if old not in own}
+        for inner in graph.node:
+            rename_inputs(inner, outer)
 
 
 def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
@@ -254,18 +271,33 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
     """
     bound = ModelProto()
     bound.CopyFrom(model)
+    given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    before = [dims(info) for info in graph_inputs(bound)]
     for info in graph_inputs(bound):
-        for dim, size in zip(info.type.tensor_type.shape.dim, shapes[info.name], strict=True):
+        have = info.type.tensor_type.shape.dim
+        if len(have) != len(shapes.get(info.name, ())):
+            raise ModelError(f"the model cannot take inputs of shape {given}: {info.name!r} has {len(have)} dimensions")
+        for dim, size in zip(have, shapes[info.name], strict=True):
             dim.dim_value = size
-    for info in bound.graph.output:  # they follow from the inputs; a stale symbol would contradict the inferred number
+    changed = before != [dims(info) for info in graph_inputs(bound)]
+    for info in bound.graph.output:  # they follow from the inputs; a stale size or symbol would contradict them
         for dim in info.type.tensor_type.shape.dim:
-            dim.Clear() if not dim.dim_value else None
+            if changed or not dim.dim_value:
+                dim.Clear()
     del bound.graph.value_info[:]
     try:
-        return infer_shapes(bound)
+        return _fill_outputs(infer_shapes(bound))
     except onnx.shape_inference.InferenceError as error:
-        given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise ModelError(f"the model cannot take inputs of shape {given}: {_one_line(error)}") from error
+
+
+def _fill_outputs(model: ModelProto) -> ModelProto:
+    """Give outputs that inference passes over (an input itself, or one listed twice) the shape known for their name."""
+    known = {info.name: info for info in (*model.graph.input, *model.graph.output) if None not in dims(info)}
+    for info in model.graph.output:
+        if info.name in known and None in dims(info):
+            info.type.CopyFrom(known[info.name].type)
+    return model
 
 
 def save_model(model: ModelProto, path: Path) -> None:
@@ -287,7 +319,7 @@ def save_model(model: ModelProto, path: Path) -> None:
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a model file and of the external data it names, in hexadecimal."""
     digest = hashlib.sha256(path.read_bytes())
-    model = onnx.load(str(path), load_external_data=False)
+    model = onnx.load(str(path), format="protobuf", load_external_data=False)
     external = {e.value for t in tensors(model.graph) for e in t.external_data if e.key == "location"}
     for location in sorted(external):
         digest.update((path.parent / location).read_bytes())
@@ -320,15 +352,50 @@ def to_float16(
         if keep is not None and keep(node):
             blocked.append(node.name)
     try:
-        converted: ModelProto = float16.convert_float_to_float16(
-            copy,
-            # The library's defaults move tiny and huge weights to values of its choice; let them round, or overflow.
-            min_positive_val=0.0,
-            max_finite_val=np.inf,
-            keep_io_types=list(keep_inputs) or False,
-            node_block_list=blocked,
-            check_fp16_ready=False,
-        )
+        with np.errstate(over="ignore"):
+            converted: ModelProto = float16.convert_float_to_float16(
+                copy,
+                # The library's defaults move tiny and huge weights to values of its choice; let them round or overflow.
+                min_positive_val=0.0,
+                max_finite_val=np.inf,
+                node_block_list=blocked,
+                check_fp16_ready=False,
+            )
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
         raise ModelError(f"the model cannot be converted to float16: {_one_line(error)}") from error
+    half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
+    for node in converted.graph.node:
+        if half.intersection(node.output):
+            _write_half(node)
+    # The library can only keep all inputs and outputs, so single inputs are kept here.
+    was = {info.name: _kind(info) for info in graph_inputs(model)}
+    fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
+    for name in fed.keys() & set(keep_inputs):
+        _keep_input(converted.graph, fed[name])
     return sort_nodes(converted)
+
+
+def _kind(info: ValueInfoProto) -> int:
+    return int(info.type.tensor_type.elem_type)
+
+
+def _write_half(node: NodeProto) -> None:
+    """Make a node that names its own output type write float16, which the library forgets."""
+    for attribute in node.attribute:
+        if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+            tensor = onnx.numpy_helper.from_array(np.asarray(value, np.float16))
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
+        elif attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT:
+            attribute.i = _HALF
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        node.attribute.append(helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, np.float16))))
+
+
+def _keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
+    """Let a graph input of a converted graph take float32, with a cast behind it."""
+    half = f"{info.name}/half"
+    info.type.tensor_type.elem_type = TensorProto.FLOAT
+    for node in graph.node:
+        rename_inputs(node, {info.name: half})
+    graph.node.insert(0, helper.make_node("Cast", [info.name], [half], f"{half}/cast", to=_HALF))

@@ -5,8 +5,9 @@ The only file that imports onnxruntime.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,6 @@ from engine.signature import Dim, batch_flags
 
 if TYPE_CHECKING:
     import onnx
-
-_log = logging.getLogger(__name__)
 
 CPU = ("CPUExecutionProvider",)
 CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -191,6 +190,9 @@ def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
     """
     if CUDA[0] not in ort.get_available_providers():
         raise TargetError(f"onnxruntime {ort.__version__} has no CUDA provider")
+    # CUDA and cuDNN as PyPI packages lie where the loader does not look; this prints what it cannot find.
+    with contextlib.redirect_stdout(sys.stderr):
+        ort.preload_dlls()
     session = HostSession(path, None, CUDA)
     if session.providers[0] != CUDA[0]:
         raise TargetError(

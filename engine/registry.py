@@ -7,9 +7,12 @@ claims takes precedence over the built-in of the same name, and :meth:`Engine.de
 
 from __future__ import annotations
 
+import glob
 import importlib
 import importlib.util
 import logging
+import os
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,7 +32,7 @@ class _Builtin:
     where: str
     """``module:Class``."""
     needs: tuple[str, ...] = ()
-    """Modules of which at least one must be installed."""
+    """Modules, or ``module/file in its folder``, of which at least one must be installed."""
     install: str = ""
     """What to install where none is."""
 
@@ -37,7 +40,11 @@ class _Builtin:
 _BUILTIN = {
     # `cpu` is the fastest CPU engine installed; ONNX Runtime is the only one the zoo drives so far.
     "cpu": _Builtin("engine.ort:OnnxRuntimeEngine"),
-    "cuda": _Builtin("engine.trt:CudaEngine", needs=("tensorrt",), install='".[tensorrt]"'),
+    "cuda": _Builtin(
+        "engine.cuda:CudaEngine",
+        needs=("tensorrt", "onnxruntime/capi/libonnxruntime_providers_cuda.so"),
+        install='".[tensorrt]"',
+    ),
     "null": _Builtin("engine.null:NullEngine"),
     "onnx": _Builtin("engine.ort:OnnxRuntimeEngine"),
     "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine"),
@@ -53,14 +60,37 @@ def register(target: str, engine_class: type[Engine]) -> None:
 
 @lru_cache(maxsize=1)
 def _entry_points() -> dict[str, EntryPoint]:
-    # Imported late: reading every installed distribution costs more than the rest of this module.
+    if not _group_is_mentioned():
+        return {}
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def _group_is_mentioned() -> bool:
+    """Say whether any installed distribution mentions our group; importing importlib.metadata costs far more."""
+    section = f"[{ENTRY_POINT_GROUP}]".encode()
+    for folder in sys.path:
+        for info in glob.iglob("*-info", root_dir=folder or "."):
+            try:
+                with open(os.path.join(folder, info, "entry_points.txt"), "rb") as file:
+                    if section in file.read():
+                        return True
+            except OSError:  # most distributions have no entry points
+                continue
+    return False
+
+
 def _installed(builtin: _Builtin) -> bool:
-    return not builtin.needs or any(importlib.util.find_spec(name) for name in builtin.needs)
+    return not builtin.needs or any(_present(name) for name in builtin.needs)
+
+
+def _present(name: str) -> bool:
+    module, _, file = name.partition("/")
+    spec = importlib.util.find_spec(module)
+    return spec is not None and all(
+        os.path.isfile(os.path.join(folder, file)) for folder in (spec.submodule_search_locations or ()) if file
+    )
 
 
 def available_targets() -> list[str]:

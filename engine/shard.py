@@ -90,12 +90,13 @@ def run_sharded(
         # An output without a batch dimension may depend on the padding, and a single shard has nothing to disagree
         # with: another filling shows whether it does.
         results.append(
-            run([_zero_fill(array, total) if flag else array for array, flag in zip(shards[0], flags, strict=True)])
+            run([_other_fill(array, total) if flag else array for array, flag in zip(shards[0], flags, strict=True)])
         )
     return gather(results, names, total, size)
 
 
-def _zero_fill(array: Array, total: int) -> Array:
+def _other_fill(array: Array, total: int) -> Array:
+    """Return a padded shard with another padding: zeros, or ones where the padding already is zeros."""
     filled = array.copy()
-    filled[total:] = 0
+    filled[total:] = 0 if array[-1].any() else 1
     return filled

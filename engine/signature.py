@@ -58,7 +58,7 @@ def _same_batch(i: int, lead: int, shapes: Sequence[Sequence[Dim]], input_size: 
     if isinstance(mine, int) or isinstance(leads, int) or mine == leads:
         return mine == leads
     if input_size is not None:
-        return input_size[i][0] == input_size[lead][0]
+        return input_size[i][:1] == input_size[lead][:1]  # slices: a shape that is too short is refused later
     return any(name is None or _MADE_UP.match(name) for name in (mine, leads))
 
 

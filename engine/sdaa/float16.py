@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from engine.onnx_graph import graph_inputs, infer_shapes, subgraphs, tensors, used_names
+from engine.onnx_graph import graph_inputs, infer_shapes, rename_inputs, subgraphs, tensors, used_names
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -136,27 +136,41 @@ class _Rounder:
         for node in self.graph.node:
             for name in used_names(node):
                 self.readers[name] = self.readers.get(name, 0) + 1
+        self.half_inputs: set[str] = set()
         self.fused: set[str] = set()
         """Tensors that only a fused operator reads: rounded behind it."""
 
     def rounded(self) -> ModelProto:
-        for info in graph_inputs(self.model):
+        # Before IR 4 constants are listed among the inputs; one that is replaced must not stay there to be fed.
+        inputs = graph_inputs(self.model)
+        self.model.ir_version = max(self.model.ir_version, 4)
+        del self.graph.input[:]
+        self.graph.input.extend(inputs)
+        self._free_output_names()
+        for info in self.graph.input:
             if info.name in self.floats and info.name not in self.keep_inputs:
+                self.half_inputs.add(info.name)
                 info.type.tensor_type.elem_type = HALF
                 self.half[info.name] = self.exact[info.name] = self._cast(info.name, f"{info.name}/float", FLOAT)
         nodes = list(self.graph.node)
         self._find_fused(nodes)
         for node in nodes:
             self._add(node)
+        for name in sorted(self.outputs & self.floats - self.half_inputs - self.keep_inputs):
+            self._cast(self._rounded(name), name, HALF)
         for info in self.graph.output:
-            if info.name in self.floats:
-                self._cast(self._rounded(info.name), info.name, HALF)
+            if info.name in self.floats - self.keep_inputs:
                 info.type.tensor_type.elem_type = HALF
         del self.graph.node[:]
         del self.graph.value_info[:]
         self.graph.node.extend(self.nodes)
         self._drop_unused_constants()
         return self.model
+
+    def _free_output_names(self) -> None:
+        """Rename constants that are outputs too: under that name the rounded value is returned."""
+        for name in self.outputs & self.floats & self.constants.keys():
+            self.exact[name] = self.constants[name].name = f"{name}/value"
 
     def _drop_unused_constants(self) -> None:
         used = {name for node in self.nodes for name in used_names(node)} | self.outputs
@@ -200,9 +214,7 @@ class _Rounder:
         for i, name in enumerate(node.input):
             if name in self.floats and i not in exact_inputs and name not in self.fused:
                 node.input[i] = self._rounded(name)
-            else:
-                node.input[i] = self.exact.get(name, name)
-        _rename_captured(node, self.exact)
+        rename_inputs(node, self.exact)
         outputs = list(node.output)
         for i, name in enumerate(outputs):
             if name in self.outputs and name in self.floats:
@@ -213,22 +225,16 @@ class _Rounder:
         for name in outputs:
             if name not in self.floats or name in self.fused:
                 continue
-            if node.op_type in EXACT_OPS and not self.fused.intersection(node.input):
+            if _is_exact(node) and not self.fused.intersection(node.input):
                 self.half[name] = self.exact.get(name, name)
             else:
                 self.exact[name] = self._rounded(name)
 
 
-def _rename_captured(node: NodeProto, names: dict[str, str]) -> None:
-    """Follow renamed tensors into the bodies of If, Loop and Scan, except where a body defines the name itself."""
-    for graph in subgraphs(node):
-        own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
-        own |= {name for inner in graph.node for name in inner.output}
-        outer = {old: new for old, new in names.items() if old not in own}
-        for inner in graph.node:
-            for i, name in enumerate(inner.input):
-                inner.input[i] = outer.get(name, name)
-            _rename_captured(inner, outer)
+def _is_exact(node: NodeProto) -> bool:
+    """Say whether rounded inputs give rounded outputs."""
+    sums = any(a.name == "reduction" and a.s not in (b"none", b"max", b"min") for a in node.attribute)
+    return node.op_type in EXACT_OPS and not sums
 
 
 def round_half(values: Array) -> Array:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, engine_nums, open_engine
+from utils.datasets.sharding import rank_and_size
 from utils.pipeline.loops import Answer
 from utils.pipeline.report import SCHEMA_VERSION, Report, environment, write_json
 from utils.pipeline.stages import Failure
@@ -65,7 +66,7 @@ class Options(argparse.Namespace):
             input_name=tuple(self.input_name),
             dtype=self.dtype,
             pass_path=_pass_file(self.pass_path),
-            rank=int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")),
+            rank=rank_and_size()[0],
         )
         engine = open_engine(self.target, spec)
         print(f"target {self.target}: {engine.describe()}")

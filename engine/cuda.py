@@ -1,0 +1,244 @@
+"""Target ``cuda``: an NVIDIA GPU, by TensorRT where it is installed, else by ONNX Runtime's CUDA provider."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
+from engine.shard import batch_of, run_sharded
+from engine.trt_plan import (
+    PlanKey,
+    PlanRecord,
+    Shapes,
+    bound_dims,
+    is_whole,
+    plan_path,
+    profile_shapes,
+    read_record,
+    record_path,
+    stale_reason,
+    write_plan,
+)
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from engine.signature import Dim
+    from engine.trt import Session, TensorRT
+
+_log = logging.getLogger(__name__)
+
+_NEEDS = (
+    "target 'cuda' needs TensorRT or ONNX Runtime with CUDA; "
+    'install ".[tensorrt]" (TensorRT) or replace onnxruntime by onnxruntime-gpu (".[cuda]")'
+)
+
+
+def tensorrt_installed() -> bool:
+    """Say whether TensorRT and the library that drives it are installed, without importing them."""
+    return all(importlib.util.find_spec(name) for name in ("tensorrt", "polygraphy"))
+
+
+class CudaEngine(Engine):
+    """Target ``cuda``.
+
+    One run takes up to ``batch_size`` samples, or the batch of ``input_size`` where that is larger; a larger call is
+    computed in several. The plan beside the model is used where it fits exactly, and with ``save_engine`` written where
+    it does not. A ``ckpt`` that ends in ``.engine`` is loaded as it is.
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._close: Callable[[], None] | None = None
+        self._rows: int | None = None
+        if tensorrt_installed():
+            from engine.trt import TensorRT
+
+            self._open_tensorrt(TensorRT(spec.rank))
+        elif spec.ckpt.suffix == ".engine":
+            raise TargetError(f'{spec.ckpt} is a TensorRT plan and TensorRT is not installed; install ".[tensorrt]"')
+        else:
+            self._open_onnxruntime()
+
+    # ------------------------------------------------------------------------------------------------------ TensorRT
+
+    def _open_tensorrt(self, backend: TensorRT) -> None:
+        session, shapes = (
+            self._plan_file(backend) if self.spec.ckpt.suffix == ".engine" else self._plan_of_model(backend)
+        )
+        self._run, self._close = session.run, session.close
+        lead = shapes.get(self.inputs[self.lead].name) if self.inputs else None
+        self._rows = self.static_batch or (lead[2][0] if lead else None)
+        self._what = f"TensorRT {backend.version} on {backend.gpu}"
+
+    def _plan_file(self, backend: TensorRT) -> tuple[Session, Shapes]:
+        """Load a plan by itself; without a record it has no metadata, and its inputs come from the plan."""
+        path = self.spec.ckpt
+        if not path.is_file():
+            raise ModelError(f"{path} does not exist; check ckpt")
+        plan, record = path.read_bytes(), read_record(path)
+        if record is None:
+            session = backend.open(plan)
+            inputs, outputs, dims, shapes = session.signature()
+            self.bind(inputs, outputs, dims)
+            return session, shapes
+        if not is_whole(record, plan):
+            raise ModelError(f"{path} is cut short or was changed after it was built; rebuild it from the ONNX model")
+        here = {"tensorrt": backend.version, "gpu": backend.gpu, "precision": self.spec.dtype or record.key.precision}
+        for field, want in here.items():
+            if getattr(record.key, field) != want:
+                raise ModelError(
+                    f"{path} was built for {field} {getattr(record.key, field)}, not {want}; "
+                    "rebuild it from the ONNX model"
+                )
+        self.dtype, self.metadata = record.key.precision, record.metadata
+        self.bind(record.inputs, record.outputs, record.dims)
+        return backend.open(plan), record.key.input_shapes
+
+    def _plan_of_model(self, backend: TensorRT) -> tuple[Session, Shapes]:
+        """Use the plan beside the model if it fits, else build one."""
+        from engine.onnx_graph import file_hash, load_model, metadata, signature
+
+        model = load_model(self.spec.ckpt)
+        self.metadata = metadata(model)
+        inputs, outputs, declared = signature(model)
+        self.bind(inputs, outputs, declared)
+        by_name = {tensor.name: shape for tensor, shape in zip(inputs, declared, strict=True)}
+        ordered = [by_name[tensor.name] for tensor in self.inputs]
+        dims = dict(zip([t.name for t in self.inputs], bound_dims(self.inputs, ordered, self.spec.ckpt), strict=True))
+        shapes = profile_shapes(self.inputs, ordered, self._batch())
+        pass_path = self.spec.pass_path
+        pass_hash = hashlib.sha256(pass_path.read_bytes()).hexdigest() if pass_path else ""
+        key = PlanKey(file_hash(self.spec.ckpt), pass_hash, shapes, self.dtype, backend.version, backend.gpu)
+        found = self._fitting_plan(key)
+        if found is None:
+            found = self._build(backend, model, key, dims)
+        record, plan = found
+        dtypes = {tensor.name: tensor.dtype for tensor in record.inputs}
+        self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
+        self.outputs = record.outputs
+        return backend.open(plan), shapes
+
+    def _batch(self) -> int:
+        """Return the largest number of samples in one run."""
+        given = self.spec.input_size[self.lead][0] if self.spec.input_size and self.inputs[self.lead].batched else 1
+        return max(self.spec.batch_size, given)
+
+    def _fitting_plan(self, key: PlanKey) -> tuple[PlanRecord, bytes] | None:
+        path = plan_path(self.spec.ckpt)
+        if not path.is_file():
+            return None
+        try:
+            record = read_record(path)
+        except ModelError as error:
+            reason: str | None = str(error)
+        else:
+            plan = path.read_bytes()
+            reason = stale_reason(record, key, plan) if record else f"{record_path(path)} does not exist"
+            if record and reason is None:
+                return record, plan
+        _log.info("%s is not used: %s", path, reason)
+        return None
+
+    def _build(
+        self, backend: TensorRT, model: ModelProto, key: PlanKey, dims: dict[str, list[Dim]]
+    ) -> tuple[PlanRecord, bytes]:
+        from engine.onnx_graph import signature
+
+        model = self._prepare(model)
+        inputs, outputs, _ = signature(model)
+        bound = {tensor.name: tensor for tensor in self.inputs}
+        plan = backend.build(model, key.input_shapes)
+        record = PlanRecord(
+            key=key,
+            plan_sha256=hashlib.sha256(plan).hexdigest(),
+            inputs=[replace(bound[tensor.name], dtype=tensor.dtype) for tensor in inputs],
+            outputs=outputs,
+            dims=[dims[tensor.name] for tensor in inputs],
+            metadata=dict(self.metadata),
+        )
+        if self.spec.save_engine:
+            write_plan(plan_path(self.spec.ckpt), plan, record)
+        return record, plan
+
+    def _prepare(self, model: ModelProto) -> ModelProto:
+        """Run the passes and convert to the precision asked for."""
+        from engine.onnx_graph import to_float16
+        from engine.passes.options import PassOptions
+        from engine.passes.runner import apply_passes
+
+        options = PassOptions.load(self.spec.pass_path)
+        # Two samples show a broken pass as well as a full batch does.
+        shapes = {tensor.name: tuple(2 if d is None else d for d in tensor.shape) for tensor in self.inputs}
+        model = apply_passes(model, options, input_shapes=shapes)
+        if self.dtype == "float16" and options.need_convert:
+            model = to_float16(model, options.keeps_float32, options.skip_input_name)
+        return model
+
+    # -------------------------------------------------------------------------------------------------- ONNX Runtime
+
+    def _open_onnxruntime(self) -> None:
+        from engine.onnx_graph import load_model, metadata, signature
+        from engine.ort import cuda_session
+
+        try:
+            cuda_session(_probe())
+        except TargetError as error:
+            raise TargetError(f"{_NEEDS}; found: {error}") from error
+        if self.spec.rank:
+            raise ConfigError(
+                f"rank {self.spec.rank}: ONNX Runtime runs on GPU 0 here; set CUDA_VISIBLE_DEVICES={self.spec.rank} "
+                'and rank 0, or install ".[tensorrt]"'
+            )
+        if self.spec.save_engine:
+            warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=4)
+        model = load_model(self.spec.ckpt)
+        self.metadata = metadata(model)
+        self.bind(*signature(model))
+        session = cuda_session(self._prepare(model))
+        dtypes = {tensor.name: tensor.dtype for tensor in session.inputs}
+        self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
+        self.outputs = session.outputs
+        names = [tensor.name for tensor in self.outputs]
+        self._run = lambda feed: dict(zip(names, session.run_named(feed), strict=True))
+        self._rows = self.static_batch
+        self._what = "ONNX Runtime's CUDA provider (TensorRT with polygraphy is not installed)"
+
+    # ------------------------------------------------------------------------------------------------------- running
+
+    def describe(self) -> str:
+        """Say which of the two libraries computes, where, and in which precision."""
+        return f"{self._what}, {self.dtype}"
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run any batch: at once where it fits, in several runs otherwise."""
+        total, size = batch_of(inputs, self.inputs), self._rows
+        if size is None or total == size or (self.static_batch is None and total < size):
+            return self._run_arrays(inputs)
+        names = [tensor.name for tensor in self.outputs]
+        return run_sharded(self._run_arrays, inputs, self.inputs, names, size)
+
+    def _run_arrays(self, arrays: list[Array]) -> list[Array]:
+        results = self._run({tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=True)})
+        return [results[tensor.name] for tensor in self.outputs]
+
+    def close(self) -> None:
+        """Free the plan, or drop the session."""
+        if self._close is not None:
+            self._close()
+        del self._run
+
+
+def _probe() -> ModelProto:
+    """Return the smallest model, to see whether the CUDA provider starts before anything slow is done."""
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,0 +1,120 @@
+"""The zoo's only use of onnx-ir and onnxscript, the libraries that do the graph work of the passes.
+
+Imported inside the functions: most runs use no pass, and the two take longer to import than everything else together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.base import PassError
+from engine.passes.options import one_line
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+FOLD_INPUT_LIMIT = 8192
+"""Elements of the largest tensor read by a node that is folded; keeps folding from multiplying weights."""
+
+FOLD_OUTPUT_LIMIT = 8192
+"""Elements of the largest tensor that folding may write."""
+
+_NODE_ELEMENTS = 32
+"""A node takes about as much of a file as this many float32, so a fold may add so many."""
+
+
+def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) -> onnx.ModelProto:
+    """Return a new model after ``change`` worked on its onnx-ir form; graph names, opsets and metadata are kept.
+
+    Args:
+        model: left as it is.
+        change: works in place.
+        name: what to call the pass in an error.
+
+    Raises:
+        PassError: the library cannot handle this model.
+    """
+    import onnx_ir as ir
+
+    try:
+        graph = ir.from_proto(model)
+        change(graph)
+        return ir.to_proto(graph)
+    except PassError:
+        raise
+    except Exception as error:
+        raise PassError(
+            f"{name} cannot handle this model ({one_line(error)}); run it without pass_path, or report the model"
+        ) from error
+
+
+def tidy(model: ir.Model) -> None:
+    """Infer shapes, fold constants; remove identities, inference-time dropout, repeated and unused work. In place."""
+    import onnx_ir.passes.common as common
+    from onnxscript import optimizer
+
+    names = [output.name for output in model.graph.outputs]
+    common.InlinePass()(model)
+    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    optimizer.fold_constants_ir(
+        model,
+        onnx_shape_inference=True,
+        input_size_limit=FOLD_INPUT_LIMIT,
+        output_size_limit=FOLD_OUTPUT_LIMIT,
+        should_fold=_worth_folding,
+    )
+    _drop_dropout(model)
+    for step in (
+        common.IdentityEliminationPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+    ):
+        step(model)
+    # Where one value was two outputs, the steps above leave the second under a made-up name.
+    for output, name in zip(model.graph.outputs, names, strict=True):
+        output.name = name
+    common.NameFixPass()(model)
+    sweep(model)
+
+
+def _worth_folding(node: ir.Node) -> bool | None:
+    """Refuse a fold whose result is larger than the inputs it makes superfluous (Expand, Tile, shared weights)."""
+    freed = sum(_elements(value) or 0 for value in node.inputs if value is not None and len(value.uses()) == 1)
+    written = [_elements(value) for value in node.outputs]
+    if any(size is not None and size > freed + _NODE_ELEMENTS for size in written):
+        return False
+    return None  # the library's own rules decide
+
+
+def _elements(value: ir.Value) -> int | None:
+    if value.shape is None or not value.shape.is_static():
+        return None
+    return math.prod(value.shape.numpy())
+
+
+def sweep(model: ir.Model) -> None:
+    """Remove nodes, functions and weights that no output needs, in place."""
+    import onnx_ir.passes.common as common
+
+    common.RemoveUnusedNodesPass()(model)
+    common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+
+
+def _drop_dropout(model: ir.Model) -> None:
+    """Turn Dropout of opset 7 to 11, which always infers, into Identity; the library handles the later form."""
+    import onnx_ir as ir
+
+    if not 7 <= model.opset_imports.get("", 0) < 12:
+        return
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        mask_needed = any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
+        if node.op_type == "Dropout" and node.domain == "" and node.graph is not None and not mask_needed:
+            identity = ir.node("Identity", inputs=[node.inputs[0]], name=node.name)
+            ir.convenience.replace_nodes_and_values(
+                node.graph, node, [node], [identity], node.outputs[:1], identity.outputs
+            )

@@ -1,0 +1,1 @@
+"""Pass for convolutional classifiers: batch norms and constant affine steps folded into weights."""

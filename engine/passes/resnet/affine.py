@@ -1,0 +1,100 @@
+"""Read a node as ``scale * x + shift`` per channel, with constants, in float64.
+
+The arrays are one value per channel (axis 1). Everything here returns ``None`` for "not such a node", never a guess.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+_FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"})
+
+
+def constant(value: ir.Value | None) -> Vector | None:
+    """Return a value's constant float contents as float64; ``None`` where it can change from run to run."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    if value.const_value.dtype.name not in _FLOATS:
+        return None
+    return np.asarray(value.const_value.numpy()).astype(np.float64)
+
+
+def per_channel(value: ir.Value | None, channels: int, rank: int) -> Vector | None:
+    """Return a constant that broadcasts over axis 1 of a tensor of ``rank`` dimensions as one value per channel."""
+    array = constant(value)
+    if array is None or array.ndim > rank:
+        return None
+    if array.size == 1:
+        return np.full(channels, array.item())
+    shape = (1,) * (rank - array.ndim) + array.shape
+    return array.reshape(channels) if shape == (1, channels) + (1,) * (rank - 2) else None
+
+
+def only_consumer(value: ir.Value) -> ir.Node | None:
+    """Return the one node of the same graph that reads a value nobody else sees, not even as a graph output."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = next(iter(uses)).node
+    producer = value.producer()
+    return node if producer is not None and node.graph is producer.graph else None
+
+
+def read_affine(node: ir.Node, x: ir.Value, channels: int, rank: int, opset: int) -> tuple[Vector, Vector] | None:
+    """Read a node that consumes ``x`` as (scale, shift): BatchNormalization, or Add, Sub, Mul, Div with a constant.
+
+    Args:
+        node: the node.
+        x: its variable input, a tensor of ``rank`` dimensions with ``channels`` on axis 1.
+        channels: length of the vectors.
+        rank: dimensions of ``x``.
+        opset: version of the default operator set, at least 7 (numpy broadcasting).
+    """
+    if node.domain != "":
+        return None
+    if node.op_type == "BatchNormalization":
+        return _batch_norm(node, x, channels, opset)
+    if node.op_type not in {"Add", "Sub", "Mul", "Div"}:
+        return None
+    first = node.inputs[0] is x
+    other = per_channel(node.inputs[1 if first else 0], channels, rank)
+    return None if other is None else _arithmetic(node.op_type, other, first)
+
+
+def _arithmetic(op_type: str, other: Vector, first: bool) -> tuple[Vector, Vector] | None:
+    """Return (scale, shift) of ``x op other``, or of ``other op x`` where ``first`` is False."""
+    one, zero = np.ones_like(other), np.zeros_like(other)
+    if op_type == "Add":
+        return one, other
+    if op_type == "Sub":
+        return (one, -other) if first else (-one, other)
+    if op_type == "Mul":
+        return other, zero
+    if not first or not other.all():
+        return None
+    return 1 / other, zero
+
+
+def _batch_norm(node: ir.Node, x: ir.Value, channels: int, opset: int) -> tuple[Vector, Vector] | None:
+    """Read an inference-time batch norm: gamma * (x - mean) / sqrt(variance + epsilon) + beta."""
+    per_position = opset < 9 and node.attributes.get_int("spatial", 1) != 1
+    if node.inputs[0] is not x or per_position or node.attributes.get_int("training_mode"):
+        return None
+    if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+        return None
+    parameters = [constant(value) for value in node.inputs[1:]]
+    gamma, beta, mean, variance = parameters
+    if gamma is None or beta is None or mean is None or variance is None or gamma.shape != (channels,):
+        return None
+    spread = variance + node.attributes.get_float("epsilon", 1e-5)
+    if not (spread > 0).all():
+        return None
+    scale = gamma / np.sqrt(spread)
+    return scale, beta - mean * scale

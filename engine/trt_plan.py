@@ -1,0 +1,193 @@
+"""TensorRT plan files: which shapes a plan serves, what it was built from, and whether it may still be used.
+
+A plan (``<model>.engine``, raw TensorRT bytes) lies beside its model with a record (``<model>.engine.json``). A plan is
+used only when every field of its key is what would be built now and its bytes are the ones the record speaks of.
+Nothing here needs TensorRT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine.base import ConfigError, ModelError, TensorSpec
+from engine.signature import Dim
+
+SCHEMA_VERSION = 1
+
+Shapes: TypeAlias = dict[str, list[list[int]]]
+"""Input name -> [smallest, typical, largest] shape, the form of a TensorRT optimisation profile."""
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """Everything a plan depends on; see :func:`engine.onnx_graph.file_hash` for what the model's hash covers."""
+
+    model_sha256: str
+    pass_sha256: str
+    input_shapes: Shapes
+    precision: str
+    tensorrt: str
+    gpu: str
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """The contents of ``<model>.engine.json``: the key, the hash of the plan, and the model's signature.
+
+    ``dims`` are the declared input shapes with symbols, dynamic dimensions other than the batch already bound.
+    """
+
+    key: PlanKey
+    plan_sha256: str
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    dims: list[list[Dim]]
+    metadata: dict[str, str]
+
+
+def plan_path(ckpt: Path) -> Path:
+    """Return where the plan of a model lies: ``digits.onnx`` -> ``digits.engine``."""
+    return ckpt.with_suffix(".engine")
+
+
+def record_path(plan: Path) -> Path:
+    """Return where the record of a plan lies: ``digits.engine`` -> ``digits.engine.json``."""
+    return plan.with_name(f"{plan.name}.json")
+
+
+def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], ckpt: Path) -> list[list[Dim]]:
+    """Return declared shapes in which only a dynamic batch is still open.
+
+    Args:
+        inputs: the inputs after ``input_size`` was applied.
+        dims: their declared shapes, in the same order.
+        ckpt: the model, for the message.
+
+    Raises:
+        ConfigError: another dimension is dynamic and ``input_size`` does not say how large.
+    """
+    result: list[list[Dim]] = []
+    for tensor, declared in zip(inputs, dims, strict=True):
+        first = 1 if tensor.batched else 0
+        if None in tensor.shape[first:]:
+            shape = ", ".join("N" if d is None else str(d) for d in tensor.shape)
+            raise ConfigError(
+                f"{ckpt}: input {tensor.name!r} has dynamic dimensions ({shape}); pass input_size with one full shape "
+                "per input, such as [[16, 3, 224, 224]]"
+            )
+        result.append([*declared[:first], *tensor.shape[first:]])
+    return result
+
+
+def profile_shapes(inputs: Sequence[TensorSpec], declared: Sequence[Sequence[Dim]], batch: int) -> Shapes:
+    """Return the optimisation profile: batches from 1 to ``batch``, tuned for ``batch``.
+
+    Args:
+        inputs: bound inputs; only a dynamic batch is ``None``.
+        declared: the model's own shapes, in the same order; an input without a dynamic dimension needs no profile.
+        batch: largest number of samples in one run.
+    """
+    shapes: Shapes = {}
+    for tensor, dims in zip(inputs, declared, strict=True):
+        if all(isinstance(d, int) for d in dims):
+            continue
+        smallest, largest = ([n if d is None else d for d in tensor.shape] for n in (1, batch))
+        shapes[tensor.name] = [smallest, largest, list(largest)]
+    return shapes
+
+
+def stale_reason(record: PlanRecord, key: PlanKey, plan: bytes) -> str | None:
+    """Say why a plan must not be used for ``key``, or ``None`` where it may.
+
+    Args:
+        record: what lies beside the plan.
+        key: what would be built now.
+        plan: the bytes of the plan file.
+    """
+    for field in fields(PlanKey):
+        have, want = getattr(record.key, field.name), getattr(key, field.name)
+        if have != want:
+            return f"{field.name} was {have!r}, now {want!r}"
+    return None if is_whole(record, plan) else "the plan is cut short or was changed after it was built"
+
+
+def is_whole(record: PlanRecord, plan: bytes) -> bool:
+    """Say whether the bytes are those the record was written for."""
+    return hashlib.sha256(plan).hexdigest() == record.plan_sha256
+
+
+def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
+    """Write a plan and its record, each atomically, the plan first: a crash in between leaves a mismatch, not a lie."""
+    _write(path, plan)
+    _write(record_path(path), json.dumps(_to_json(record), indent=2).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_record(plan: Path) -> PlanRecord | None:
+    """Read the record beside a plan; ``None`` where there is none.
+
+    Raises:
+        ModelError: it is there but cannot be read, or another version of the zoo wrote it in another form.
+    """
+    path = record_path(plan)
+    if not path.is_file():
+        return None
+    try:
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        text = " ".join(str(error).split())
+        raise ModelError(
+            f"{path} is not a plan record ({type(error).__name__}: {text}); delete it and rebuild"
+        ) from error
+
+
+def _to_json(record: PlanRecord) -> dict[str, Any]:
+    return {
+        **asdict(record.key),
+        "plan_sha256": record.plan_sha256,
+        "inputs": [
+            {**_tensor_to_json(tensor), "dims": dims} for tensor, dims in zip(record.inputs, record.dims, strict=True)
+        ],
+        "outputs": [_tensor_to_json(tensor) for tensor in record.outputs],
+        "metadata": dict(record.metadata),
+    }
+
+
+def _tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "batched": tensor.batched}
+
+
+def _from_json(data: Mapping[str, Any]) -> PlanRecord:
+    return PlanRecord(
+        key=PlanKey(**{field.name: data[field.name] for field in fields(PlanKey)}),
+        plan_sha256=data["plan_sha256"],
+        inputs=[_tensor_from_json(entry) for entry in data["inputs"]],
+        outputs=[_tensor_from_json(entry) for entry in data["outputs"]],
+        dims=[list(entry["dims"]) for entry in data["inputs"]],
+        metadata={str(name): str(value) for name, value in data["metadata"].items()},
+    )
+
+
+def _tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), tuple(entry["shape"]), entry["batched"])
