@@ -280,9 +280,14 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
         for dim, size in zip(have, shapes[info.name], strict=True):
             dim.dim_value = size
     changed = before != [dims(info) for info in graph_inputs(bound)]
+    known = {info.name: info.type for info in graph_inputs(bound)}
+    weights = {tensor.name for tensor in bound.graph.initializer}
     for info in bound.graph.output:  # they follow from the inputs; a stale size or symbol would contradict them
+        if info.name in known:
+            info.type.CopyFrom(known[info.name])
+            continue
         for dim in info.type.tensor_type.shape.dim:
-            if changed or not dim.dim_value:
+            if (changed and info.name not in weights) or not dim.dim_value:
                 dim.Clear()
     del bound.graph.value_info[:]
     try:
@@ -292,8 +297,8 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
 
 
 def _fill_outputs(model: ModelProto) -> ModelProto:
-    """Give outputs that inference passes over (an input itself, or one listed twice) the shape known for their name."""
-    known = {info.name: info for info in (*model.graph.input, *model.graph.output) if None not in dims(info)}
+    """Give an output listed twice the shape inferred for one of them."""
+    known = {info.name: info for info in model.graph.output if None not in dims(info)}
     for info in model.graph.output:
         if info.name in known and None in dims(info):
             info.type.CopyFrom(known[info.name].type)
@@ -351,6 +356,8 @@ def to_float16(
         node.name = node.name or f"{node.op_type}_{i}"
         if keep is not None and keep(node):
             blocked.append(node.name)
+        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
+            _own_constants(copy.graph, node)
     try:
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
@@ -377,6 +384,16 @@ def to_float16(
 
 def _kind(info: ValueInfoProto) -> int:
     return int(info.type.tensor_type.elem_type)
+
+
+def _own_constants(graph: onnx.GraphProto, node: NodeProto) -> None:
+    """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for i, name in enumerate(node.input):
+        if name in constants:
+            own = graph.initializer.add()
+            own.CopyFrom(constants[name])
+            own.name = node.input[i] = f"{name}:{node.name}"
 
 
 def _write_half(node: NodeProto) -> None:

@@ -213,14 +213,24 @@ class OnnxRuntimeEngine(Engine):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._host = open_session(spec.ckpt)
-        if spec.dtype == "float16" and any(i.dtype == np.float32 for i in self._host.inputs):
+        if spec.dtype == "float16" and not self._takes_float16():
             from engine.onnx_graph import load_model, to_float16
 
-            self._host = HostSession(to_float16(load_model(spec.ckpt)))
+            try:
+                self._host = HostSession(to_float16(load_model(spec.ckpt)))
+            except ModelError as error:
+                raise ModelError(f"{spec.ckpt}: as float16: {error}; use --dtype float32") from error
+        elif self._takes_float16():
+            self.dtype = "float16"  # the model as it is, whatever was asked for
         self.bind(self._host.inputs, self._host.outputs, self._host.raw_shapes)
         self.metadata = self._host.metadata
         self._names = [tensor.name for tensor in self.inputs]
         self._output_names = [tensor.name for tensor in self.outputs]
+
+    def _takes_float16(self) -> bool:
+        """Say whether every float input is float16 already; a model without float inputs may hold float32 weights."""
+        floats = [tensor.dtype for tensor in self._host.inputs if tensor.dtype.kind == "f"]
+        return bool(floats) and all(dtype == np.float16 for dtype in floats)
 
     def describe(self) -> str:
         """Return the runtime, its version and where it computes."""

@@ -2,7 +2,7 @@
 
 Built-in targets are listed here as ``module:Class`` text, so naming a target imports nothing but its own file. A third
 party adds targets by the entry-point group ``tecoinfer.engines`` or by :func:`register`; a name that a third party
-claims takes precedence over the built-in of the same name, and :meth:`Engine.describe` then names its package.
+claims takes precedence over the built-in of the same name, and a warning and :func:`provider` then name its package.
 """
 
 from __future__ import annotations
@@ -132,9 +132,10 @@ def _third_party(point: EntryPoint) -> type[Engine]:
     package = point.dist.name if point.dist else point.value
     try:
         found: Any = point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a vendor's import may fail in any way: a missing library, a driver, a syntax error
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise TargetError(
-            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {error}"
+            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise TargetError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.base import Array, ConfigError, Engine, EngineSpec, engine_nums
+from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, engine_nums
 from engine.onnx_graph import bind_shapes, graph_inputs, load_model, metadata, signature
 from engine.ort import HostSession
 from engine.passes.options import PassOptions
@@ -37,8 +37,15 @@ class SdaaEngine(Engine):
         self.bind(*signature(model))
         self.shard_size = self.static_batch or self._shard_size(spa_count)
         model = self._build(model, options)
-        self._session = HostSession(model)
+        try:
+            self._session = HostSession(model)
+        except ModelError as error:
+            raise ModelError(f"{spec.ckpt}: {error}") from error
         self._card = Card(spa_count, self._session.run)
+        storage = f"{self.dtype} storage" if options.need_convert else "stored as the model is (need_convert = False)"
+        self._described = (
+            f"simulated T1 card: {spa_count} SPA x batch {self.shard_size}, {storage}; times are host wall time"
+        )
         dtypes = {tensor.name: tensor.dtype for tensor in self._session.inputs}
         self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
         self.outputs = self._session.outputs
@@ -69,10 +76,7 @@ class SdaaEngine(Engine):
 
     def describe(self) -> str:
         """Name the card, how many SPA, the precision, and that it is simulated."""
-        spas = len(self._card.spas)
-        return (
-            f"simulated T1 card: {spas} SPA x batch {self.shard_size}, {self.dtype} storage; times are host wall time"
-        )
+        return self._described
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from engine.onnx_graph import graph_inputs, infer_shapes, rename_inputs, subgraphs, tensors, used_names
 from engine.signature import Array
@@ -68,11 +68,15 @@ def float16_storage(
 ) -> ModelProto:
     """Return a copy of a model that computes what the card computes: float16 inputs, storage and outputs.
 
+    An If, Loop or Scan counts as one kernel: what its body computes is rounded only where it leaves the node.
+
     Args:
         model: a float32, float16 or mixed model, nodes in topological order.
         keep: says which nodes stay float32; what they write is rounded only where another node reads it.
         keep_inputs: graph inputs that keep float32.
     """
+    if model.functions:  # the bodies hold kernels too, and each rounds what it writes
+        model = inliner.inline_local_functions(model)
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
     return _Rounder(infer_shapes(widen(model)), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
 
@@ -107,8 +111,8 @@ def _widen_node(node: NodeProto) -> list[NodeProto]:
     if not to_half:
         return [node]
     if node.op_type == "Cast":
-        half = f"{node.output[0]}/half"
-        back = helper.make_node("Cast", [half], [node.output[0]], f"{node.name}/back", to=FLOAT)
+        half = f"{node.output[0]}:narrow"
+        back = helper.make_node("Cast", [half], [node.output[0]], f"{half}:back", to=FLOAT)
         node.output[0] = half
         return [node, back]
     to_half[0].i = FLOAT
@@ -119,8 +123,10 @@ class _Rounder:
     """Rewrites one graph. Each float tensor has up to two forms: as written, and rounded to float16."""
 
     def __init__(self, model: ModelProto, keep: Callable[[NodeProto], bool], keep_inputs: frozenset[str]) -> None:
-        self.model, self.keep, self.keep_inputs = model, keep, keep_inputs
+        self.model, self.keep = model, keep
         self.graph = model.graph
+        self.inputs = {info.name for info in graph_inputs(model)}
+        self.keep_inputs = keep_inputs & self.inputs
         self.nodes: list[NodeProto] = []
         self.exact: dict[str, str] = {}
         """Original name -> name of the value as written."""
@@ -136,7 +142,6 @@ class _Rounder:
         for node in self.graph.node:
             for name in used_names(node):
                 self.readers[name] = self.readers.get(name, 0) + 1
-        self.half_inputs: set[str] = set()
         self.fused: set[str] = set()
         """Tensors that only a fused operator reads: rounded behind it."""
 
@@ -149,14 +154,13 @@ class _Rounder:
         self._free_output_names()
         for info in self.graph.input:
             if info.name in self.floats and info.name not in self.keep_inputs:
-                self.half_inputs.add(info.name)
                 info.type.tensor_type.elem_type = HALF
-                self.half[info.name] = self.exact[info.name] = self._cast(info.name, f"{info.name}/float", FLOAT)
+                self.half[info.name] = self.exact[info.name] = self._cast(info.name, f"{info.name}:float", FLOAT)
         nodes = list(self.graph.node)
         self._find_fused(nodes)
         for node in nodes:
             self._add(node)
-        for name in sorted(self.outputs & self.floats - self.half_inputs - self.keep_inputs):
+        for name in sorted(self.outputs & self.floats - self.inputs):
             self._cast(self._rounded(name), name, HALF)
         for info in self.graph.output:
             if info.name in self.floats - self.keep_inputs:
@@ -170,7 +174,7 @@ class _Rounder:
     def _free_output_names(self) -> None:
         """Rename constants that are outputs too: under that name the rounded value is returned."""
         for name in self.outputs & self.floats & self.constants.keys():
-            self.exact[name] = self.constants[name].name = f"{name}/value"
+            self.exact[name] = self.constants[name].name = f"{name}:value"
 
     def _drop_unused_constants(self) -> None:
         used = {name for node in self.nodes for name in used_names(node)} | self.outputs
@@ -186,7 +190,7 @@ class _Rounder:
                     self.fused.add(name)
 
     def _cast(self, source: str, target: str, to: int) -> str:
-        self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}/cast", to=to))
+        self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))
         return target
 
     def _rounded(self, name: str) -> str:
@@ -195,8 +199,8 @@ class _Rounder:
             if name in self.constants:
                 self.half[name] = self._rounded_constant(self.constants[name])
             else:
-                half = self._cast(self.exact.get(name, name), f"{name}/half", HALF)
-                self.half[name] = self._cast(half, f"{name}/rounded", FLOAT)
+                half = self._cast(self.exact.get(name, name), f"{name}:half", HALF)
+                self.half[name] = self._cast(half, f"{name}:rounded", FLOAT)
         return self.half[name]
 
     def _rounded_constant(self, tensor: TensorProto) -> str:
@@ -204,7 +208,7 @@ class _Rounder:
         rounded = round_half(values)
         if np.array_equal(values, rounded, equal_nan=True):
             return tensor.name
-        name = f"{tensor.name}/rounded"
+        name = f"{tensor.name}:rounded"
         self.graph.initializer.append(numpy_helper.from_array(rounded, name))
         return name
 
@@ -218,7 +222,7 @@ class _Rounder:
         outputs = list(node.output)
         for i, name in enumerate(outputs):
             if name in self.outputs and name in self.floats:
-                node.output[i] = self.exact[name] = f"{name}/value"
+                node.output[i] = self.exact[name] = f"{name}:value"
         self.nodes.append(node)
         if kept:
             return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 class ImageLoader:
     """Iterates ``(pictures, labels)``: a list of upright RGB PIL images, and int64 labels (``None`` without labels).
 
+    The labels are a numpy array, or a torch tensor where the script itself has imported torch: existing scripts call
+    ``target.size(0)`` and ``target.view(1, -1)``. torch is never imported here.
+
     ``len()`` is the number of steps, and the last batch is short, not dropped. A picture that cannot be decoded raises
     :class:`~engine.base.DataError` naming the file. Rows of an ``.npz`` file come as they are. Pipelines that decode in
     threads of their own take ``batches``, which holds the same samples as paths.
@@ -33,9 +37,9 @@ class ImageLoader:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[tuple[list[Image.Image | Array], Labels | None]]:
+    def __iter__(self) -> Iterator[tuple[list[Image.Image | Array], Any]]:
         for samples, labels, _ in self.batches:
-            yield [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in samples], labels
+            yield [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in samples], _labels(labels)
 
 
 @overload
@@ -69,6 +73,12 @@ def load_data(
     if demo_infer:
         return [_open(Path(path))]
     return ImageLoader(shard(load_dataset(path), *rank_and_size(rank)), batch_size)
+
+
+def _labels(labels: Labels | None) -> Any:
+    """Return the labels as the script's own framework holds them."""
+    torch = sys.modules.get("torch")
+    return labels if torch is None or labels is None else torch.as_tensor(labels.copy())
 
 
 def _open(path: Path) -> Image.Image:

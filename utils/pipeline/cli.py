@@ -6,14 +6,16 @@ Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could n
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, engine_nums, open_engine
+from engine.registry import provider
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.loops import Answer
 from utils.pipeline.report import SCHEMA_VERSION, Report, environment, write_json
@@ -55,6 +57,15 @@ class Options(argparse.Namespace):
         """Height and width of the model's input in pixels."""
         return self.input_size[0], self.input_size[-1]
 
+    def shapes(self, metadata: Mapping[str, str]) -> dict[str, tuple[int, int] | int]:
+        """Return ``resize_shape`` and ``crop_shape``: what the model was exported with, scaled to ``--input_size``.
+
+        Without such metadata the picture's short side is resized to 256/224 of the input, as is usual for ImageNet.
+        """
+        stored = _stored(metadata, "preprocess", self.ckpt)
+        resize, crop = stored.get("resize_shape", 256), stored.get("crop_shape", 224)
+        return {"resize_shape": round(max(self.size) * resize / crop), "crop_shape": self.size}
+
     def open(self) -> Engine:
         """Open the engine these flags ask for, with an N x 3 x H x W input."""
         height, width = self.size
@@ -69,8 +80,25 @@ class Options(argparse.Namespace):
             rank=rank_and_size()[0],
         )
         engine = open_engine(self.target, spec)
-        print(f"target {self.target}: {engine.describe()}")
+        by = provider(self.target)
+        served = "" if by == "built-in" else f" (served by {by}, not the zoo's own)"
+        print(f"target {self.target}{served}: {engine.describe()}")
+        if _stored(engine.metadata, "provenance", self.ckpt).get("weights") == "random":
+            print(
+                f"{self.ckpt.name} has random weights: for functional and speed checks only, its answers mean nothing"
+            )
         return engine
+
+
+def _stored(metadata: Mapping[str, str], key: str, ckpt: Path) -> dict[str, Any]:
+    """Read a JSON object that the export stored in the model's metadata; empty where it stored none."""
+    try:
+        stored = json.loads(metadata.get(key, "{}"))
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        raise ConfigError(f"{ckpt}: metadata {key!r} is not a JSON object; export the model again")
+    return stored
 
 
 def _pass_file(text: str) -> Path | None:
@@ -127,6 +155,10 @@ def _check(parsed: Options) -> None:
         raise ConfigError(f"--input_size {parsed.input_size} must be one or two positive numbers: height and width")
     if parsed.workers is not None and parsed.workers < 0:
         raise ConfigError(f"--workers {parsed.workers} must be at least 0")
+    if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run
+        raise ConfigError(f"--json {parsed.json}: folder {parsed.json.parent} does not exist; create it first")
+    if parsed.save is not None and parsed.skip_postprocess:
+        raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
 
 
 def limits(parsed: Options) -> dict[str, Any]:
@@ -150,8 +182,8 @@ def _env_int(name: str, default: int) -> int:
 def finish(report: Report, parsed: Options) -> int:
     """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
     if parsed.json is not None:
-        data = report.to_dict(target=parsed.target, model=str(parsed.ckpt), data=str(parsed.data_path))
-        write_json(data, parsed.json)
+        where = {"target": parsed.target, "provider": provider(parsed.target), "model": str(parsed.ckpt)}
+        write_json(report.to_dict(**where, data=str(parsed.data_path)), parsed.json)
     if report.nan_inputs:
         _warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
     if not report.finished:
@@ -171,12 +203,14 @@ def show(answers: Iterable[Answer], parsed: Options, failures: list[Failure]) ->
             _draw(answer, parsed.save)
     if parsed.json is not None:
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", "target": parsed.target}
-        data |= {"model": str(parsed.ckpt), "answers": shown}
+        data |= {"provider": provider(parsed.target), "model": str(parsed.ckpt), "answers": shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
         write_json({**data, **environment()}, parsed.json)
     _list_failures(failures)
     if not shown and not failures:
         raise ConfigError(f"{parsed.data_path} holds nothing to run")
+    if not shown:
+        return 2
     return 1 if failures else 0
 
 
@@ -218,7 +252,8 @@ def run(main: Callable[[], int]) -> None:
         _warn(f"error: {error}")
         code = 2
     except BrokenPipeError:  # the reader of our output went away, as in `| head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- the interpreter flushes stdout once more at exit
+        # The interpreter flushes stdout once more at exit, into nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except KeyboardInterrupt:
         _warn("interrupted")

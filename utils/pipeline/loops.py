@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,24 +74,22 @@ def evaluate(
         DataError: no sample could be run, or a batch has no labels.
     """
     run = _Run(Timeline(), time.perf_counter(), _rejected(batches), [])
-    total = _steps(batches, max_steps)
-    stages = prepared(_first(batches, max_steps), preprocess, run.timeline, workers)
-    for ready in _progress(stages, total):
-        if run.steps == warmup and warmup > 0:
-            run.timeline.clear()
-            run.started, run.timed_samples = time.perf_counter(), 0
-        run.failures += ready.failures
-        run.nan_inputs += ready.nan_inputs
-        run.steps += 1
-        if ready.arrays is not None:
-            _step(engine, ready.batch, ready.arrays, postprocess, metric, run)
-            if on_step is not None:
-                on_step(_step_line(run, len(ready.batch.names)))
+    # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
+    with closing(prepared(_first(batches, max_steps), preprocess, run.timeline, workers)) as stages:
+        for ready in _progress(stages, _steps(batches, max_steps)):
+            if run.steps == warmup and warmup > 0:
+                run.timeline.clear()
+                run.started, run.timed_samples = time.perf_counter(), 0
+            run.failures += ready.failures
+            run.nan_inputs += ready.nan_inputs
+            run.steps += 1
+            if ready.arrays is not None:
+                _step(engine, ready.batch, ready.arrays, postprocess, metric, run, on_step)
     run.ended = time.perf_counter()
     if not run.samples:
         reasons = "; ".join(f"{f.name}: {f.reason}" for f in run.failures[:3])
         raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
-    return _report(engine, metric, run, finished=total == _steps(batches, -1))
+    return _report(engine, metric, run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
 
 
 def _step(
@@ -100,6 +99,7 @@ def _step(
     postprocess: Callable[[Any], Array],
     metric: Metric,
     run: _Run,
+    on_step: OnStep | None,
 ) -> None:
     if batch.labels is None:
         raise DataError(f"{batch.names[0]} has no label; pass class folders, a label file, or an .npz with labels")
@@ -112,17 +112,11 @@ def _step(
     run.timeline.add("postprocess", middle, end, len(batch.names))
     run.samples += len(batch.names)
     run.timed_samples += len(batch.names)
-
-
-def _step_line(run: _Run, samples: int) -> str:
-    # Preprocessing threads write between the two spans of a step, so the newest of each kind is looked for.
-    newest = {span.stage: span for span in list(run.timeline.spans)}
-    inference, postprocess = newest["inference"], newest["postprocess"]
-    return (
-        f"step {run.steps}: samples: {samples}, inference_time: {inference.end - inference.start:.6f}, "
-        f"postprocess: {postprocess.end - postprocess.start:.6f}, "
-        f"avg_preprocess_time: {run.timeline.mean('preprocess'):.6f}"
-    )
+    if on_step is not None:
+        on_step(
+            f"step {run.steps}: samples: {len(batch.names)}, inference_time: {middle - start:.6f}, "
+            f"postprocess: {end - middle:.6f}, avg_preprocess_time: {run.timeline.mean('preprocess'):.6f}"
+        )
 
 
 def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
@@ -162,15 +156,18 @@ def predict(
         failures: samples that cannot be run are appended here.
     """
     failures += _rejected(batches)
-    for ready in prepared(batches, preprocess, Timeline(), workers):
-        failures += ready.failures
-        if ready.arrays is None:
-            continue
-        answers = postprocess(engine(ready.arrays))
-        names = ready.batch.names
-        if len(answers) != len(names):
-            raise ConfigError(f"postprocess gave {len(answers)} answers for {len(names)} samples; give one per sample")
-        yield from map(Answer, names, answers)
+    with closing(prepared(batches, preprocess, Timeline(), workers)) as stages:
+        for ready in stages:
+            failures += ready.failures
+            if ready.arrays is None:
+                continue
+            answers = postprocess(engine(ready.arrays))
+            names = ready.batch.names
+            if len(answers) != len(names):
+                raise ConfigError(
+                    f"postprocess gave {len(answers)} answers for {len(names)} samples; give one per sample"
+                )
+            yield from map(Answer, names, answers)
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:
@@ -179,7 +176,7 @@ def _rejected(batches: Iterable[Batch]) -> list[Failure]:
 
 
 def _steps(batches: Iterable[Batch], max_steps: int) -> int | None:
-    total = len(batches) if hasattr(batches, "__len__") else None
+    total = len(batches) if isinstance(batches, Sized) else None
     return total if max_steps < 1 else min(max_steps, total if total is not None else max_steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import tempfile
@@ -53,7 +54,7 @@ class Report:
     def closing_lines(self) -> list[str]:
         """Return the two lines every valid script ends with."""
         return [
-            f"eval_metric {round(self.metric, 6)}",
+            f"eval_metric {np.format_float_positional(round(self.metric, 6), trim='0')}",  # never 1e-05
             f"summary: avg_sps: {self.avg_sps:.1f}, e2e_time: {self.e2e_time:.4f}, "
             f"avg_inference_time: {self.avg_inference_time:.6f}, avg_preprocess_time: {self.avg_preprocess_time:.6f}, "
             f"avg_postprocess: {self.avg_postprocess:.6f}",
@@ -77,19 +78,36 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    """Write a result atomically.
+    """Write a result atomically, numpy values as plain ones and what JSON lacks (NaN, infinities) as ``null``.
 
     Raises:
         ConfigError: the file cannot be written.
     """
+    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    temporary = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        temporary = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        temporary.replace(path)
     except OSError as error:
         raise ConfigError(
             f"result file {path} cannot be written: {error.strerror}; check the folder of --json"
         ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, TecoInferError
+from engine.base import Array, DataError, TecoInferError
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
 
@@ -49,14 +49,14 @@ def default_workers() -> int:
 
 def prepared(
     batches: Iterable[Batch], preprocess: Preprocess, timeline: Timeline, workers: int | None = None
-) -> Iterator[Ready]:
+) -> Generator[Ready, None, None]:
     """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
 
     A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
     is preprocessed in the calling thread.
     """
     workers = default_workers() if workers is None else workers
-    if workers < 1 or (hasattr(batches, "__len__") and len(batches) == 1):
+    if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
             yield _prepare(batch, preprocess, timeline)
         return
@@ -78,6 +78,8 @@ def prepared(
 
 def _prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline) -> Ready:
     start = time.perf_counter()
+    arrays: list[Array] | None
+    failures: list[Failure]
     try:
         arrays, failures = _as_list(preprocess(batch.samples)), []
     except SAMPLE_ERRORS:
@@ -106,8 +108,23 @@ def _one_by_one(batch: Batch, preprocess: Preprocess) -> tuple[Batch, list[Array
         None if batch.labels is None else batch.labels[good],
         [batch.names[i] for i in good],
     )
-    arrays = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else None
-    return kept, arrays, failures
+    return kept, _joined(parts, kept.names) if parts else None, failures
+
+
+def _joined(parts: list[list[Array]], names: list[str]) -> list[Array]:
+    """Put the samples of a batch together again.
+
+    Raises:
+        DataError: they do not go together: every one is right by itself, so no single sample is to blame.
+    """
+    shapes = [[array.shape[1:] for array in part] for part in parts]
+    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if other is not None:
+        raise DataError(
+            f"preprocess gives {names[0]} the shapes {shapes[0]} and {names[other]} {shapes[other]}, which cannot "
+            "share a batch; resize them to one shape, or use a batch size of 1"
+        )
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
 def _nan_rows(arrays: list[Array], count: int) -> list[int]:

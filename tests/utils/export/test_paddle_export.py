@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # paddle warns about a missing compiler cache when it is imported
+    paddle = pytest.importorskip("paddle")
+    pytest.importorskip("paddle2onnx")
+
+from engine import EngineSpec, ModelError, open_engine
+from utils.export.paddle_export import export_paddle_onnx
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+class Net(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = paddle.nn.Conv2D(3, 8, 3, stride=2, padding=1)
+        self.norm = paddle.nn.BatchNorm2D(8)
+        self.head = paddle.nn.Linear(8, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(paddle.nn.functional.relu(self.norm(self.conv(x))).mean(axis=[2, 3]))
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    paddle.seed(0)
+    return Net()
+
+
+def test_writes_three_checked_files(net: Net, tmp_path: Path, images: np.ndarray) -> None:
+    dynamic = {"input": {0: "batch", 2: "height", 3: "width"}}
+    results = export_paddle_onnx(net, images, tmp_path / "net", dynamic=dynamic, labels=["a"] * 10)
+    assert [r.path.name for r in results] == ["net.onnx", "net_dyn.onnx", "net_float16_dyn.onnx"]
+    assert all(r.max_relative_error is not None and r.max_relative_error < 5e-3 for r in results)
+    free = onnx.load(results[1].path)
+    assert [d.dim_param for d in free.graph.input[0].type.tensor_type.shape.dim] == ["batch", "", "height", "width"]
+    assert [o.name for o in free.graph.output] == ["output"]
+    noted = {prop.key: prop.value for prop in free.metadata_props}
+    assert json.loads(noted["class_labels"]) == ["a"] * 10
+    assert json.loads(noted["provenance"])["paddle"] == paddle.__version__
+    assert net.training  # as it was
+
+
+def test_files_answer_as_the_source_does(net: Net, tmp_path: Path, images: np.ndarray) -> None:
+    results = export_paddle_onnx(net, images, tmp_path / "net", float16=False)
+    net.eval()
+    wanted = net(paddle.to_tensor(images)).numpy()
+    net.train()
+    with open_engine("onnx", EngineSpec(ckpt=results[1].path)) as engine:
+        np.testing.assert_allclose(engine(images), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, images: np.ndarray) -> None:
+    class Broken(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.reshape([2, -1]) if x.shape[0] == 2 else paddle.to_tensor(x.numpy())
+
+    with pytest.raises(ModelError) as caught:
+        export_paddle_onnx(Broken(), images, tmp_path / "net", float16=False)
+    assert "rank inconsistency" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)

@@ -1,0 +1,177 @@
+"""PyTorch to ONNX: a static, a dynamic and a float16 file, each compared with the source model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from engine import ModelError
+from engine.base import Array
+from utils.export.onnx_files import (
+    TOLERANCES,
+    Case,
+    ExportResult,
+    ModelNotes,
+    check_dynamic,
+    dynamic_axes,
+    dynamic_inputs,
+    first_line,
+    simplify,
+    three_variants,
+    write_onnx_files,
+)
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Translations = Mapping[Callable[..., Any], Callable[..., Any]]
+"""Torch operator (``torch.ops.custom.add.default``) to the onnxscript function that writes its node."""
+
+
+def export_onnx(
+    model: torch.nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    stem: str | Path,
+    *,
+    input_names: Sequence[str] = ("input",),
+    output_names: Sequence[str] = ("output",),
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
+    opset: int = 18,
+    labels: Sequence[str] | None = None,
+    preprocess: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, str] | None = None,
+    float16: bool = True,
+    tolerances: Mapping[str, float] = TOLERANCES,
+    custom_translation_table: Translations | None = None,
+) -> list[ExportResult]:
+    """Write ``<stem>.onnx`` (static), ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
+
+    The static file has the shapes of ``example_inputs``. Each file is simplified, checked, run on ONNX Runtime and
+    compared with ``model``; the dynamic ones also on another batch size and with every other dynamic axis doubled.
+
+    Args:
+        model: the source; it is exported in eval mode.
+        example_inputs: one tensor, or one per argument of the model's ``forward``.
+        stem: path and start of the file names.
+        input_names, output_names: one name each.
+        dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``.
+        opset: version of the ONNX operator set.
+        labels: class names, stored in the files.
+        preprocess: ``resize_shape``, ``crop_shape``, ``mean``, ``std``, stored in the files.
+        provenance: where model and weights come from, stored in the files beside the versions of torch and the opset.
+        float16: write the float16 file too.
+        tolerances: largest relative error allowed, by dtype.
+        custom_translation_table: how operators unknown to the exporter become nodes. A file with a node unknown to ONNX
+            Runtime is checked but not run, and its result says so.
+
+    Returns:
+        One result per file, in the order above.
+
+    Raises:
+        ConfigError: a name in ``dynamic`` is not an input, or the number of names does not fit.
+        ModelError: the model cannot be exported, a check failed, or a file differs too much; no file is replaced.
+    """
+    inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else list(example_inputs)
+    arrays = [x.detach().cpu().numpy() for x in inputs]
+    axes = dynamic_axes(arrays, input_names, output_names, dynamic)
+    tried = dynamic_inputs(arrays, axes)
+    options = {"input_names": list(input_names), "output_names": list(output_names), "opset_version": opset}
+    options["custom_translation_table"] = dict(custom_translation_table or {}) or None
+    with _evaluated(model):
+        cases = [Case(x, _run(model, x)) for x in tried]
+        static = simplify(_to_onnx(model, tried[0], None, options))
+        # torch.export takes a size of 0 or 1 for a constant, so the dynamic model is traced on the larger batch.
+        free = simplify(_to_onnx(model, tried[min(1, len(tried) - 1)], axes, options))
+    check_dynamic(free, axes)
+    told = dict(provenance or {"source": type(model).__name__}) | {"torch": torch.__version__, "opset": str(opset)}
+    variants = three_variants(static, free, cases, float16)
+    return write_onnx_files(Path(stem), variants, ModelNotes(labels, preprocess, told), tolerances)
+
+
+def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:
+    """Load a ``.pth`` file holding a state dict into the model and return the model.
+
+    Only tensors and plain containers are read (``weights_only=True``), so a file from elsewhere cannot run code.
+
+    Raises:
+        ModelError: the file is missing or damaged, is not a state dict, or its keys or shapes do not fit the model.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise ModelError(f"weights file {path} does not exist; check the path") from error
+    except Exception as error:  # damaged files make torch's unpickler raise anything
+        raise ModelError(
+            f"{path}: damaged, or holds more than tensors; save the weights as model.state_dict()"
+        ) from error
+    if not isinstance(state, Mapping):
+        raise ModelError(f"{path}: holds a {type(state).__name__}, not a state dict; save model.state_dict()")
+    _check_state(model, state, path)
+    model.load_state_dict(state)
+    return model
+
+
+def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | Path) -> None:
+    """Raise one line naming the first keys or shapes that do not fit."""
+    own = model.state_dict()
+    missing, extra = [k for k in own if k not in state], [k for k in state if k not in own]
+    shaped = [k for k in own if k in state and getattr(state[k], "shape", None) != own[k].shape]
+    found = [
+        f"{what} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        for what, keys in (("missing", missing), ("unknown", extra), ("of another shape", shaped))
+        if keys
+    ]
+    if found:
+        raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")
+
+
+@contextmanager
+def _evaluated(model: torch.nn.Module) -> Iterator[None]:
+    """Put the model in eval mode for a while."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def _run(model: torch.nn.Module, inputs: Sequence[Array]) -> list[Array]:
+    """Return the source model's outputs on these arrays."""
+    try:
+        with torch.no_grad():
+            outputs = model(*(torch.from_numpy(x) for x in inputs))
+    except (RuntimeError, ValueError, IndexError) as error:
+        shapes = [list(x.shape) for x in inputs]
+        raise ModelError(
+            f"the source model cannot run inputs of shapes {shapes}: {first_line(error)}; leave the axis out of dynamic"
+        ) from error
+    tensors = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+    return [tensor.numpy() for tensor in tensors]
+
+
+def _to_onnx(
+    model: torch.nn.Module,
+    inputs: Sequence[Array],
+    axes: Sequence[Mapping[int, str]] | None,
+    options: dict[str, Any],
+) -> ModelProto:
+    """Return the graph of torch's own exporter (torch.export based)."""
+    tensors = tuple(torch.from_numpy(x) for x in inputs)
+    shapes = None if axes is None else tuple(dict(named) for named in axes)
+    with warnings.catch_warnings():
+        # The exporter warns about its own use of torch's internals; nothing there is for the user to change.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "# The axis name: .* will not be used, since it shares", UserWarning)
+        try:
+            program = torch.onnx.export(model, tensors, dynamo=True, verbose=False, dynamic_shapes=shapes, **options)
+        except torch.onnx.OnnxExporterError as error:
+            reason = first_line(error.__cause__ or error)
+            raise ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason}") from error
+    return program.model_proto  # type: ignore[no-any-return]
