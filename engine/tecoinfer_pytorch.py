@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int, ...], ...] | N
     """Accept a list of shapes and, for one input, a bare shape."""
     if not input_size:
         return None
-    shapes = [input_size] if isinstance(input_size[0], int) else input_size
+    shapes = [input_size] if isinstance(input_size[0], Integral) else input_size
     return tuple(tuple(int(d) for d in shape) for shape in shapes)
 
 

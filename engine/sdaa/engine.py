@@ -11,7 +11,7 @@ from engine.ort import HostSession
 from engine.passes.options import PassOptions
 from engine.passes.runner import apply_passes
 from engine.sdaa.device import Card
-from engine.sdaa.float16 import float16_storage
+from engine.sdaa.float16 import float16_storage, widen
 from engine.shard import run_sharded
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ class SdaaEngine(Engine):
             shapes[tensor.name] = (self.shard_size, *fixed[1:]) if tensor.batched else fixed
         model = bind_shapes(model, {info.name: shapes[info.name] for info in graph_inputs(model)})
         model = apply_passes(model, options, input_shapes=shapes)
-        if self.dtype == "float16" and options.need_convert:
-            model = float16_storage(model, options.keeps_float32, options.skip_input_name)
-        return model
+        if not options.need_convert:
+            return model
+        if self.dtype == "float16":
+            return float16_storage(model, options.keeps_float32, options.skip_input_name)
+        return widen(model)  # a float16 file asked to run in float32
 
     def describe(self) -> str:
         """Name the card, how many SPA, the precision, and that it is simulated."""

@@ -7,6 +7,7 @@ float16 and back behind every node, and with weights and inputs rounded first; n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -137,6 +138,7 @@ class _Rounder:
         for info in (*self.graph.input, *self.graph.output, *self.graph.value_info):
             if info.type.tensor_type.elem_type == FLOAT:
                 self.floats.add(info.name)
+        self._warn_untyped()
         self.outputs = {info.name for info in self.graph.output}
         self.readers: dict[str, int] = dict.fromkeys(self.outputs, 1)
         for node in self.graph.node:
@@ -170,6 +172,16 @@ class _Rounder:
         self.graph.node.extend(self.nodes)
         self._drop_unused_constants()
         return self.model
+
+    def _warn_untyped(self) -> None:
+        """Say which values cannot be rounded because onnx has no schema for their operator, hence no type for them."""
+        typed = {info.name for info in (*self.graph.value_info, *self.graph.output)}
+        untyped = {node.op_type for node in self.graph.node if not typed.issuperset(filter(None, node.output))}
+        if untyped:
+            warnings.warn(
+                f"what {', '.join(sorted(untyped))} writes has a type unknown to onnx and is not rounded to float16",
+                stacklevel=2,
+            )
 
     def _free_output_names(self) -> None:
         """Rename constants that are outputs too: under that name the rounded value is returned."""

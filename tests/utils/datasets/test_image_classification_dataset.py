@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,25 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"c{label}").mkdir()
         Image.new("RGB", (4, 3), colour).save(tmp_path / f"c{label}" / "1.png")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no other test's import of torch change what the labels are."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.mark.torch
+def test_labels_are_tensors_in_a_script_that_imported_torch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    torch = pytest.importorskip("torch")
+    loader = load_data(root, 2)
+    targets = [target for _, target in loader]
+    assert all(isinstance(target, torch.Tensor) and target.dtype == torch.int64 for target in targets)
+    assert torch.cat(targets).tolist() == [0, 1, 2]
+    targets[0] += 5  # the script's own copy
+    assert loader.dataset.labels.tolist() == [0, 1, 2]
+    assert all(isinstance(batch.labels, np.ndarray) for batch in loader.batches)
 
 
 def test_historical_loop(root: Path) -> None:

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+from support import DIGITS, ROOT, RunPython, SaveOnnx
+
+VARIABLES = (
+    "MAX_ENGINE_NUMS",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "SDAA_VISIBLE_DEVICES",
+    "TECO_INFER_PIPELINES_MAX_STEPS",
+    "TECO_INFER_PIPELINES_WARMUP_STEPS",
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def digits() -> Path:
+    return DIGITS
+
+
+@pytest.fixture
+def save_onnx(tmp_path: Path) -> SaveOnnx:
+    """Return a function that writes a model, or one in ONNX's text form (opset 17, IR 8 unless given), to a file."""
+
+    def save(model: onnx.ModelProto | str, name: str = "model.onnx") -> Path:
+        if isinstance(model, str):
+            header = "" if model.lstrip().startswith("<") else '<ir_version: 8, opset_import: ["" : 17]>\n'
+            model = onnx.parser.parse_model(header + model)
+        onnx.save(model, str(tmp_path / name))
+        return tmp_path / name
+
+    return save
+
+
+@pytest.fixture
+def run_python() -> RunPython:
+    """Return a function that runs a fresh interpreter and returns what it printed; keywords are environment variables.
+
+    ``path`` becomes ``PYTHONPATH`` (the root of the zoo unless given).
+    """
+
+    def run(
+        *args: object, cwd: Path = ROOT, path: Sequence[Path] = (ROOT,), **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **env}
+        command = [sys.executable, *map(str, args)]
+        return subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=120, check=False)
+
+    return run

@@ -1,0 +1,131 @@
+"""The example scripts as a user runs them: by path, from anywhere, without torch."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support import ROOT, RunPython
+
+from utils.postprocess.pytorch.classification import labels_from
+
+SCRIPTS = sorted(ROOT.glob("example/*/*/example_*.py"))
+DIGITS = [path for path in SCRIPTS if path.parent.name == "digits"]
+FLAGS = (
+    *("--ckpt", "--data_path", "--input_name", "--batch_size", "--input_size", "--target", "--dtype", "--pass_path"),
+    *("--topk", "--skip_postprocess", "--verbose"),
+)
+SUMMARY = re.compile(
+    r"summary: avg_sps: [0-9.]+, e2e_time: [0-9.]+, avg_inference_time: [0-9.]+, avg_preprocess_time: [0-9.]+, "
+    r"avg_postprocess: [0-9.]+"
+)
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
+def test_every_model_folder_has_its_three_scripts() -> None:
+    for folder in {path.parent for path in SCRIPTS}:
+        assert {path.stem for path in folder.glob("example_*.py")} == {
+            "example_valid",
+            "example_single_batch",
+            "example_multi_batch",
+        }
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_a_script_is_short_and_documented(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 40
+    assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_help_names_every_flag(path: Path, run_python: RunPython) -> None:
+    done = run_python(path, "--help", path=[])
+    assert done.returncode == 0
+    assert not [flag for flag in FLAGS if flag not in done.stdout]
+
+
+@pytest.mark.parametrize("path", DIGITS, ids=name)
+def test_a_digits_script_without_flags(path: Path, run_python: RunPython, tmp_path: Path) -> None:
+    done = run_python(path, cwd=tmp_path, path=[])
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith("target sdaa: simulated T1 card: 4 SPA x batch ")
+    if path.stem == "example_valid":
+        assert re.fullmatch(r"eval_metric 0\.9[89][0-9]*", rest[-2])
+        assert SUMMARY.fullmatch(rest[-1])
+    else:
+        right = sum("'label': '7'" in line for line in rest)
+        assert right >= 0.95 * len(rest) > 0
+    assert list(tmp_path.iterdir()) == []  # nothing is written where nobody asked for it
+
+
+@pytest.mark.parametrize("path", DIGITS, ids=name)
+def test_every_flag_at_once(path: Path, run_python: RunPython, tmp_path: Path) -> None:
+    folder = path.parent
+    data = folder / "data" / "val" if path.stem == "example_valid" else folder / "data" / "val" / "3"
+    done = run_python(
+        *(path, "--ckpt", folder / "digits.onnx", "--data_path", data, "--input_name", "input", "--batch_size", 7),
+        *("--input_size", 32, "--target", "onnx", "--dtype", "float16", "--pass_path", "default_pass.py"),
+        *("--topk", 2, "--skip_postprocess", "true", "--verbose", "--json", tmp_path / "r.json", "--workers", 2),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("target onnx: ONNX Runtime ")
+    result = json.loads((tmp_path / "r.json").read_text())
+    if path.stem == "example_valid":
+        assert result["metric_name"] == "top2"
+        assert result["metric"] > 0.98
+        assert sum(line.startswith("step ") for line in done.stdout.splitlines()) == result["steps"] == 52
+    else:
+        assert result["answers"][0]["answer"]["outputs"][0]["shape"] == [10]
+
+
+def test_drawn_answers(run_python: RunPython, tmp_path: Path) -> None:
+    path = next(path for path in DIGITS if path.stem == "example_multi_batch")
+    shutil.copytree(path.parent / "data" / "val" / "5", tmp_path / "in")
+    done = run_python(path, "--target", "onnx", "--data_path", tmp_path / "in", "--save", tmp_path / "out", "--topk", 3)
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in (tmp_path / "in").iterdir()}
+
+
+def test_steps_and_warmup_from_the_environment(run_python: RunPython) -> None:
+    path = next(path for path in DIGITS if path.stem == "example_valid")
+    done = run_python(
+        *(path, "--target", "null", "--batch_size", 10),
+        TECO_INFER_PIPELINES_MAX_STEPS="3",
+        TECO_INFER_PIPELINES_WARMUP_STEPS="1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "stopped after 3 steps" in done.stdout
+    assert SUMMARY.fullmatch(done.stdout.splitlines()[-1])
+
+
+def test_ranks_share_the_data(run_python: RunPython, tmp_path: Path) -> None:
+    path = next(path for path in DIGITS if path.stem == "example_valid")
+    samples, right = 0, 0.0
+    for rank in range(3):
+        done = run_python(
+            *(path, "--target", "onnx", "--json", tmp_path / "r.json"),
+            OMPI_COMM_WORLD_RANK=str(rank),
+            OMPI_COMM_WORLD_SIZE="3",
+        )
+        assert done.returncode == 0, done.stderr
+        part = json.loads((tmp_path / "r.json").read_text())
+        samples, right = samples + part["samples"], right + part["metric"] * part["samples"]
+    assert samples == 360
+    assert right / 360 >= 0.98
+
+
+def test_the_models_own_labels_are_used(digits: Path) -> None:
+    from engine import EngineSpec, open_engine
+
+    for file in digits.glob("*.onnx"):
+        with open_engine("onnx", EngineSpec(ckpt=file)) as engine:
+            assert labels_from(engine.metadata) == [str(digit) for digit in range(10)]

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support import RunPython, SaveOnnx
+
+from engine import ConfigError, DataError, EngineError, InputError, ModelError, PassError, TargetError
+from utils.pipeline import cli
+from utils.pipeline.loops import Answer
+from utils.pipeline.report import Report
+from utils.pipeline.stages import Failure
+
+LIMIT, WARMUP = "TECO_INFER_PIPELINES_MAX_STEPS", "TECO_INFER_PIPELINES_WARMUP_STEPS"
+
+
+def options(*argv: object, **defaults: Any) -> cli.Options:
+    values = {"ckpt": Path("m.onnx"), "data_path": Path("data"), "batch_size": 4, "input_size": 32} | defaults
+    return cli.options("test", list(map(str, argv)), **values)
+
+
+def report(**changes: Any) -> Report:
+    times = dict.fromkeys(("e2e_time", "avg_sps", "avg_inference_time", "avg_preprocess_time", "avg_postprocess"), 0.5)
+    return Report(**({"metric_name": "top1", "metric": 0.75, "samples": 4, "steps": 1} | times | changes))
+
+
+# --------------------------------------------------------------------------------------------------------------- flags
+
+
+def test_defaults() -> None:
+    opt = options()
+    assert (opt.target, opt.dtype, opt.pass_path, opt.topk, opt.workers) == ("sdaa", None, "default_pass.py", 1, None)
+    assert (opt.skip_postprocess, opt.verbose, opt.json, opt.save) == (False, False, None, None)
+    assert opt.size == (32, 32)
+
+
+def test_every_flag_of_the_historical_scripts() -> None:
+    opt = options(
+        *("--ckpt", "x.onnx", "--data_path", "d", "--input_name", "input", "--batch_size", 8, "--input_size", 24, 48),
+        *("--target", "onnx", "--dtype", "float32", "--pass_path", "none", "--topk", 5),
+        *("--skip_postprocess", "true", "--verbose", "False"),
+    )
+    assert (opt.ckpt, opt.data_path, opt.input_name, opt.size) == (Path("x.onnx"), Path("d"), ["input"], (24, 48))
+    assert (opt.skip_postprocess, opt.verbose) == (True, False)
+    assert options("--verbose", "--skip_postprocess").verbose is True
+
+
+@pytest.mark.parametrize("text", ["yes", "TRUE", "t", "y", "1"])
+def test_truth(text: str) -> None:
+    assert cli.str2bool(text) is True
+
+
+@pytest.mark.parametrize("text", ["no", "False", "f", "N", "0"])
+def test_untruth(text: str) -> None:
+    assert cli.str2bool(text) is False
+
+
+def test_neither() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'maybe' is not a truth value"):
+        cli.str2bool("maybe")
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["--batch_size", 0], "--batch_size 0 must be at least 1"),
+        (["--topk", -1], "--topk -1 must be at least 1"),
+        (["--input_size", 0], r"--input_size \[0\] must be one or two positive numbers"),
+        (["--input_size", 1, 2, 3], r"--input_size \[1, 2, 3\] must be one or two"),
+        (["--workers", -1], "--workers -1 must be at least 0"),
+        (["--json", "gone/r.json"], r"--json gone.r\.json: folder gone does not exist; create it first"),
+        (["--save", "drawn", "--skip_postprocess"], "--save draws answers, and --skip_postprocess gives none"),
+    ],
+)
+def test_values_that_cannot_be_used(argv: list[object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        options(*argv)
+
+
+@pytest.mark.parametrize("argv", [["--batch_size", "x"], ["--dtype", "int8"], ["--verbose", "maybe"], ["--nothing"]])
+def test_argparse_refuses(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options(*argv)
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.limits(options()) == {"max_steps": -1, "warmup": 0, "workers": None, "on_step": None}
+    monkeypatch.setenv(LIMIT, "3")
+    monkeypatch.setenv(WARMUP, "1")
+    assert cli.limits(options("--verbose", "--workers", 0)) == {
+        "max_steps": 3,
+        "warmup": 1,
+        "workers": 0,
+        "on_step": print,
+    }
+    monkeypatch.setenv(LIMIT, "many")
+    with pytest.raises(ConfigError, match=f"environment variable {LIMIT}='many' must be a whole number"):
+        cli.limits(options())
+
+
+# --------------------------------------------------------------------------------------------------------------- open
+
+
+def test_open_binds_an_image_input_per_spa(
+    save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
+    monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
+    with options("--input_size", 8, 9, "--batch_size", 10, "--pass_path", "none", ckpt=path).open() as engine:
+        assert engine.spec.input_size == ((4, 3, 8, 9),)
+        assert engine.spec.pass_path is None
+        assert engine(np.zeros((10, 3, 8, 9), np.float16)).shape == (10, 3, 8, 9)
+    out = capsys.readouterr().out
+    assert out == f"target sdaa: {engine.describe()}\n"
+    assert "3 SPA x batch 4" in out
+
+
+def test_pass_files_are_found(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
+    (tmp_path / "own.py").write_text("need_convert = False")
+    for name, end in (("default_pass.py", "passes/default_pass.py"), (tmp_path / "own.py", "own.py")):
+        with options("--pass_path", name, "--target", "null", ckpt=path).open() as engine:
+            assert engine.spec.pass_path.as_posix().endswith(end)
+    with pytest.raises(PassError, match=r"gone\.py does not exist"):
+        options("--pass_path", "gone.py", ckpt=path).open()
+
+
+@pytest.mark.parametrize("rank", ["abc", "5", "-2"])
+def test_a_rank_that_cannot_be_is_an_error(rank: str, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="OMPI_COMM_WORLD_RANK"):
+        options("--target", "null", ckpt=save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")).open()
+
+
+# ------------------------------------------------------------------------------------------------------ finish and show
+
+
+def test_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opt = options("--json", tmp_path / "r.json")
+    assert cli.finish(report(), opt) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == report().closing_lines()
+    assert err == ""
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert {
+        "schema_version": 1,
+        "kind": "evaluation",
+        "target": "sdaa",
+        "provider": "built-in",
+        "model": "m.onnx",
+    }.items() <= data.items()
+
+
+def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [Failure(f"{i}.png", f"{i}.png: is empty" if i else "a text file") for i in range(25)]
+    assert cli.finish(report(failures=failures, nan_inputs=["n.png", "m.png"], finished=False), options()) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-2:] == report().closing_lines()
+    assert out.startswith("stopped after 1 steps (TECO_INFER_PIPELINES_MAX_STEPS)")
+    lines = err.splitlines()
+    assert lines[0] == "2 samples had NaN in their input, the first: n.png"
+    assert lines[1:3] == ["0.png: a text file", "1.png: is empty"]
+    assert lines[-1] == "25 samples could not be run (5 not listed)"
+    assert len(lines) == 22
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("RGB", (8, 8), (255, 0, 0)).save(tmp_path / "a.png")
+    answer = [{"score": np.float32(0.5), "label": "red"}, {"score": float("nan"), "label": "green"}]
+    opt = options("--json", tmp_path / "r.json", "--save", tmp_path / "drawn")
+    assert cli.show([Answer(str(tmp_path / "a.png"), answer)], opt, []) == 0
+    assert (tmp_path / "drawn" / "a.png").is_file()
+    assert "'label': 'red'" in capsys.readouterr().out
+    data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert data.keys() == {
+        *("schema_version", "kind", "target", "provider", "model", "answers", "failures", "environment"),
+    }
+    assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
+
+
+def test_show_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    bad, good = [Failure("b.png", "is empty")], [Answer("a.png", "cat")]
+    assert cli.show(good, options(), []) == 0
+    assert cli.show(good, options(), bad) == 1
+    assert cli.show([], options(), bad) == 2  # nothing at all could be run
+    with pytest.raises(ConfigError, match="data holds nothing to run"):
+        cli.show([], options(), [])
+    assert "b.png: is empty" in capsys.readouterr().err
+
+
+def test_raw_answers() -> None:
+    one, two = np.array([[1.0, 3.0], [2.0, 5.0]]), np.zeros((2, 1, 4), np.float16)
+    first, second = cli.raw_answers([one, two])
+    assert first == {
+        "outputs": [{"shape": [2], "min": 1.0, "max": 3.0}, {"shape": [1, 4], "min": 0.0, "max": 0.0}],
+    }
+    assert cli.raw_answers(one)[1]["outputs"] == second["outputs"][:1]
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], Any]:
+    """Return a function that runs a main through ``cli.run`` and returns the exit code."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def run(main: Callable[[], int]) -> Any:
+        with pytest.raises(SystemExit) as caught:
+            cli.run(main)
+        return caught.value.code
+
+    return run
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_run_exits_with_the_code_of_main(code: int, ended: Callable[..., Any]) -> None:
+    assert ended(lambda: code) == code
+
+
+@pytest.mark.parametrize("error", [ConfigError, DataError, EngineError, InputError, ModelError, PassError, TargetError])
+def test_run_shows_errors_as_one_line(
+    error: type[Exception], ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        raise error("m.onnx is empty; export it again")
+
+    assert ended(main) == 2
+    assert capsys.readouterr().err == "error: m.onnx is empty; export it again\n"
+
+
+def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise KeyboardInterrupt
+
+    assert ended(main) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_run_lets_bugs_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(ZeroDivisionError):
+        cli.run(lambda: 1 // 0)
+
+
+def test_warnings_are_one_line(run_python: RunPython) -> None:
+    done = run_python(
+        "-c", "import warnings\nfrom utils.pipeline import cli\ncli.run(lambda: warnings.warn('careful') or 0)"
+    )
+    assert (done.returncode, done.stderr) == (0, "warning: careful\n")
+
+
+# --------------------------------------------------------------------------------------------------- whole scripts
+
+
+def script(root: Path, name: str) -> Path:
+    return root / "example" / "classification" / "digits" / f"example_{name}.py"
+
+
+def test_a_reader_that_goes_away(root: Path, run_python: RunPython) -> None:
+    """As in ``example_multi_batch.py | head -1``, with more output than a pipe holds."""
+    code = (
+        "import subprocess, sys\n"
+        "child = '''from utils.pipeline import cli\\n"
+        "def main():\\n"
+        "    for i in range(100000): print(i)\\n"
+        "    return 0\\n"
+        "cli.run(main)'''\n"
+        "p = subprocess.Popen([sys.executable, '-c', child], stdout=-1, stderr=-1, text=True)  # PIPE\n"
+        "p.stdout.readline(); p.stdout.close()\n"
+        "print(repr(p.stderr.read()), p.wait())"
+    )
+    assert run_python("-c", code).stdout == "'' 0\n"
+
+
+def test_a_folder_with_bad_files(root: Path, tmp_path: Path, run_python: RunPython) -> None:
+    source = root / "example" / "classification" / "digits" / "data" / "val"
+    for label in ("3", "7"):
+        shutil.copytree(source / label, tmp_path / "val" / label)
+    good = len(list(tmp_path.glob("val/*/*.png")))
+    bad = tmp_path / "val" / "3"
+    (bad / "empty.png").write_bytes(b"")
+    (bad / "text.png").write_text("hello")
+    whole = next(bad.glob("0*.png")).read_bytes()
+    (bad / "short.png").write_bytes(whole[: len(whole) // 2])
+    (bad / "notes.txt").write_text("hello")
+    (bad / "bomb.ppm").write_bytes(b"P6\n30000 30000\n255\n")
+    done = run_python(
+        *(script(root, "valid"), "--data_path", tmp_path / "val", "--target", "onnx", "--json", tmp_path / "r.json")
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == "5 samples could not be run"
+    for name in ("empty.png", "text.png", "short.png", "notes.txt", "bomb.ppm"):
+        assert name in done.stderr
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert data["samples"] == good
+    assert {Path(f["name"]).name for f in data["failures"]} == {
+        "empty.png",
+        "text.png",
+        "short.png",
+        "notes.txt",
+        "bomb.ppm",
+    }
+    assert done.stdout.splitlines()[-2].startswith("eval_metric ")
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "text"),
+    [
+        ("valid", ["--ckpt", "gone.onnx"], "error: model file gone.onnx does not exist"),
+        ("valid", ["--data_path", "gone"], "error: data path gone does not exist"),
+        ("single_batch", ["--target", "sda"], "error: unknown target 'sda'; did you mean 'sdaa'?"),
+        ("multi_batch", ["--input_size", "1", "2", "3"], "error: --input_size"),
+    ],
+)
+def test_errors_of_a_script_are_one_line(
+    name: str, argv: list[str], text: str, root: Path, tmp_path: Path, run_python: RunPython
+) -> None:
+    done = run_python(script(root, name), *argv, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(text)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_single_unreadable_picture(root: Path, tmp_path: Path, run_python: RunPython) -> None:
+    (tmp_path / "bad.png").write_bytes(b"")
+    done = run_python(script(root, "single_batch"), "--data_path", tmp_path / "bad.png", "--target", "null")
+    assert done.returncode == 2
+    assert "bad.png: is empty (0 bytes)" in done.stderr
