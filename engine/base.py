@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,10 +27,12 @@ from engine.errors import (
     TargetError,
     TecoInferError,
 )
-from engine.signature import Array, Dim, TensorSpec, batch_flags, bind_sizes, fits, input_order
+from engine.signature import Array, Dim, TensorSpec, batch_flags, batch_of, bind_sizes, fits, input_order
 from engine.timeline import Timeline
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from typing_extensions import Self
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "TecoInferError",
     "TensorSpec",
     "engine_nums",
+    "usable_cores",
 ]
 
 PASS_PATH = Path(__file__).resolve().parent / "passes"
@@ -75,6 +78,7 @@ class EngineSpec:
         rank: index of the card (device) to use.
         save_engine: keep the built engine beside the model, where the target builds one.
         divided: split a call over every SPA of the card; ``False`` uses a single one.
+        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
     """
 
     ckpt: Path
@@ -86,6 +90,7 @@ class EngineSpec:
     rank: int = 0
     save_engine: bool = False
     divided: bool = True
+    simulate_only: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -117,6 +122,11 @@ def engine_nums() -> int:
     return int(text)
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may run on (its affinity, where the system tells)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Engine(ABC):
     """One loaded model on one target.
 
@@ -139,6 +149,7 @@ class Engine(ABC):
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
         self.timeline = Timeline()
+        self._queue: ThreadPoolExecutor | None = None
         self._released = False
         self._warned: set[str] = set()
 
@@ -164,12 +175,13 @@ class Engine(ABC):
                 f"the model takes {len(inputs)} inputs"
             )
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
-        flags = batch_flags([shapes[i] for i in order], self.spec.input_size)
-        bound = [replace(inputs[i], batched=flag) for i, flag in zip(order, flags, strict=True)]
+        sizes = self.spec.input_size and [self.spec.input_size[order.index(i)] for i in range(len(inputs))]
+        flags = batch_flags(shapes, sizes)  # in the model's order: how the caller lists the inputs says nothing
+        bound = [replace(inputs[i], batched=flags[i]) for i in order]
         if self.spec.input_size is not None:
             bound = bind_sizes(bound, self.spec.input_size, self.spec.ckpt)
         self.inputs, self.outputs = bound, list(outputs)
-        self.lead = flags.index(True) if any(flags) else 0
+        self.lead = order.index(flags.index(True)) if any(flags) else 0
         self.static_batch = bound[self.lead].shape[0] if any(flags) else None
 
     @property
@@ -188,6 +200,8 @@ class Engine(ABC):
         """Free the engine's resources; a second call does nothing."""
         if not self._released:
             self._released = True
+            if self._queue is not None:
+                self._queue.shutdown()
             self.close()
 
     def __enter__(self) -> Self:
@@ -211,13 +225,33 @@ class Engine(ABC):
         """
         if self._released:
             raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
-        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
+        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else _as_list(inputs))
         start = time.perf_counter()
         results = self.infer(arrays)
         end = time.perf_counter()
         self.run_time = end - start
-        self.timeline.add("engine", start, end, len(arrays[0]) if arrays and arrays[0].ndim else 1)
+        self.timeline.add("engine", start, end, batch_of(arrays, self.inputs))
         return results[0] if len(results) == 1 else results
+
+    @property
+    def queue(self) -> ThreadPoolExecutor:
+        """The one thread that runs queued calls in order, started on first use."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        if self._queue is None:
+            self._queue = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        return self._queue
+
+    def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
+        """Queue a call and return at once; calls run in the order they were queued, each as in :meth:`__call__`.
+
+        Do not mix with plain calls from other threads while queued ones are under way.
+        """
+        return self.queue.submit(self, inputs)
+
+    def device_report(self) -> dict[str, Any]:
+        """Return what a device has to say of a run beyond the host's times; empty where there is none."""
+        return {}
 
     def _checked(self, arrays: list[Array]) -> list[Array]:
         """Return the arrays in the dtypes the model takes; raise on a count, shape or dtype that cannot fit."""
@@ -271,3 +305,10 @@ class Engine(ABC):
         raise InputError(
             f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
         )
+
+
+def _as_list(inputs: Sequence[Array]) -> list[Array]:
+    """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart."""
+    if not isinstance(inputs, (list, tuple)):
+        raise InputError(f"inputs are a {type(inputs).__name__}, not numpy arrays; use np.asarray(...) or .numpy()")
+    return list(inputs)

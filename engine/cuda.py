@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
-from engine.shard import batch_of, run_sharded
+from engine.shard import run_sharded
+from engine.signature import batch_of
 from engine.trt_plan import (
     PlanKey,
     PlanRecord,
@@ -221,8 +222,7 @@ class CudaEngine(Engine):
         total, size = batch_of(inputs, self.inputs), self._rows
         if size is None or total == size or (self.static_batch is None and total < size):
             return self._run_arrays(inputs)
-        names = [tensor.name for tensor in self.outputs]
-        return run_sharded(self._run_arrays, inputs, self.inputs, names, size)
+        return run_sharded(self._run_arrays, inputs, self.inputs, self.outputs, size)
 
     def _run_arrays(self, arrays: list[Array]) -> list[Array]:
         results = self._run({tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=True)})

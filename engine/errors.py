@@ -33,3 +33,11 @@ class DataError(TecoInferError, ValueError):
 
 class EngineError(TecoInferError, RuntimeError):
     """The engine failed while computing, or was used after :meth:`Engine.release`."""
+
+
+class DeviceError(EngineError):
+    """A device of the card failed; the text says what was done and at which sample to resume."""
+
+
+class DeviceOutOfMemory(DeviceError):  # noqa: N818 -- the name the field uses
+    """A model or batch does not fit a device's memory; the text says by how much and which batch would fit."""

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
 from engine.signature import Dim, TensorSpec, batch_flags
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+_SMALL = 1024
+"""Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
@@ -250,14 +255,17 @@ def _bytes(shape: tuple[int | None, ...], kind: int) -> int | None:
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Return a copy with inferred shapes and dtypes; a model too large for one protobuf message goes through a file."""
-    if model.ByteSize() < 2**31 - 2**24:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
-        path = Path(folder) / "model.onnx"
-        save_model(model, path)
-        onnx.shape_inference.infer_shapes_path(str(path), str(path), data_prop=True)
-        return onnx.load(str(path))
+    """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference."""
+    light = ModelProto()
+    light.CopyFrom(model)
+    for tensor in light.graph.initializer:
+        if tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL:
+            for values in ("raw_data", "float_data", "int32_data", "double_data"):
+                tensor.ClearField(values)
+    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    del inferred.graph.initializer[:]
+    inferred.graph.initializer.extend(model.graph.initializer)
+    return inferred
 
 
 # ------------------------------------------------------------------------------------------------------- bind and save

@@ -6,7 +6,6 @@ The only file that imports onnxruntime.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime as ort
 
-from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec
+from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_flags
 
@@ -63,11 +62,6 @@ ORT_ERRORS: tuple[type[Exception], ...] = tuple(
 
 # A serialised protobuf message cannot pass 2 GiB; the rest is room for the graph itself.
 _PROTOBUF_LIMIT = 2**31 - 2**24
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may run on (its affinity, where the system tells)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _options(threads: int | None) -> ort.SessionOptions:
@@ -225,7 +219,6 @@ class OnnxRuntimeEngine(Engine):
         self.bind(self._host.inputs, self._host.outputs, self._host.raw_shapes)
         self.metadata = self._host.metadata
         self._names = [tensor.name for tensor in self.inputs]
-        self._output_names = [tensor.name for tensor in self.outputs]
 
     def _takes_float16(self) -> bool:
         """Say whether every float input is float16 already; a model without float inputs may hold float32 weights."""
@@ -241,7 +234,7 @@ class OnnxRuntimeEngine(Engine):
         size = self.static_batch
         if size is None or inputs[self.lead].shape[0] == size:
             return self._host.run_named(dict(zip(self._names, inputs, strict=True)))
-        return run_sharded(self._run_shard, inputs, self.inputs, self._output_names, size)
+        return run_sharded(self._run_shard, inputs, self.inputs, self.outputs, size)
 
     def _run_shard(self, arrays: list[Array]) -> list[Array]:
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))
@@ -251,4 +244,4 @@ class OnnxRuntimeEngine(Engine):
         del self._host
 
 
-__all__ = ["CPU", "CUDA", "HostSession", "OnnxRuntimeEngine", "cuda_session", "open_session", "usable_cores"]
+__all__ = ["CPU", "CUDA", "HostSession", "OnnxRuntimeEngine", "cuda_session", "open_session"]

@@ -100,11 +100,17 @@ def available_targets() -> list[str]:
     )
 
 
+def unavailable_targets() -> dict[str, str]:
+    """Return the built-in targets whose packages are missing, sorted, each with what to install for it."""
+    names = available_targets()
+    return {name: builtin.install for name, builtin in sorted(_BUILTIN.items()) if name not in names}
+
+
 def _unknown(target: str) -> TargetError:
     import difflib
 
     names = available_targets()
-    missing = [f"{name}: install {b.install}" for name, b in _BUILTIN.items() if name not in names]
+    missing = [f"{name}: install {packages}" for name, packages in unavailable_targets().items()]
     near = difflib.get_close_matches(target, [*names, *_BUILTIN], n=1, cutoff=0.5)
     hint = f" did you mean {near[0]!r}?" if near else ""
     others = f" ({'; '.join(missing)})" if missing else ""

@@ -13,15 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from engine.errors import EngineError
-from engine.signature import Array, TensorSpec
+from engine.signature import Array, TensorSpec, batch_of
 
 Run = Callable[[list[Array]], list[Array]]
 MapShards = Callable[[list[list[Array]]], Iterable[list[Array]]]
-
-
-def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
-    """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
-    return next((array.shape[0] for array, spec in zip(inputs, specs, strict=True) if spec.batched), 1)
 
 
 def split(inputs: Sequence[Array], batched: Sequence[bool], total: int, size: int) -> list[list[Array]]:
@@ -40,25 +35,25 @@ def _rows(array: Array, start: int, size: int) -> Array:
     return part if len(part) == size else np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
 
 
-def gather(results: Sequence[Sequence[Array]], names: Sequence[str], total: int, size: int) -> list[Array]:
+def gather(results: Sequence[Sequence[Array]], outputs: Sequence[TensorSpec], total: int, size: int) -> list[Array]:
     """Put the shards' outputs together in order and trim the padding.
 
     Raises:
         EngineError: an output has no batch dimension and the shards disagree on its value.
     """
-    return [_gather_one([result[i] for result in results], name, total, size) for i, name in enumerate(names)]
+    return [_gather_one([result[i] for result in results], spec, total, size) for i, spec in enumerate(outputs)]
 
 
-def _gather_one(parts: list[Array], name: str, total: int, size: int) -> Array:
-    if all(part.ndim and part.shape[0] == size for part in parts):
+def _gather_one(parts: list[Array], output: TensorSpec, total: int, size: int) -> Array:
+    if output.batched and all(part.ndim and part.shape[0] == size for part in parts):
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole[:total]
     if all(np.array_equal(part, parts[0], equal_nan=part.dtype.kind == "f") for part in parts[1:]):
         return parts[0]
     shapes = ", ".join(sorted({str(part.shape) for part in parts}))
     raise EngineError(
-        f"output {name!r} has no batch dimension of {size} (shapes {shapes}) and its value differs between shards; "
-        f"export it per sample, or call the engine with exactly {size} samples"
+        f"output {output.name!r} has no batch dimension of {size} (shapes {shapes}) and its value differs between "
+        f"shards; export it per sample, or call the engine with exactly {size} samples"
     )
 
 
@@ -66,7 +61,7 @@ def run_sharded(
     run: Run,
     inputs: list[Array],
     specs: Sequence[TensorSpec],
-    names: Sequence[str],
+    outputs: Sequence[TensorSpec],
     size: int,
     mapper: MapShards | None = None,
 ) -> list[Array]:
@@ -76,7 +71,7 @@ def run_sharded(
         run: computes one shard of ``size`` rows.
         inputs: the call's arrays, in the order of ``specs``.
         specs: the graph's inputs; ``batched`` says which are split.
-        names: output names, for messages.
+        outputs: the graph's outputs; one that is not ``batched`` is returned once.
         size: rows of one shard.
         mapper: computes all shards and yields their results in order (default: one after another with ``run``).
     """
@@ -86,13 +81,17 @@ def run_sharded(
         return run(inputs)
     shards = split(inputs, flags, total, size)
     results = list(mapper(shards)) if mapper else [run(shard) for shard in shards]
-    if len(shards) == 1 and total < size and any(not part.ndim or part.shape[0] != size for part in results[0]):
+    if len(shards) == 1 and total < size and not _all_batched(results[0], outputs, size):
         # An output without a batch dimension may depend on the padding, and a single shard has nothing to disagree
         # with: another filling shows whether it does.
         results.append(
             run([_other_fill(array, total) if flag else array for array, flag in zip(shards[0], flags, strict=True)])
         )
-    return gather(results, names, total, size)
+    return gather(results, outputs, total, size)
+
+
+def _all_batched(results: Sequence[Array], outputs: Sequence[TensorSpec], size: int) -> bool:
+    return all(o.batched and part.ndim and part.shape[0] == size for part, o in zip(results, outputs, strict=True))
 
 
 def _other_fill(array: Array, total: int) -> Array:

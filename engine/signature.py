@@ -26,7 +26,7 @@ _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\
 class TensorSpec:
     """Name, dtype and shape of one graph input or output; a dynamic dimension is ``None``.
 
-    ``batched`` says whether the first dimension of an input is the batch, which may then have any size in a call.
+    ``batched`` says whether the first dimension is the batch, which may then have any size in a call.
     """
 
     name: str
@@ -110,3 +110,8 @@ def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
     if spec.batched:
         shape, want = shape[1:], want[1:]
     return shape == want or all(w is None or w == got for w, got in zip(want, shape, strict=True))
+
+
+def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
+    """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
+    return next((array.shape[0] for array, spec in zip(inputs, specs, strict=True) if spec.batched), 1)

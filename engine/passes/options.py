@@ -64,6 +64,7 @@ class PassOptions:
         convert_judge: called with a node; ``False`` keeps that node float32, ``True`` leaves it to the other rules.
         normalized: ``True`` says that what enters normalisation operators is in range, so these are converted like any
             other; ``False`` keeps :data:`NORMALISATION_OPS` in float32, since their squares overflow first.
+        layout: name of the data layout the pass brings about, one the card's description has rates for.
         path: the pass file, for messages; ``None`` for options made in code.
     """
 
@@ -74,6 +75,7 @@ class PassOptions:
     convert_all: bool = False
     convert_judge: Callable[[onnx.NodeProto], bool] | None = None
     normalized: bool = True
+    layout: str = "plain"
     path: Path | None = None
 
     @classmethod
@@ -151,6 +153,10 @@ def _checked(path: Path, name: str, value: Any) -> Any:
         if value is None or callable(value):
             return value
         raise PassError(f"pass file {path}: {name} = {value!r} is not a function; write `def {name}(...)` or remove it")
+    if name == "layout":
+        if isinstance(value, str):
+            return value
+        raise PassError(f"pass file {path}: layout = {value!r} must be the name of a layout, such as 'plain'")
     if not isinstance(value, bool):
         raise PassError(f"pass file {path}: {name} = {value!r} must be True or False")
     return value

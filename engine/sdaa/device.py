@@ -1,44 +1,214 @@
-"""The devices of the card. This is the seam for the device model: memory, clock and faults belong to a :class:`Spa`."""
+"""The devices of the card: health, memory, clock and faults of every SPA, and how a call's shards go to them."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from engine.errors import DeviceError, DeviceOutOfMemory
+from engine.sdaa.card import CardDescription
+from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
+from engine.sdaa.cost import ShardCost
+from engine.sdaa.faults import Fault
 from engine.signature import Array
+from engine.timeline import Timeline
 
 Compute = Callable[[Sequence[Array]], list[Array]]
+Shard = Sequence[Array]
+
+OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
 
 
+@dataclass(slots=True)
 class Spa:
     """One compute array: holds one engine instance and runs one shard at a time.
 
-    Args:
-        index: which SPA of the card, from 0.
-        compute: computes a shard's values on the host; all SPA of a card share one copy of the weights.
+    Attributes:
+        index: which SPA of the card, from 0. device: its number on the host, as ``teco-smi`` shows it.
+        health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
+        used: bytes of device memory taken. shards: shards run so far.
     """
 
-    def __init__(self, index: int, compute: Compute) -> None:
-        self.index = index
-        self._compute = compute
-        self.shards = 0
-        """Shards run so far."""
+    index: int
+    device: int
+    faults: list[Fault]
+    health: str = OK
+    used: int = 0
+    shards: int = 0
+    clock: SpaClock = field(default_factory=SpaClock)
 
-    def run(self, shard: Sequence[Array]) -> list[Array]:
-        """Run one shard and return its outputs in the model's order."""
-        self.shards += 1
-        return self._compute(shard)
+    def slowdown(self, step: int) -> float:
+        """Return how many times slower than described the SPA is in this step."""
+        factor = 1.0
+        for fault in self.faults:
+            factor *= fault.factor if fault.kind == "slow" and fault.strikes(step) else 1.0
+        return factor
+
+    def strike(self, kind: str, step: int) -> bool:
+        """Say whether a fault of this kind is there in this step."""
+        return any(fault.kind == kind and fault.strikes(step) for fault in self.faults)
 
 
 class Card:
-    """The SPA of one card; a call's shards go to them in turn.
+    """The SPA of one card. A call's shards go to the healthy ones in turn.
 
-    Shards run one after another and each uses every host core: on the host, shards side by side only fight for the
-    same cores, and a batch smaller than the card would leave cores idle.
+    Values are computed on the host, shards side by side on its cores; all SPA share one copy of the weights. Time is
+    virtual and advances by the cost of what was run: ``now`` is when the host may go on, in simulated seconds.
+
+    Args:
+        description: the figures. devices: the SPA's numbers on the host.
+        cost: of one shard. compute: a shard's values.
+        faults: what goes wrong. threads: shards computed side by side on the host.
+        largest_batch: finds the largest batch of a shard that would fit; asked only where this one does not.
+
+    Raises:
+        DeviceOutOfMemory: the model does not fit.
     """
 
-    def __init__(self, count: int, compute: Compute) -> None:
-        self.spas = [Spa(index, compute) for index in range(count)]
+    def __init__(
+        self,
+        description: CardDescription,
+        devices: Sequence[int],
+        cost: ShardCost,
+        compute: Compute,
+        faults: Sequence[Fault] = (),
+        threads: int = 1,
+        largest_batch: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self.description, self.cost, self._compute = description, cost, compute
+        self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
+        self.timeline = Timeline()
+        """Simulated spans, one lane per SPA."""
+        self.now = 0.0
+        self.step = 0
+        self.events: list[str] = []
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="spa") if threads > 1 else None
+        for spa in self.spas:
+            self._allocate(spa, largest_batch)
 
-    def run(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Run the shards, shard ``i`` on SPA ``i % count``, and return their outputs in order."""
-        return [self.spas[i % len(self.spas)].run(shard) for i, shard in enumerate(shards)]
+    @property
+    def healthy(self) -> list[Spa]:
+        """The SPA that still take shards."""
+        return [spa for spa in self.spas if spa.health == OK]
+
+    def _allocate(self, spa: Spa, largest_batch: Callable[[], int | None]) -> None:
+        free = self.description.memory_bytes - spa.used
+        if self.cost.memory > free:
+            largest = largest_batch()
+            fits = f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
+            if largest is None:
+                fits = "the model's batch is fixed: export it with a smaller one"
+            raise DeviceOutOfMemory(
+                f"SPA {spa.index} of {self.description.name}: the model needs {_mb(self.cost.memory)} (weights "
+                f"{_mb(self.cost.weights)}, activations {_mb(self.cost.activations)}, input and output buffers "
+                f"{_mb(self.cost.io)}), free are {_mb(free)}; {fits}"
+            )
+        spa.used += self.cost.memory
+
+    def run(
+        self, shards: Sequence[Shard], first_sample: int = 0, size: int = 1, wait: bool = True
+    ) -> tuple[list[list[Array]], CallTimes]:
+        """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
+
+        Args:
+            shards: in order. first_sample: number of the call's first sample in the run. size: samples of a shard.
+            wait: whether the host waits for the results before the next call (else calls overlap on the clock).
+
+        Returns:
+            The outputs of every shard, in order, and the simulated times of the call.
+
+        Raises:
+            DeviceError: no SPA is left.
+            DeviceOutOfMemory: a SPA ran out of memory.
+        """
+        step, self.step = self.step, self.step + 1
+        results: dict[int, list[Array]] = {}
+        times: list[ShardTimes] = []
+        submitted = self.now
+        while len(results) < len(shards):
+            waiting = [i for i in range(len(shards)) if i not in results]
+            healthy = self.healthy
+            if not healthy:
+                sample = first_sample + waiting[0] * size
+                raise DeviceError(
+                    f"no SPA of {self.description.name} is left ({self._states()}); the {sample} samples before are "
+                    f"done: resume at sample {sample}"
+                )
+            work = [(i, healthy[n % len(healthy)]) for n, i in enumerate(waiting)]
+            at = self.now  # later than submitted where the host had to wait for a SPA that hangs
+            for i, spa in work:
+                spans = self._schedule(spa, step, at)
+                if spans is not None:
+                    times.append(spans)
+                    results[i] = []
+            done = [(i, spa) for i, spa in work if i in results]
+            computed = self._map([(spa, shards[i], step) for i, spa in done])
+            results |= dict(zip([i for i, _ in done], computed, strict=True))
+        completed = max(span.end for span in times)
+        if wait:
+            self.now = completed
+        return [results[i] for i in range(len(shards))], _call(submitted, completed, times)
+
+    def _map(self, jobs: Sequence[tuple[Spa, Shard, int]]) -> list[list[Array]]:
+        if self._pool is None or len(jobs) < 2:
+            return [self._values(*job) for job in jobs]
+        return list(self._pool.map(lambda job: self._values(*job), jobs))
+
+    def _schedule(self, spa: Spa, step: int, at: float) -> ShardTimes | None:
+        """Give a shard to a SPA on the clock; ``None`` where the SPA fails and the shard is still to be done."""
+        if spa.health != OK:
+            return None  # failed on an earlier shard of this round
+        if spa.strike("oom", step):
+            raise DeviceOutOfMemory(
+                f"SPA {spa.index} of {self.description.name} ran out of memory in step {step} (injected fault)"
+            )
+        if spa.strike("lose", step):
+            self._fail(spa, LOST, step)
+            return None
+        if spa.strike("hang", step):
+            self.now = max(self.now, at + self.description.heartbeat_ms * 1e-3)  # until it is given up
+            self._fail(spa, NO_HEARTBEAT, step)
+            return None
+        slow, cost = spa.slowdown(step), self.cost
+        spans = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
+        for stage, (start, end) in zip(("copy in", "compute", "copy out"), spans, strict=True):
+            self.timeline.add(stage, start, end, lane=f"SPA {spa.index}")
+        spa.shards += 1
+        return spans
+
+    def _values(self, spa: Spa, shard: Shard, step: int) -> list[Array]:
+        values = self._compute(shard)
+        if spa.strike("nan", step):
+            return [np.full_like(array, np.nan) if array.dtype.kind == "f" else array for array in values]
+        return values
+
+    def _fail(self, spa: Spa, health: str, step: int) -> None:
+        spa.health, spa.used = health, 0
+        left = len(self.healthy)
+        what = f"SPA {spa.index} of {self.description.name}: {health} in step {step}"
+        event = f"{what}; its shards go to the {left} SPA left"
+        self.events.append(event)
+        warnings.warn(event, stacklevel=2)
+
+    def _states(self) -> str:
+        return ", ".join(f"SPA {spa.index} {spa.health}" for spa in self.spas)
+
+    def close(self) -> None:
+        """Free the memory of every SPA and end the host threads."""
+        for spa in self.spas:
+            spa.used = 0
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _call(submitted: float, completed: float, times: Sequence[ShardTimes]) -> CallTimes:
+    slowest = [max(span[phase][1] - span[phase][0] for span in times) for phase in range(3)]
+    return CallTimes(submitted, min(span.copy_in[0] for span in times), completed, *slowest)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 2**20:.0f} MB"

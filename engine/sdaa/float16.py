@@ -14,6 +14,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from engine.onnx_graph import graph_inputs, infer_shapes, rename_inputs, subgraphs, tensors, used_names
+from engine.sdaa.kernels import fused_followers
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -56,9 +57,6 @@ EXACT_OPS = frozenset(
         "ReduceMin",
     ]
 )
-
-# Rounding before or after these gives the same values, and they are what a kernel fuses: round once, behind them.
-FUSED_OPS = frozenset(("Relu", "Clip"))
 
 # Inputs that the operator itself keeps in float32, whatever its data: index by operator.
 FLOAT32_PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "QuantizeLinear": (1,), "DequantizeLinear": (1,)}
@@ -145,7 +143,7 @@ class _Rounder:
             for name in used_names(node):
                 self.readers[name] = self.readers.get(name, 0) + 1
         self.fused: set[str] = set()
-        """Tensors that only a fused operator reads: rounded behind it."""
+        """Tensors inside a kernel: rounded at its end."""
 
     def rounded(self) -> ModelProto:
         # Before IR 4 constants are listed among the inputs; one that is replaced must not stay there to be fed.
@@ -195,11 +193,10 @@ class _Rounder:
         self.graph.initializer.extend(constants)
 
     def _find_fused(self, nodes: list[NodeProto]) -> None:
-        for node in nodes:
-            if node.op_type in FUSED_OPS and not self.keep(node):
-                name = node.input[0]
-                if self.readers.get(name) == 1 and name not in self.outputs:
-                    self.fused.add(name)
+        """Find the tensors that stay inside a kernel, unless the node that takes them in stays float32."""
+        inner = fused_followers([node for node in nodes if not self.keep(node)], self.readers, self.constants)
+        taken_in = {name for node in nodes if not self.keep(node) for name in node.input}
+        self.fused = {name for name in inner if name in self.floats & taken_in and name not in self.outputs}
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))

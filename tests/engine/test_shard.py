@@ -6,14 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.shard import batch_of, gather, run_sharded, split
-from engine.signature import Array, TensorSpec
+from engine.shard import gather, run_sharded, split
+from engine.signature import Array, TensorSpec, batch_of
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8, np.bool_]
 
 
 def spec(name: str, array: Array, batched: bool) -> TensorSpec:
     return TensorSpec(name, array.dtype, array.shape, batched)
+
+
+def out(name: str, batched: bool = True) -> TensorSpec:
+    return TensorSpec(name, np.dtype(np.float32), (None,), batched)
 
 
 def rows(total: int, *tail: int, dtype: type = np.float32) -> Array:
@@ -44,7 +48,7 @@ def test_split_and_gather_give_every_row_back_once_and_in_order(call: tuple[list
         assert all(part is array for part, array, flag in zip(shard, arrays, flags, strict=True) if not flag)
     batched = [i for i, flag in enumerate(flags) if flag]
     results = [[shard[i] for i in batched] for shard in shards]
-    for got, i in zip(gather(results, [f"y{i}" for i in batched], total, size), batched, strict=True):
+    for got, i in zip(gather(results, [out(f"y{i}") for i in batched], total, size), batched, strict=True):
         assert got.dtype == arrays[i].dtype
         np.testing.assert_array_equal(got, arrays[i])
 
@@ -72,7 +76,7 @@ def test_run_sharded_equals_one_call(call: tuple[list[Array], list[bool], int, i
         return [*batched, np.float32(sum(array.sum() for array in fixed))]
 
     names = [f"y{i}" for i in range(sum(flags) + 1)]
-    results = run_sharded(model, arrays, specs, names, size)
+    results = run_sharded(model, arrays, specs, [out(name) for name in names], size)
     assert all(length == {size} for length in lengths)
     expected = [array for array, flag in zip(arrays, flags, strict=True) if flag]
     for got, want in zip(results[:-1], expected, strict=True):
@@ -89,7 +93,7 @@ def test_a_full_shard_is_not_copied() -> None:
 
 
 def sharded(model: object, x: Array, size: int) -> list[Array]:
-    return run_sharded(model, [x], [spec("x", x, True)], ["y"], size)  # type: ignore[arg-type]
+    return run_sharded(model, [x], [spec("x", x, True)], [out("y")], size)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("total", [1, 3, 4, 7, 8])
@@ -135,7 +139,7 @@ def test_without_a_batched_input_the_model_runs_once() -> None:
         return [inputs[0] * 2]
 
     x = rows(3, 2)
-    (y,) = run_sharded(model, [x], [spec("x", x, False)], ["y"], 4)
+    (y,) = run_sharded(model, [x], [spec("x", x, False)], [out("y")], 4)
     np.testing.assert_array_equal(y, x * 2)
     assert len(runs) == 1
 

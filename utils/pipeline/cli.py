@@ -188,9 +188,18 @@ def finish(report: Report, parsed: Options) -> int:
         _warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
     if not report.finished:
         print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
+    if report.device:
+        print(_device_line(report.device))
     _list_failures(report.failures)
     print("\n".join(report.closing_lines()))
     return 1 if report.failures else 0
+
+
+def _device_line(device: Mapping[str, Any]) -> str:
+    return (
+        f"simulated: {device['simulated_latency'] * 1e3:.2f} ms per batch, {device['simulated_sps']:.1f} samples/s, "
+        f"{device['memory_per_spa'] / 2**20:.1f} MB on each of {device['healthy']} of {device['spas']} SPA"
+    )
 
 
 def show(answers: Iterable[Answer], parsed: Options, failures: list[Failure]) -> int:

@@ -133,6 +133,7 @@ def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
         avg_postprocess=run.timeline.mean("postprocess"),
         engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
         simulated=bool(getattr(engine, "simulated", False)),
+        device=engine.device_report() if hasattr(engine, "device_report") else {},
         failures=run.failures,
         nan_inputs=run.nan_inputs,
         finished=finished,

@@ -33,6 +33,7 @@ class Report:
             beside the engine, so the three do not add up to the wall time.
         engine: what computed, in one line. simulated: whether that was a simulated device.
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
+        device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
         finished: ``False`` where a step limit ended the run before the data did.
     """
 
@@ -49,6 +50,7 @@ class Report:
     simulated: bool = False
     failures: list[Failure] = field(default_factory=list)
     nan_inputs: list[str] = field(default_factory=list)
+    device: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
 
     def closing_lines(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, DataError, TecoInferError
+from engine.base import Array, DataError, TecoInferError, usable_cores
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
 
@@ -42,11 +41,6 @@ class Ready:
     nan_inputs: list[str]
 
 
-def default_workers() -> int:
-    """Return how many threads preprocess: the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def prepared(
     batches: Iterable[Batch], preprocess: Preprocess, timeline: Timeline, workers: int | None = None
 ) -> Generator[Ready, None, None]:
@@ -55,7 +49,7 @@ def prepared(
     A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
     is preprocessed in the calling thread.
     """
-    workers = default_workers() if workers is None else workers
+    workers = usable_cores() if workers is None else workers
     if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
             yield _prepare(batch, preprocess, timeline)

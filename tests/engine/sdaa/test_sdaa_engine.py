@@ -111,7 +111,7 @@ def test_float16_does_not_depend_on_the_number_of_spa(save_onnx: SaveOnnx, monke
 
 
 def card(engine: Engine) -> Card:
-    return engine._card  # type: ignore[attr-defined, no-any-return]
+    return engine.card  # type: ignore[attr-defined, no-any-return]
 
 
 @pytest.mark.parametrize(

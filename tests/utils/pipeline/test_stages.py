@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from engine import ConfigError, DataError, Timeline
+from engine.base import usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
-from utils.pipeline.stages import Failure, default_workers, prepared
+from utils.pipeline.stages import Failure, prepared
 from utils.preprocess.pytorch.classification import preprocess
 
 WORKERS = [0, 1, 2, 5, None]
@@ -191,7 +192,7 @@ def test_a_single_batch_needs_no_thread() -> None:
 
     list(prepared(batches(1), where, Timeline(), 8))
     assert seen == [threading.current_thread()]
-    assert default_workers() >= 1
+    assert usable_cores() >= 1
 
 
 def test_nothing_gives_nothing() -> None:

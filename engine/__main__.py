@@ -1,0 +1,24 @@
+"""``python -m engine``: versions of every component, the targets available, and what to install for the others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from engine.components import banner, report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the banner and return the exit code 0."""
+    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    as_object = parser.parse_args(argv).json
+    shown = report()
+    sys.stdout.write(json.dumps(shown, indent=2) + "\n" if as_object else banner(shown))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What is installed here and what the zoo can run on: the banner of ``python -m engine``.
+
+Versions come from package metadata: naming them imports no vendor package.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from engine.base import ConfigError, engine_nums
+from engine.registry import available_targets, provider, unavailable_targets
+
+SCHEMA_VERSION = 1
+ZOO = "tecoinfer-modelzoo"
+
+PACKAGES = {
+    "numpy": ("numpy",),
+    "onnx": ("onnx",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "onnxscript": ("onnxscript",),
+    "Pillow": ("pillow",),
+    "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
+    "polygraphy": ("polygraphy",),
+    "openvino": ("openvino",),
+    "torch": ("torch",),
+    "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
+}
+"""Each component and the distributions that may bring it."""
+
+SERVED_BY = {
+    "cpu": "ONNX Runtime on the CPU",
+    "cuda": "TensorRT, else ONNX Runtime, on an NVIDIA GPU",
+    "null": "nothing computes; for tests",
+    "onnx": "ONNX Runtime on the CPU; the accuracy baseline",
+    "sdaa": "the simulated T1 card",
+}
+"""What computes behind each built-in target."""
+
+PREFIXES = ("TECO_", "OMPI_", "SDAA_VISIBLE_DEVICES", "MAX_ENGINE_NUMS")
+"""Environment variables that change what the zoo does begin with one of these."""
+
+
+def _version(distribution: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def zoo_version() -> str | None:
+    """Return the version of the installed zoo; ``None`` where it runs from its source folder."""
+    return _version(ZOO)
+
+
+def components() -> dict[str, str | None]:
+    """Return the version of every component, ``None`` for what is not installed.
+
+    Where another distribution than the usual one brings a component, its name follows in parentheses.
+    """
+    found: dict[str, str | None] = {"python": platform.python_version(), "zoo": zoo_version()}
+    for name, distributions in PACKAGES.items():
+        versions = {distribution: _version(distribution) for distribution in distributions}
+        installed = [f"{v} ({d})" if d != distributions[0] else v for d, v in versions.items() if v is not None]
+        found[name] = ", ".join(installed) or None
+    return found
+
+
+def targets() -> dict[str, dict[str, Any]]:
+    """Return every target: who serves an available one, what to install for another."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in available_targets():
+        by = provider(name)
+        found[name] = {"available": True, "provider": by, "computes": SERVED_BY.get(name) if by == "built-in" else None}
+    for name, install in unavailable_targets().items():
+        found[name] = {"available": False, "computes": SERVED_BY.get(name), "install": install}
+    return dict(sorted(found.items()))
+
+
+def variables() -> dict[str, str]:
+    """Return the environment variables that are set and change what the zoo does."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on (its affinity, where the system tells)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def report() -> dict[str, Any]:
+    """Return all of it in JSON's types; ``spa_per_card`` is ``None`` where ``MAX_ENGINE_NUMS`` is no usable number."""
+    try:
+        spa: int | None = engine_nums()
+    except ConfigError:
+        spa = None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "components": components(),
+        "targets": targets(),
+        "spa_per_card": spa,
+        "usable_cores": usable_cores(),
+        "environment": variables(),
+    }
+
+
+def banner(shown: dict[str, Any]) -> str:
+    """Return a :func:`report` as a table, ending in a newline."""
+    absent = {"zoo": "not installed: run from source"}
+    versions = {name: version or absent.get(name, "not installed") for name, version in shown["components"].items()}
+    served = {name: _target_line(target) for name, target in shown["targets"].items()}
+    settings = {"usable cores": str(shown["usable_cores"]), **shown["environment"]}
+    if shown["spa_per_card"] is None:
+        settings["MAX_ENGINE_NUMS"] += "  (not usable: it must be a whole number from 1 to 8)"
+    else:
+        settings.setdefault("MAX_ENGINE_NUMS", f"{shown['spa_per_card']}  (default)")
+    sections = [("component", "version", versions), ("target", "served by", served), ("setting", "value", settings)]
+    width = max(len(name) for _, _, rows in sections for name in rows) + 1
+    rule = f"{'-' * width}+{'-' * (78 - width)}" if width < 60 else f"{'-' * width}+"
+    lines: list[str] = []
+    for head, what, rows in sections:
+        lines += [rule, f"{head:<{width}}| {what}", rule]
+        # A value may hold line breaks, which would fall out of the table.
+        lines += [f"{name:<{width}}| {' '.join(value.split())}" for name, value in rows.items()]
+    return "\n".join([*lines, rule, ""])
+
+
+def _target_line(target: dict[str, Any]) -> str:
+    first = target["provider"] if target["available"] else f"not available, install {target['install']}"
+    return first if target["computes"] is None else f"{first}: {target['computes']}"

@@ -1,0 +1,192 @@
+"""What a card is: a data file with every figure, where it comes from, and whether it was published or fitted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError, engine_nums
+
+CARDS = Path(__file__).resolve().parent
+"""Folder of the descriptions that come with the zoo."""
+
+CARD_VARIABLE = "TECO_SIM_CARD"
+"""Environment variable naming another description: a path, or the stem of a file in :data:`CARDS`."""
+
+VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
+CARDS_VARIABLE = "TECO_SIM_CARDS"
+
+MARKS = ("published", "fitted", "assumed")
+
+_FIGURES = (
+    *("memory_mb", "host_to_device_gb_s", "device_to_host_gb_s", "copy_launch_us", "heartbeat_ms", "float32_rate"),
+)
+_LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How fast a SPA computes when the data lies in one way; a pass chooses the layout.
+
+    Attributes:
+        compute_tflop_s: 10**12 floating-point operations per second (a multiply-add counts two).
+        memory_gb_s: 10**9 bytes per second between device memory and the compute array.
+        launch_us: microseconds that every kernel costs on top.
+    """
+
+    compute_tflop_s: float
+    memory_gb_s: float
+    launch_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class CardDescription:
+    """One card; figures are per SPA.
+
+    Attributes:
+        name: as ``teco-smi`` shows it.
+        memory_mb: device memory in MB of 2**20 bytes.
+        host_to_device_gb_s, device_to_host_gb_s: copy bandwidths in 10**9 bytes per second.
+        copy_launch_us: microseconds that every copy costs on top.
+        heartbeat_ms: milliseconds after which a SPA that does not answer is given up.
+        float32_rate: speed of float32 arithmetic as a share of float16's.
+        layouts: by name.
+        source: the file.
+    """
+
+    name: str
+    memory_mb: float
+    host_to_device_gb_s: float
+    device_to_host_gb_s: float
+    copy_launch_us: float
+    heartbeat_ms: float
+    float32_rate: float
+    layouts: Mapping[str, Layout]
+    source: Path
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory of one SPA in bytes."""
+        return int(self.memory_mb * 2**20)
+
+    def layout(self, name: str) -> Layout:
+        """Return a layout.
+
+        Raises:
+            ConfigError: the card has none of this name.
+        """
+        if name not in self.layouts:
+            raise ConfigError(
+                f"{self.source}: card {self.name} has no layout {name!r}; use one of: {', '.join(self.layouts)}"
+            )
+        return self.layouts[name]
+
+
+def load_card(path: Path | None = None) -> CardDescription:
+    """Read a card description; ``None`` takes the one ``TECO_SIM_CARD`` names, else the T1.
+
+    Raises:
+        ConfigError: the file is missing or malformed; the text names the key and the fix.
+    """
+    return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
+
+
+def visible_devices(rank: int) -> list[int]:
+    """Return the SPA that make up card ``rank``: numbers of devices on this host.
+
+    A host has ``TECO_SIM_CARDS`` (1) cards of ``MAX_ENGINE_NUMS`` (4) SPA. ``SDAA_VISIBLE_DEVICES`` (``"0,1,3"``)
+    leaves only those, in that order; the cards are then cut from what is left.
+
+    Raises:
+        ConfigError: a variable cannot be read, or there is no such card.
+    """
+    count = engine_nums()
+    cards = os.environ.get(CARDS_VARIABLE, "1")
+    if not cards.isascii() or not cards.isdigit() or not int(cards):
+        raise ConfigError(f"environment variable {CARDS_VARIABLE}={cards!r} must be a whole number of at least 1")
+    devices = list(range(int(cards) * count))
+    text = os.environ.get(VISIBLE_VARIABLE)
+    if text is not None:
+        devices = _selected(text, devices)
+    mine = devices[rank * count : (rank + 1) * count]
+    if not mine:
+        raise ConfigError(
+            f"there is no card {rank}: {len(devices)} devices are visible, {count} to a card; "
+            f"check {VISIBLE_VARIABLE}, {CARDS_VARIABLE} and the rank"
+        )
+    return mine
+
+
+def _selected(text: str, devices: list[int]) -> list[int]:
+    entries = [entry.strip() for entry in text.split(",")]
+    numbers = [int(entry) for entry in entries if entry.isascii() and entry.isdigit()]
+    if len(numbers) != len(entries) or len(set(numbers)) != len(numbers) or not set(numbers) <= set(devices):
+        raise ConfigError(
+            f"environment variable {VISIBLE_VARIABLE}={text!r} must list devices from 0 to {devices[-1]}, each once, "
+            "separated by commas"
+        )
+    return numbers
+
+
+def _named(text: str) -> Path:
+    own = CARDS / f"{text}.yaml"
+    if own.is_file():
+        return own
+    if Path(text).is_file():
+        return Path(text)
+    known = ", ".join(sorted(path.stem for path in CARDS.glob("*.yaml")))
+    raise ConfigError(f"{CARD_VARIABLE}={text!r} is neither a card description file nor one of: {known}")
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path) -> CardDescription:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"card description {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"card description {path} is not a mapping; see {CARDS / 't1.yaml'}")
+    _refuse_keys(data, {"schema_version", "name", "layouts", *_FIGURES}, path, "")
+    if data.get("schema_version") != 1:
+        raise ConfigError(f"{path}: schema_version {data.get('schema_version')!r} is not 1, the version this zoo reads")
+    layouts = data.get("layouts")
+    if not isinstance(layouts, dict) or not layouts:
+        raise ConfigError(f"{path}: layouts must map layout names to figures")
+    return CardDescription(
+        name=str(data.get("name", path.stem)),
+        **{key: _figure(data, key, path, key) for key in _FIGURES},
+        layouts={str(name): _layout(figures, path, f"layouts.{name}") for name, figures in layouts.items()},
+        source=path,
+    )
+
+
+def _layout(data: Any, path: Path, where: str) -> Layout:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: {where} must map {', '.join(_LAYOUT_FIGURES)} to figures")
+    _refuse_keys(data, set(_LAYOUT_FIGURES), path, f"{where}.")
+    return Layout(**{key: _figure(data, key, path, f"{where}.{key}") for key in _LAYOUT_FIGURES})
+
+
+def _refuse_keys(data: Mapping[str, Any], known: set[str], path: Path, where: str) -> None:
+    for key in data:
+        if key not in known:
+            raise ConfigError(f"{path}: unknown key {where}{key}; known: {', '.join(sorted(known))}")
+
+
+def _figure(data: Mapping[str, Any], key: str, path: Path, where: str) -> float:
+    """Read ``{value, mark, source}``: a positive number, how it is known, and from where."""
+    entry = data.get(key)
+    if not isinstance(entry, dict) or set(entry) != {"value", "mark", "source"}:
+        raise ConfigError(f"{path}: {where} must be {{value: ..., mark: ..., source: ...}}, it is {entry!r}")
+    value = entry["value"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{path}: {where}.value {value!r} must be a number of at least 0")
+    if entry["mark"] not in MARKS:
+        raise ConfigError(f"{path}: {where}.mark {entry['mark']!r} must be one of: {', '.join(MARKS)}")
+    return float(value)

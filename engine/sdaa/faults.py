@@ -1,0 +1,86 @@
+"""Faults on order: what may go wrong on a SPA, and when."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from engine.errors import ConfigError
+
+FAULTS_VARIABLE = "TECO_SIM_FAULTS"
+"""Environment variable of the faults to inject, such as ``lose:spa=1,step=3; slow:spa=0,step=0,factor=2``."""
+
+Kind: TypeAlias = Literal["lose", "hang", "slow", "oom", "nan"]
+
+_ENTRY = re.compile(r"(?P<kind>\w+):(?P<fields>[\w.=,\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        kind: ``lose`` (the SPA is gone from then on), ``hang`` (it never answers, and is given up after the card's
+            heartbeat), ``slow`` (``factor`` times slower from then on), ``oom`` (that step finds no memory), ``nan``
+            (that step's float outputs are NaN).
+        spa: index of the SPA on the card.
+        step: the call it happens in, from 0.
+        factor: for ``slow``.
+    """
+
+    kind: Kind
+    spa: int
+    step: int
+    factor: float = 1.0
+
+    def strikes(self, step: int) -> bool:
+        """Say whether the fault is there in this step."""
+        return step >= self.step if self.kind in ("lose", "hang", "slow") else step == self.step
+
+
+def parse_faults(text: str) -> list[Fault]:
+    """Read ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    return [_parse(entry.strip()) for entry in text.split(";") if entry.strip()]
+
+
+def faults_from_environment() -> list[Fault]:
+    """Return the faults ``TECO_SIM_FAULTS`` asks for."""
+    return parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
+
+
+def _parse(entry: str) -> Fault:
+    match = _ENTRY.fullmatch(entry)
+    if match is None or match["kind"] not in get_args(Kind):
+        raise ConfigError(
+            f"{FAULTS_VARIABLE}: {entry!r} is not a fault; write kind:spa=K,step=N with kind one of "
+            f"{', '.join(get_args(Kind))} (slow also takes factor=F)"
+        )
+    fields = dict(part.strip().partition("=")[::2] for part in match["fields"].split(","))
+    try:
+        unknown = set(fields) - {"spa", "step", "factor"}
+        fault = Fault(match["kind"], int(fields["spa"]), int(fields["step"]), float(fields.get("factor", "1")))  # type: ignore[arg-type]
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r} needs whole numbers spa=K and step=N ({error})") from error
+    if unknown or fault.spa < 0 or fault.step < 0 or not 0 < fault.factor < float("inf"):
+        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r} has a field that is unknown or out of range")
+    return fault
+
+
+def check_spas(faults: Sequence[Fault], count: int) -> None:
+    """Refuse faults for SPA the card does not have.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for fault in faults:
+        if fault.spa >= count:
+            raise ConfigError(
+                f"{FAULTS_VARIABLE}: there is no SPA {fault.spa}; this card has {count} (0 to {count - 1})"
+            )

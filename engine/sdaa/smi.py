@@ -1,0 +1,315 @@
+"""``teco-smi``: what the simulated cards of this host are doing, in the form of the vendor's own command.
+
+Where the vendor's ``teco-smi`` is on the ``PATH``, this one hands over to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.base import engine_nums
+from engine.components import zoo_version
+from engine.errors import TecoInferError
+from engine.sdaa.card import load_card
+from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
+
+SCHEMA_VERSION = 1
+COMMAND = "teco-smi"
+OURS = b"engine.sdaa.smi"
+"""What a start script of ours holds, in whichever environment it was installed."""
+
+HANDED_OVER = "TECO_SMI_HANDED_OVER"
+"""Environment variable that marks what we started in our place, so that two commands never start each other."""
+
+_WIDTH = 77
+_COLUMNS = (31, 22, 22)
+_MB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One row of the table: a SPA.
+
+    Attributes:
+        index: over all cards.
+        bus_id: of its card.
+        health: the worst any process reports.
+        memory_used: bytes, of all processes.
+        utilisation: 0 to 1; ``None`` where the device is lost, as the specification has it.
+    """
+
+    index: int
+    bus_id: str
+    health: str
+    memory_used: int
+    utilisation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One row of the processes table: a process on a SPA, its memory in bytes."""
+
+    index: int
+    pid: int
+    name: str
+    memory_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything there is to show at one moment; ``memory_total`` is the bytes of one SPA."""
+
+    card: str
+    memory_total: int
+    devices: tuple[Device, ...]
+    processes: tuple[Process, ...]
+
+
+def snapshot() -> Snapshot:
+    """Return what the cards of this host do now.
+
+    Raises:
+        ConfigError: the card description, an environment variable or the status folder cannot be used.
+    """
+    card, per_card, running = load_card(), engine_nums(), read_all()
+    by_device: dict[int, list[DeviceStatus]] = defaultdict(list)
+    for process in running:
+        for status in process.devices:
+            by_device[status.index].append(status)
+    # A process may have been told of more devices than we were: show them rather than hide them.
+    count = max(card_count() * per_card, *(index + 1 for index in by_device), 0)
+    devices = tuple(_device(index, index // per_card, by_device[index]) for index in range(count))
+    return Snapshot(card.name, card.memory_bytes, devices, _processes(running))
+
+
+def _device(index: int, card: int, statuses: Sequence[DeviceStatus]) -> Device:
+    health = max((status.health for status in statuses), key=HEALTHS.index, default=HEALTHS[0])
+    utilisation = min(1.0, sum(status.utilisation for status in statuses))
+    return Device(
+        index=index,
+        bus_id=f"00000000:{card + 1:02X}:00.0",
+        health=health,
+        memory_used=sum(status.memory_used for status in statuses),
+        utilisation=None if health == "DEVICE_LOST" else utilisation,
+    )
+
+
+def _processes(running: Sequence[ProcessStatus]) -> tuple[Process, ...]:
+    """Return one row per device and process that holds memory there or computes."""
+    names = {process.pid: process.name for process in running}
+    memory: dict[tuple[int, int], int] = defaultdict(int)
+    for process in running:
+        for status in process.devices:
+            if status.memory_used or status.utilisation:
+                memory[status.index, process.pid] += status.memory_used
+    return tuple(Process(index, pid, names[pid], used) for (index, pid), used in sorted(memory.items()))
+
+
+# --------------------------------------------------------------------------------------------------------------- shown
+
+
+def table(shown: Snapshot) -> str:
+    """Return the table, 79 characters wide, ending in a newline."""
+    rule, columns = "-" * _WIDTH, ["-" * width for width in _COLUMNS]
+    versions = f"  SDAADriver: simulated      SDAARuntime: simulated      Simulator: {zoo_version() or 'source'}"
+    lines = [
+        time.ctime(),
+        f"+{rule}+",
+        f"|{_left(versions, _WIDTH)}|",
+        f"|{'+'.join(columns)}|",
+        _row(" Index  Name", " Bus-Id", " Health      Volatile"),
+        _row("        Temp          Pwr Usage", f"{'Memory-Usage':>22}", f"{'SPE-Util':>21}"),
+        f"|{'=' * _WIDTH}|",
+    ]
+    for device in shown.devices:
+        lines += [*_device_lines(device, shown), f"|{'+'.join(columns)}|"]
+    lines[-1] = f"+{'+'.join(columns)}+"
+    return "\n".join([*lines, f"+{rule}+", *_process_lines(shown), f"+{rule}+", ""])
+
+
+def _device_lines(device: Device, shown: Snapshot) -> list[str]:
+    memory = f"{_mb(device.memory_used)}MB / {_mb(shown.memory_total)}MB"
+    busy = "N/A" if device.utilisation is None else f"{round(device.utilisation * 100)}%"
+    return [
+        _row(f"{device.index:>4}    {shown.card}", f" {device.bus_id}", f" {device.health}"),
+        _row("        N/A                N/A", f"{memory:>21}", f"{busy:>21}"),
+    ]
+
+
+def _process_lines(shown: Snapshot) -> list[str]:
+    head = [" Processes:", "  Tcaicard     PID      Process name                            Memory Usage"]
+    rows = [f"{p.index:>6}{p.pid:>12}      {_left(p.name, 38)}{_mb(p.memory_used):>11} MB" for p in shown.processes]
+    body = rows or ["  No running processes found"]
+    return (
+        [f"|{_left(line, _WIDTH)}|" for line in head]
+        + [f"|{'=' * _WIDTH}|"]
+        + [f"|{_left(line, _WIDTH)}|" for line in body]
+    )
+
+
+def _row(*cells: str) -> str:
+    return f"|{'|'.join(_left(cell, width) for cell, width in zip(cells, _COLUMNS, strict=True))}|"
+
+
+def _left(text: str, width: int) -> str:
+    """Cut or fill to a width; what a terminal would not show as one column becomes a question mark."""
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+    return f"{plain[:width]:<{width}}"
+
+
+def _mb(used: int) -> int:
+    return -(-used // _MB)
+
+
+def as_json(shown: Snapshot) -> dict[str, Any]:
+    """Return what the table shows, memory in bytes, utilisation 0 to 1, what is not modelled as ``None``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "simulated": True,
+        "simulator_version": zoo_version(),
+        "timestamp": time.time(),
+        "devices": [
+            {
+                "index": device.index,
+                "name": shown.card,
+                "bus_id": device.bus_id,
+                "health": device.health,
+                "temperature_c": None,
+                "power_w": None,
+                "memory_used_bytes": device.memory_used,
+                "memory_total_bytes": shown.memory_total,
+                "spe_utilisation": device.utilisation,
+            }
+            for device in shown.devices
+        ],
+        "processes": [
+            {"index": p.index, "pid": p.pid, "name": p.name, "memory_used_bytes": p.memory_used}
+            for p in shown.processes
+        ],
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+def _vendor_command() -> str | None:
+    """Return the first ``teco-smi`` on the ``PATH`` that is not this one, nor this one in another environment."""
+    if os.environ.get(HANDED_OVER):
+        return None
+    own = os.path.realpath(sys.argv[0])
+    for folder in os.get_exec_path():
+        found = shutil.which(COMMAND, path=folder)
+        if found is not None and os.path.realpath(found) != own and not _is_ours(found):
+            return found
+    return None
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return OURS in file.read(8192)
+    except OSError:  # an executable that may be run but not read is not a script of ours
+        return False
+
+
+def _hand_over(command: str, arguments: Sequence[str]) -> None:
+    """Become the vendor's command; return only where it cannot be started."""
+    _complain(f"handing over to {command} (--simulated shows the simulated cards)")
+    try:
+        os.execve(command, [command, *arguments], {**os.environ, HANDED_OVER: "1"})  # noqa: S606
+    except OSError as error:
+        _complain(f"{command} cannot be started ({error.strerror}); showing the simulated cards")
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{COMMAND}: {text}\n")
+    sys.stderr.flush()
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description="Show what the simulated T1 cards of this host are doing."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one object per line)")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=1.0,
+        metavar="SECONDS",
+        help="repeat until Ctrl-C (default: every second)",
+    )
+    parser.add_argument("--simulated", action="store_true", help="do not hand over to the vendor's own teco-smi")
+    return parser
+
+
+def _text(*, as_object: bool, one_line: bool) -> str:
+    shown = snapshot()
+    if as_object:
+        return json.dumps(as_json(shown), indent=None if one_line else 2) + "\n"
+    return table(shown)
+
+
+def _watch(seconds: float, *, as_object: bool) -> None:
+    redraw = sys.stdout.isatty() and not as_object
+    try:
+        while True:
+            text = _text(as_object=as_object, one_line=True)
+            if redraw:  # from the top left corner, line over line, which flickers less than clearing the screen
+                text = "\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[J"
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: arguments; ``None`` takes the process's own.
+
+    Returns:
+        The exit code: 0 shown (or interrupted while watching), 2 something it needs cannot be used.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    vendor = None if "--simulated" in arguments else _vendor_command()
+    if vendor is not None:
+        _hand_over(vendor, arguments)
+    options = _parser().parse_args(arguments)
+    try:
+        if options.watch is not None:
+            _watch(options.watch, as_object=options.json)
+        else:
+            sys.stdout.write(_text(as_object=options.json, one_line=False))
+            sys.stdout.flush()
+    except TecoInferError as error:
+        _complain(str(error))
+        return 2
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python must not flush into it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

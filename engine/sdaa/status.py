@@ -1,0 +1,339 @@
+"""How the processes of a host tell ``teco-smi`` what their simulated devices do: one small JSON file per process.
+
+The files lie in a folder of the user's own and are only ever replaced whole, so a reader sees a complete one or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import math
+import os
+import re
+import stat
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError
+
+DIRECTORY_VARIABLE = "TECO_SMI_DIR"
+"""Environment variable naming another folder for the files."""
+
+CARDS_VARIABLE = "TECO_SIM_CARDS"
+"""Environment variable saying how many simulated cards this host has (default 1)."""
+
+HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")
+"""States of a device, best first."""
+
+SCHEMA_VERSION = 1
+STALE_SECONDS = 2.0
+"""A process that has published nothing for longer computes nothing; it keeps its memory."""
+
+MAX_CARDS = 64
+MAX_DEVICES = 1024
+
+_INTERVAL = 0.2
+_FILE = re.compile(r"([1-9][0-9]*)-[0-9]+\.(json|tmp)")
+_MAX_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+_numbers = itertools.count()
+_warned = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """What one process does on one device.
+
+    Attributes:
+        index: of the SPA over all cards of the host: card * SPA per card + SPA.
+        health: one of :data:`HEALTHS`.
+        memory_used: bytes.
+        utilisation: part of the time in which the SPA computes, 0 to 1.
+    """
+
+    index: int
+    health: str
+    memory_used: int
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """What one publisher last said, its utilisation 0 where that is longer ago than :data:`STALE_SECONDS`.
+
+    Attributes:
+        pid: of the process; two publishers of one process give two of these.
+        name: of the process, as ``ps`` shows it.
+        devices: those it uses.
+        updated: seconds since the epoch.
+    """
+
+    pid: int
+    name: str
+    devices: tuple[DeviceStatus, ...]
+    updated: float
+
+
+def card_count() -> int:
+    """Return how many simulated cards this host has, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
+
+    Raises:
+        ConfigError: the variable is not a whole number in that range.
+    """
+    text = os.environ.get(CARDS_VARIABLE, "1")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_CARDS:
+        raise ConfigError(
+            f"environment variable {CARDS_VARIABLE}={text!r} must be a whole number from 1 to {MAX_CARDS}"
+        )
+    return int(text)
+
+
+def directory() -> Path:
+    """Return the folder the files lie in: ``TECO_SMI_DIR``, else one of the user's own."""
+    chosen = os.environ.get(DIRECTORY_VARIABLE)
+    return Path(chosen).absolute() if chosen else _own_folder() / "devices"
+
+
+def _own_folder() -> Path:
+    # Cron jobs and `docker exec` lack XDG_RUNTIME_DIR where a login has it: writer and reader must still meet.
+    uid = os.getuid()
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
+    if os.access(runtime, os.W_OK | os.X_OK) and runtime.is_dir() and runtime.stat().st_uid == uid:
+        return runtime / f"tecoinfer-{uid}"
+    import tempfile
+
+    return Path(tempfile.gettempdir(), f"tecoinfer-{uid}")
+
+
+def _check_owner(folder: Path) -> None:
+    """Refuse a folder that another user laid in our way (the temporary folder is open to all).
+
+    Raises:
+        PermissionError: it is not ours alone to write.
+    """
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not a folder that only this user can write; set {DIRECTORY_VARIABLE}")
+
+
+def _prepare(folder: Path) -> None:
+    if not os.environ.get(DIRECTORY_VARIABLE):
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(folder.parent)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- publishing
+
+
+class Publisher:
+    """Writes what this process does on its devices, at most 5 times a second.
+
+    Publishing never breaks an inference: where the folder cannot be written, one warning is logged per process. The
+    file goes with :meth:`close`, with the publisher, or at exit; a reader removes the files of killed processes.
+    """
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._number = next(_numbers)
+        self._lock = threading.Lock()
+        self._next = -math.inf
+        self._closed = False
+        self._path: Path | None = None
+        self._identity: dict[str, Any] = {}
+
+    def publish(self, devices: Sequence[DeviceStatus], *, force: bool = False) -> None:
+        """Tell what the devices do now.
+
+        Args:
+            devices: every device this publisher uses.
+            force: write even if the last write was less than 0.2 seconds ago (a change of health, the end of a run).
+        """
+        now = time.monotonic()
+        if now < self._next and not force:
+            return
+        if self._closed:
+            return
+        if os.getpid() != self._pid:
+            self._start()  # in a forked child the file, and perhaps a held lock, are the parent's
+        self._next = now + _INTERVAL
+        with self._lock:
+            try:
+                self._write(devices)
+            except OSError as error:
+                _warn(error)
+
+    def _write(self, devices: Sequence[DeviceStatus]) -> None:
+        if self._closed:  # by another thread, while this one waited
+            return
+        path = self._path or self._open()
+        content = _content(self._identity, devices)
+        temporary = path.with_suffix(".tmp")
+        try:
+            temporary.write_text(content, encoding="utf-8")
+        except FileNotFoundError:  # the folder went away, as /run/user/<uid> does when its user logs out
+            _prepare(path.parent)
+            temporary.write_text(content, encoding="utf-8")
+        os.replace(temporary, path)
+
+    def _open(self) -> Path:
+        running = _running(self._pid)
+        self._identity = {
+            "schema_version": SCHEMA_VERSION,
+            "pid": self._pid,
+            "start_time": running[1] if running else None,
+            "name": _process_name(),
+        }
+        path = directory() / f"{self._pid}-{self._number}.json"
+        _prepare(path.parent)
+        self._path = path
+        weakref.finalize(self, _remove, path, self._pid)
+        return path
+
+    def close(self) -> None:
+        """Remove the file; publishing afterwards does nothing."""
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._path is not None:
+                _remove(self._path, self._pid)
+
+
+def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus]) -> str:
+    import json
+
+    said = [
+        {
+            "index": int(device.index),  # numpy's numbers are none that JSON takes
+            "health": device.health,
+            "memory_used": int(device.memory_used),
+            "utilisation": float(device.utilisation),
+        }
+        for device in devices
+    ]
+    return json.dumps({**identity, "devices": said, "updated": time.time()})
+
+
+def _warn(error: OSError) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        _log.warning("teco-smi will not show this process: %s", error)
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() != pid:  # a forked child leaves its parent's file alone
+        return
+    for file in (path, path.with_suffix(".tmp")):
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+def _process_name() -> str:
+    try:
+        return Path("/proc/self/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # no /proc on this system
+        return os.path.basename(sys.executable)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_all() -> list[ProcessStatus]:
+    """Return what every living process of this host published last, by process id; remove what dead ones left.
+
+    Raises:
+        ConfigError: the folder cannot be read, or another user made it.
+    """
+    try:
+        folder = directory()
+        if not os.environ.get(DIRECTORY_VARIABLE):
+            _check_owner(folder.parent)
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:  # nothing has ever published
+        return []
+    except OSError as error:
+        raise ConfigError(f"device status cannot be read: {error}") from error
+    found = [_read(folder / name, int(match[1])) for name in names if (match := _FILE.fullmatch(name))]
+    return sorted((status for status in found if status), key=lambda status: status.pid)
+
+
+def _read(path: Path, pid: int) -> ProcessStatus | None:
+    """Read one file; ``None`` where its process is dead (the file then goes) or it is not a whole file of ours."""
+    try:
+        with path.open("rb") as file:
+            start, status = _parse(file.read(_MAX_BYTES))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        _log.debug("%s ignored: %s", path, error)
+        start, status = None, None
+    if not _alive(pid, start):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    return status if status and status.pid == pid and path.suffix == ".json" else None
+
+
+def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
+    """Return start time and status.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: no publisher wrote this.
+    """
+    import json
+
+    data = json.loads(content)
+    if data["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"schema_version {data['schema_version']!r}")
+    devices = tuple(_device(entry) for entry in data["devices"])
+    updated = float(data["updated"])
+    if not abs(time.time() - updated) <= STALE_SECONDS:
+        devices = tuple(replace(device, utilisation=0.0) for device in devices)
+    start = data["start_time"]
+    status = ProcessStatus(int(data["pid"]), data["name"].strip(), devices, updated)
+    return None if start is None else int(start), status
+
+
+def _device(entry: dict[str, Any]) -> DeviceStatus:
+    index, memory, utilisation = entry["index"], entry["memory_used"], float(entry["utilisation"])
+    if not 0 <= index < MAX_DEVICES or not 0 <= memory < 2**60 or not math.isfinite(utilisation):
+        raise ValueError(f"device {entry!r}")
+    if entry["health"] not in HEALTHS:
+        raise ValueError(f"health {entry['health']!r}")
+    return DeviceStatus(int(index), entry["health"], int(memory), min(1.0, max(0.0, utilisation)))
+
+
+def _alive(pid: int, start: int | None) -> bool:
+    """Say whether a process lives and is the one that started at ``start`` (``None``: any)."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it lives, under another user
+        return True
+    running = _running(pid)
+    if running is None:
+        return True
+    state, started = running
+    return state not in "ZX" and start in (None, started)
+
+
+def _running(pid: int) -> tuple[str, int] | None:
+    """Return state and start time of a process (fields 3 and 22 of ``/proc/<pid>/stat``, proc(5))."""
+    try:
+        # The name in field 2 may itself hold spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:  # no /proc on this system
+        return None
+    return fields[0].decode(), int(fields[19])
