@@ -9,7 +9,7 @@ import os
 import platform
 from typing import Any
 
-from engine.base import ConfigError, engine_nums
+from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, provider, unavailable_targets
 
 SCHEMA_VERSION = 1
@@ -83,11 +83,6 @@ def targets() -> dict[str, dict[str, Any]]:
 def variables() -> dict[str, str]:
     """Return the environment variables that are set and change what the zoo does."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may run on (its affinity, where the system tells)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def report() -> dict[str, Any]:

@@ -7,7 +7,6 @@ with the file or float16 is asked of a float32 model, because importing ``onnx``
 from __future__ import annotations
 
 import graphlib
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
+from engine.files import hash_files
 from engine.signature import Dim, TensorSpec, batch_flags
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
@@ -329,14 +329,19 @@ def save_model(model: ModelProto, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def external_files(path: Path) -> list[str]:
+    """Return the files beside a model that hold weights of it, as the model names them, sorted.
+
+    Raises:
+        ModelError: the file is missing or not ONNX.
+    """
+    named = (e.value for t in tensors(_parse(path).graph) for e in t.external_data if e.key == "location")
+    return sorted(set(named))
+
+
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a model file and of the external data it names, in hexadecimal."""
-    digest = hashlib.sha256(path.read_bytes())
-    model = onnx.load(str(path), format="protobuf", load_external_data=False)
-    external = {e.value for t in tensors(model.graph) for e in t.external_data if e.key == "location"}
-    for location in sorted(external):
-        digest.update((path.parent / location).read_bytes())
-    return digest.hexdigest()
+    return hash_files(path, *(path.parent / name for name in external_files(path)))
 
 
 # ------------------------------------------------------------------------------------------------------------- float16

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +143,8 @@ def _session_from_proto(
 ) -> ort.InferenceSession:
     if model.ByteSize() < _PROTOBUF_LIMIT:
         return ort.InferenceSession(model.SerializeToString(), options, providers=list(providers))
+    import tempfile
+
     from engine.onnx_graph import save_model
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:

@@ -13,9 +13,8 @@ import importlib.util
 import logging
 import os
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, TargetError
 
@@ -27,8 +26,7 @@ ENTRY_POINT_GROUP = "tecoinfer.engines"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Builtin:
+class _Builtin(NamedTuple):
     where: str
     """``module:Class``."""
     needs: tuple[str, ...] = ()

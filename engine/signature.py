@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -115,3 +115,17 @@ def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
 def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
     """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
     return next((array.shape[0] for array, spec in zip(inputs, specs, strict=True) if spec.batched), 1)
+
+
+def tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
+    """Return a tensor's description in plain types, as saved engines keep it."""
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "batched": tensor.batched}
+
+
+def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
+    """Read what :func:`tensor_to_json` returned.
+
+    Raises:
+        KeyError, TypeError: it is something else.
+    """
+    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), tuple(entry["shape"]), entry["batched"])

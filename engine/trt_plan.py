@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.base import ConfigError, ModelError, TensorSpec
-from engine.signature import Dim
+from engine.files import write_file
+from engine.signature import Dim, tensor_from_json, tensor_to_json
 
 SCHEMA_VERSION = 1
 
@@ -128,20 +127,8 @@ def is_whole(record: PlanRecord, plan: bytes) -> bool:
 
 def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
     """Write a plan and its record, each atomically, the plan first: a crash in between leaves a mismatch, not a lie."""
-    _write(path, plan)
-    _write(record_path(path), json.dumps(_to_json(record), indent=2).encode())
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, plan)
+    write_file(record_path(path), json.dumps(_to_json(record), indent=2).encode())
 
 
 def read_record(plan: Path) -> PlanRecord | None:
@@ -167,27 +154,19 @@ def _to_json(record: PlanRecord) -> dict[str, Any]:
         **asdict(record.key),
         "plan_sha256": record.plan_sha256,
         "inputs": [
-            {**_tensor_to_json(tensor), "dims": dims} for tensor, dims in zip(record.inputs, record.dims, strict=True)
+            {**tensor_to_json(tensor), "dims": dims} for tensor, dims in zip(record.inputs, record.dims, strict=True)
         ],
-        "outputs": [_tensor_to_json(tensor) for tensor in record.outputs],
+        "outputs": [tensor_to_json(tensor) for tensor in record.outputs],
         "metadata": dict(record.metadata),
     }
-
-
-def _tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "batched": tensor.batched}
 
 
 def _from_json(data: Mapping[str, Any]) -> PlanRecord:
     return PlanRecord(
         key=PlanKey(**{field.name: data[field.name] for field in fields(PlanKey)}),
         plan_sha256=data["plan_sha256"],
-        inputs=[_tensor_from_json(entry) for entry in data["inputs"]],
-        outputs=[_tensor_from_json(entry) for entry in data["outputs"]],
+        inputs=[tensor_from_json(entry) for entry in data["inputs"]],
+        outputs=[tensor_from_json(entry) for entry in data["outputs"]],
         dims=[list(entry["dims"]) for entry in data["inputs"]],
         metadata={str(name): str(value) for name, value in data["metadata"].items()},
     )
-
-
-def _tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), tuple(entry["shape"]), entry["batched"])

@@ -17,13 +17,18 @@ VARIABLES = (
     "SDAA_VISIBLE_DEVICES",
     "TECO_INFER_PIPELINES_MAX_STEPS",
     "TECO_INFER_PIPELINES_WARMUP_STEPS",
+    "TECO_SIM_CARD",
+    "TECO_SIM_CARDS",
+    "TECO_SIM_FAULTS",
 )
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    # Engines of the tests must not show in the developer's own teco-smi.
+    monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path_factory.getbasetemp() / "smi"))
 
 
 @pytest.fixture

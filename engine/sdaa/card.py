@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError, engine_nums
+from engine.sdaa.status import CARDS_VARIABLE, card_count
 
 CARDS = Path(__file__).resolve().parent
 """Folder of the descriptions that come with the zoo."""
@@ -18,7 +19,6 @@ CARD_VARIABLE = "TECO_SIM_CARD"
 """Environment variable naming another description: a path, or the stem of a file in :data:`CARDS`."""
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
-CARDS_VARIABLE = "TECO_SIM_CARDS"
 
 MARKS = ("published", "fitted", "assumed")
 
@@ -105,10 +105,7 @@ def visible_devices(rank: int) -> list[int]:
         ConfigError: a variable cannot be read, or there is no such card.
     """
     count = engine_nums()
-    cards = os.environ.get(CARDS_VARIABLE, "1")
-    if not cards.isascii() or not cards.isdigit() or not int(cards):
-        raise ConfigError(f"environment variable {CARDS_VARIABLE}={cards!r} must be a whole number of at least 1")
-    devices = list(range(int(cards) * count))
+    devices = list(range(card_count() * count))
     text = os.environ.get(VISIBLE_VARIABLE)
     if text is not None:
         devices = _selected(text, devices)

@@ -195,11 +195,12 @@ class SdaaEngine(Engine):
         return results
 
     def _on_card(self, shards: list[list[Array]]) -> list[list[Array]]:
+        events = len(self.card.events)
         results, call = self.card.run(shards, self._samples, self.shard_size, wait=self._wait)
         self.calls.append(call)
         self._calls += 1
         self._latency += call.latency
-        self._publish(busy=call.compute / call.latency)
+        self._publish(busy=call.compute / call.latency, force=len(self.card.events) > events)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:

@@ -27,7 +27,7 @@ COMMAND = "teco-smi"
 OURS = b"engine.sdaa.smi"
 """What a start script of ours holds, in whichever environment it was installed."""
 
-HANDED_OVER = "TECO_SMI_HANDED_OVER"
+HANDED_OVER = "_TECO_SMI_HANDED_OVER"
 """Environment variable that marks what we started in our place, so that two commands never start each other."""
 
 _WIDTH = 77

@@ -3,7 +3,6 @@ import pkgutil
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.pipeline.loops import Answer, evaluate, predict
-from utils.pipeline.report import Report
 from utils.pipeline.stages import Failure
 
-__all__ = ["Answer", "Failure", "Report", "evaluate", "predict"]
+__all__ = ["Answer", "Failure", "evaluate", "predict"]

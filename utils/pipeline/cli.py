@@ -12,14 +12,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, engine_nums, open_engine
 from engine.registry import provider
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.loops import Answer
-from utils.pipeline.report import SCHEMA_VERSION, Report, environment, write_json
 from utils.pipeline.stages import Failure
+
+if TYPE_CHECKING:
+    from utils.pipeline.report import Report
 
 SHOWN_FAILURES = 20
 """Bad samples listed one by one; beyond that their number is given."""
@@ -182,6 +184,8 @@ def _env_int(name: str, default: int) -> int:
 def finish(report: Report, parsed: Options) -> int:
     """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
     if parsed.json is not None:
+        from utils.pipeline.report import write_json
+
         where = {"target": parsed.target, "provider": provider(parsed.target), "model": str(parsed.ckpt)}
         write_json(report.to_dict(**where, data=str(parsed.data_path)), parsed.json)
     if report.nan_inputs:
@@ -211,6 +215,8 @@ def show(answers: Iterable[Answer], parsed: Options, failures: list[Failure]) ->
         if parsed.save is not None:
             _draw(answer, parsed.save)
     if parsed.json is not None:
+        from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
+
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", "target": parsed.target}
         data |= {"provider": provider(parsed.target), "model": str(parsed.ckpt), "answers": shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}

@@ -7,21 +7,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Array, ConfigError, DataError
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
 from utils.metrics.base import Metric
-from utils.pipeline.report import Report
 from utils.pipeline.stages import Failure, Preprocess, prepared
+
+if TYPE_CHECKING:
+    from utils.pipeline.report import Report
 
 Infer = Callable[[Any], "Array | list[Array]"]
 OnStep = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the model says of one sample."""
 
     name: str
@@ -120,6 +121,8 @@ def _step(
 
 
 def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
+    from utils.pipeline.report import Report
+
     wall = run.ended - run.started
     return Report(
         metric_name=metric.name,

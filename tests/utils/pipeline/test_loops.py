@@ -15,7 +15,8 @@ from engine import ConfigError, DataError, Engine, EngineSpec, InputError, open_
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch, Batches
 from utils.metrics import TopK
-from utils.pipeline import Failure, Report, evaluate, predict
+from utils.pipeline import Failure, evaluate, predict
+from utils.pipeline.report import Report
 
 IDENTITY = "g (float[N,4] x) => (float[N,4] y) { y = Identity(x) }"
 WORKERS = [0, 1, 4]

@@ -1,0 +1,87 @@
+"""Every benchmark runs and writes what it promises. No figure is asserted: machines differ, and may be busy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+HEAD = {"schema_version", "benchmark", "quick", "measured", "environment"}
+
+
+def run(name: str, tmp_path: Path, *flags: str) -> tuple[dict[str, Any], str]:
+    """Run a benchmark in its quick mode; return its JSON and what it printed."""
+    result = tmp_path / "result.json"
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", "--json", str(result), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(result.read_text(encoding="utf-8"))
+    assert set(data) > HEAD
+    assert (data["schema_version"], data["benchmark"], data["quick"]) == (1, name, True)
+    return data, done.stdout
+
+
+def test_engine_overhead(tmp_path: Path) -> None:
+    data, out = run("engine_overhead", tmp_path)
+    assert data["bare_us"] > 0
+    assert len(data["engine_blocks"]) == len(data["bare_blocks"]) == 3
+    assert data["target_us"] == 10
+    assert "overhead:" in out
+
+
+def test_cold_start_and_its_imports(tmp_path: Path) -> None:
+    data, out = run("cold_start", tmp_path, "--imports")
+    assert data["ratio"] > 0
+    assert len(data["ours_runs"]) == len(data["bare_runs"]) == 2
+    assert "the limit" in out
+    names = {entry["module"] for entry in data["imports"]}
+    assert "engine.base" in names
+    assert not names & {"torch", "onnx", "yaml", "tqdm", "concurrent.futures"}
+
+
+def test_bare_script_and_ours_give_the_same_answer(tmp_path: Path) -> None:
+    digits = ROOT / "example/classification/digits"
+    picture = digits / "data/val/7/0081.png"
+    bare = [str(BENCHMARKS / "bare_single.py"), str(digits / "digits_dyn.onnx"), str(picture)]
+    printed = subprocess.run([sys.executable, *bare], capture_output=True, text=True, check=True).stdout
+    result = tmp_path / "answer.json"
+    ours = [str(digits / "example_single_batch.py"), "--target", "onnx", "--data_path", str(picture)]
+    subprocess.run([sys.executable, *ours, "--json", str(result)], capture_output=True, check=True)
+    (answer,) = json.loads(result.read_text(encoding="utf-8"))["answers"][0]["answer"]
+    assert printed.strip().endswith(f"label {answer['label']}")
+    assert float(printed.split("score ")[1].split(",")[0]) == pytest.approx(answer["score"], abs=1e-5)
+
+
+def check_rows(data: dict[str, Any], model: str) -> None:
+    rows = [row for row in data["rows"] if row["model"] == model]
+    assert [row["target"] for row in rows] == ["onnx", "sdaa"]
+    assert [row["simulated"] for row in rows] == [False, True]
+    for row in rows:
+        assert row["metrics_equal"]
+        assert min(row["ours_sps"], row["plain_sps"], row["limit_sps"], row["speedup"]) > 0
+
+
+def test_end_to_end_without_resnet18(tmp_path: Path) -> None:
+    data, out = run("end_to_end", tmp_path, "--resnet18", str(tmp_path / "missing.onnx"))
+    check_rows(data, "digits")
+    assert data["skipped"] == ["resnet18"]
+    assert "limit/s" in out
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_end_to_end_exports_resnet18(tmp_path: Path) -> None:
+    if not importlib.util.find_spec("torchvision"):
+        pytest.skip("torchvision is not installed")
+    data, _ = run("end_to_end", tmp_path, "--work", str(tmp_path / "work"))
+    check_rows(data, "digits")
+    check_rows(data, "resnet18")
+    assert not data["skipped"]
+    assert len(list((tmp_path / "work").rglob("*.jpg"))) == 16
