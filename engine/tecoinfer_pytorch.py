@@ -34,7 +34,7 @@ class TecoInferEngine:
         save_engine: keep the built engine beside the model, where the target builds one.
         devide, divided: split a call over every SPA of the card; ``False`` uses one.
         rank: index of the card.
-        pass_path: file with optimisation passes; ``None`` takes ``default_pass.py``.
+        pass_path: file with optimisation passes; ``None`` takes ``default_pass.py``, and for a saved engine its own.
         card_bs1: the call carries one sample for the whole card, so one SPA is used.
 
     ``run_time`` is the wall time in seconds of the last call; ``backend`` is ``"tvm"``, ``"onnxruntime"`` or ``"trt"``.
@@ -76,7 +76,7 @@ class TecoInferEngine:
             input_size=_shapes(input_size),
             input_name=_names(input_name),
             dtype=dtype,
-            pass_path=Path(pass_path) if pass_path else PASS_PATH / "default_pass.py",
+            pass_path=_pass(pass_path, Path(path)),
             rank=int(index) if index.isdigit() else max(rank, 0),
             save_engine=save_engine,
             divided=devide and divided and not card_bs1,
@@ -103,6 +103,12 @@ def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int, ...], ...] | N
         return None
     shapes = [input_size] if isinstance(input_size[0], Integral) else input_size
     return tuple(tuple(int(d) for d in shape) for shape in shapes)
+
+
+def _pass(pass_path: str | os.PathLike[str] | None, ckpt: Path) -> Path | None:
+    if pass_path:
+        return Path(pass_path)
+    return None if ckpt.suffix == ".tecoengine" else PASS_PATH / "default_pass.py"
 
 
 def _names(input_name: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
@@ -58,3 +58,25 @@ class Timeline:
         with self._lock:
             self.spans.clear()
             self._totals.clear()
+
+    def chrome_trace(self, note: str = "") -> dict[str, Any]:
+        """Return the spans that are held as a Chrome trace (JSON types; times in microseconds) for Perfetto.
+
+        Every lane becomes a process, named with ``note`` behind it, and every stage a thread in it, so that stages of a
+        lane that overlap are seen beside each other.
+        """
+        with self._lock:
+            spans = list(self.spans)
+        lanes = {lane: i for i, lane in enumerate(sorted({span.lane for span in spans}), 1)}
+        stages = {stage: i for i, stage in enumerate(dict.fromkeys(span.stage for span in spans), 1)}
+        rows = sorted({(lanes[span.lane], stages[span.stage], span.stage) for span in spans})
+        events = [_named("process_name", pid, 0, f"{lane} ({note})" if note else lane) for lane, pid in lanes.items()]
+        events += [_named("thread_name", pid, tid, stage) for pid, tid, stage in rows]
+        for stage, start, end, samples, lane in spans:
+            place = {"pid": lanes[lane], "tid": stages[stage], "ts": start * 1e6, "dur": (end - start) * 1e6}
+            events.append({"name": stage, "ph": "X", **place, "args": {"samples": samples} if samples else {}})
+        return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from engine.base import ConfigError, ModelError, TensorSpec
 from engine.files import write_file
 from engine.signature import Dim, tensor_from_json, tensor_to_json

@@ -25,6 +25,9 @@ MARKS = ("published", "fitted", "assumed")
 _FIGURES = (
     *("memory_mb", "host_to_device_gb_s", "device_to_host_gb_s", "copy_launch_us", "heartbeat_ms", "float32_rate"),
 )
+_COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
+"""Figures that may be 0: times that are added. The others are divided by, or are nothing at 0."""
+
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
 
@@ -177,13 +180,15 @@ def _refuse_keys(data: Mapping[str, Any], known: set[str], path: Path, where: st
 
 
 def _figure(data: Mapping[str, Any], key: str, path: Path, where: str) -> float:
-    """Read ``{value, mark, source}``: a positive number, how it is known, and from where."""
+    """Read ``{value, mark, source}``: a number, how it is known, and from where."""
     entry = data.get(key)
     if not isinstance(entry, dict) or set(entry) != {"value", "mark", "source"}:
         raise ConfigError(f"{path}: {where} must be {{value: ..., mark: ..., source: ...}}, it is {entry!r}")
     value = entry["value"]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigError(f"{path}: {where}.value {value!r} must be a number of at least 0")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+    if not number or (value == 0 and key not in _COSTS):
+        at_least = "of at least 0" if key in _COSTS else "above 0"
+        raise ConfigError(f"{path}: {where}.value {value!r} must be a number {at_least}")
     if entry["mark"] not in MARKS:
         raise ConfigError(f"{path}: {where}.mark {entry['mark']!r} must be one of: {', '.join(MARKS)}")
     return float(value)

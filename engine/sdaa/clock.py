@@ -22,8 +22,9 @@ class ShardTimes(NamedTuple):
 
 
 class CallTimes(NamedTuple):
-    """Simulated times of one call to the whole card, in seconds; each phase is that of the slowest SPA.
+    """Simulated times of one call to the whole card, in seconds.
 
+    Each phase is that of the SPA that spends most time in it, summed over its shards of the call.
     ``submitted`` is when the host handed it over, ``started`` when the first copy began.
     """
 
@@ -43,12 +44,14 @@ class CallTimes(NamedTuple):
 class SpaClock:
     """One SPA's two copy engines and compute array: each does one thing at a time, all three at once.
 
-    A copy in needs a free input buffer: with two of them, call ``i`` waits until call ``i - 2`` has been computed.
+    A copy in needs a free input buffer, and computing a free output buffer: with two of each, call ``i`` is not copied
+    in before call ``i - 2`` has been computed, nor computed before the results of call ``i - 2`` have been copied out.
     """
 
     def __init__(self) -> None:
         self._copy_in = self._compute = self._copy_out = 0.0
         self._computed: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
+        self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
 
     def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
         """Put one shard behind what is already scheduled.
@@ -58,9 +61,10 @@ class SpaClock:
         """
         start = max(submitted, self._copy_in, self._computed[0])
         self._copy_in = start + copy_in
-        begin = max(self._copy_in, self._compute)
+        begin = max(self._copy_in, self._compute, self._copied[0])
         self._compute = begin + compute
         self._computed.append(self._compute)
         out = max(self._compute, self._copy_out)
         self._copy_out = out + copy_out
+        self._copied.append(self._copy_out)
         return ShardTimes((start, self._copy_in), (begin, self._compute), (out, self._copy_out))

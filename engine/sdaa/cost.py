@@ -7,19 +7,21 @@ kernels. Nothing knows which model it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.onnx_graph import graph_inputs, view
 from engine.sdaa.card import CardDescription, Layout
-from engine.sdaa.float16 import widen
-from engine.sdaa.kernels import Kernel, kernels
+from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
-FLOAT32_BYTES = 4
+    from engine.onnx_graph import NodeView
+
+FLOAT = 1
+"""``onnx.TensorProto.FLOAT``."""
+
 IO_BUFFERS = 2
 """Sets of input and output buffers: one computed on while the next is copied."""
 
@@ -54,47 +56,109 @@ class ShardCost:
         return self.weights + self.activations + self.io
 
 
-def shard_cost(model: ModelProto, card: CardDescription, layout: Layout, float16: bool) -> ShardCost:
-    """Cost a model whose inputs have the shapes of one shard.
+@dataclass(frozen=True, slots=True)
+class ShardWork:
+    """What one shard makes a SPA do, whatever the card; bytes are those stored.
+
+    Attributes:
+        float16: whether floats are stored in float16 (else float32).
+        inputs, outputs: how many arrays are copied in and out.
+        bytes_in, bytes_out: their bytes.
+        weights, activations: bytes; activations at their peak.
+        kernels: what is launched, in order.
+    """
+
+    float16: bool
+    inputs: int
+    outputs: int
+    bytes_in: int
+    bytes_out: int
+    weights: int
+    activations: int
+    kernels: tuple[Kernel, ...]
+
+
+def shard_cost(
+    model: ModelProto,
+    card: CardDescription,
+    layout: Layout,
+    float16: bool,
+    keep: Callable[[NodeProto], bool] | None = None,
+) -> ShardCost:
+    """Cost a model whose inputs have the shapes of one shard; see :func:`shard_work` and :func:`price`."""
+    return price(shard_work(model, float16, keep), card, layout)
+
+
+def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None) -> ShardWork:
+    """Walk a model whose inputs have the shapes of one shard.
 
     Args:
         model: after binding and passes, before the conversion to the card's storage.
-        card, layout: the figures.
         float16: whether floats are stored in float16 (else float32).
+        keep: says which nodes stay float32 all the same.
     """
-    wide = widen(model)
-    share = 0.5 if float16 else 1.0
-    nodes = view(wide)
-    sizes = {name: int((size or 0) * share) for node in nodes for name, size in node.bytes.items()}
-    constants = [tensor.name for tensor in wide.graph.initializer]
-    outputs = [info.name for info in wide.graph.output]
-    inputs = [info.name for info in graph_inputs(wide)]
-    walk = kernels(nodes, constants, outputs)
-    seconds = tuple(kernel_seconds(kernel, layout, share, 1.0 if float16 else card.float32_rate) for kernel in walk)
-    bytes_in, bytes_out = (sum(sizes.get(name, 0) for name in names) for names in (inputs, outputs))
-    return ShardCost(
-        copy_in=_copy(bytes_in, len(inputs), card.host_to_device_gb_s, card),
-        compute=sum(seconds),
-        copy_out=_copy(bytes_out, len(outputs), card.device_to_host_gb_s, card),
-        weights=sum(sizes.get(name, 0) for name in constants),
-        activations=peak_bytes(walk, sizes, {*constants, *inputs, *outputs}),
-        io=IO_BUFFERS * (bytes_in + bytes_out),
+    from engine.onnx_graph import graph_inputs, infer_shapes, view  # here: a saved engine is priced without onnx
+    from engine.sdaa.float16 import inlined, widen
+
+    wide = infer_shapes(widen(inlined(model)))
+    keep = keep or (lambda node: False)
+    float32 = {name for node in wide.graph.node if keep(node) for name in node.output}
+    halved = _floats(wide.graph) - float32 if float16 else set()
+    nodes = [_stored(node, halved) for node in view(wide)]
+    sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
+    known = folded(wide.graph)
+    walk = kernels(nodes, inner_tensors(wide.graph, keep), known, float32)
+    inputs, outputs = [i.name for i in graph_inputs(wide)], [o.name for o in wide.graph.output]
+    return ShardWork(
+        float16=float16,
+        inputs=len(inputs),
+        outputs=len(outputs),
+        bytes_in=sum(sizes.get(name, 0) for name in inputs),
+        bytes_out=sum(sizes.get(name, 0) for name in outputs),
+        weights=sum(sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known),
+        activations=peak_bytes(walk, sizes, {*known, *inputs, *outputs}),
         kernels=tuple(walk),
+    )
+
+
+def _floats(graph: GraphProto) -> set[str]:
+    """Return the names of a graph's float32 tensors."""
+    values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
+    values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    return {name for name, kind in values.items() if kind == FLOAT}
+
+
+def _stored(node: NodeView, halved: set[str]) -> NodeView:
+    """Return a node with the bytes of its tensors as the card stores them."""
+    return replace(node, bytes={k: size // 2 if size and k in halved else size for k, size in node.bytes.items()})
+
+
+def price(work: ShardWork, card: CardDescription, layout: Layout) -> ShardCost:
+    """Turn a shard's work into seconds and bytes on a card."""
+    rates = [1.0 if work.float16 and not kernel.float32 else card.float32_rate for kernel in work.kernels]
+    seconds = tuple(kernel_seconds(k, layout, rate) for k, rate in zip(work.kernels, rates, strict=True))
+    return ShardCost(
+        copy_in=_copy(work.bytes_in, work.inputs, card.host_to_device_gb_s, card),
+        compute=sum(seconds),
+        copy_out=_copy(work.bytes_out, work.outputs, card.device_to_host_gb_s, card),
+        weights=work.weights,
+        activations=work.activations,
+        io=IO_BUFFERS * (work.bytes_in + work.bytes_out),
+        kernels=work.kernels,
         kernel_seconds=seconds,
     )
 
 
-def kernel_seconds(kernel: Kernel, layout: Layout, share: float, rate: float) -> float:
+def kernel_seconds(kernel: Kernel, layout: Layout, rate: float) -> float:
     """Return launch plus the longer of arithmetic and memory traffic.
 
     Args:
-        kernel: bytes as float32.
+        kernel: what is launched.
         layout: rates of the data's layout.
-        share: stored bytes per byte of float32.
         rate: speed of the arithmetic as a share of the layout's.
     """
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
-    traffic = (kernel.read + kernel.written) * share / (layout.memory_gb_s * 1e9)
+    traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
     return kernel.launches * layout.launch_us * 1e-6 + max(arithmetic, traffic)
 
 

@@ -57,7 +57,8 @@ class Card:
     """The SPA of one card. A call's shards go to the healthy ones in turn.
 
     Values are computed on the host, shards side by side on its cores; all SPA share one copy of the weights. Time is
-    virtual and advances by the cost of what was run: ``now`` is when the host may go on, in simulated seconds.
+    virtual and advances by the cost of what was run: ``now`` is when the host may go on, ``elapsed`` when the last
+    result was there, both in simulated seconds.
 
     Args:
         description: the figures. devices: the SPA's numbers on the host.
@@ -83,10 +84,11 @@ class Card:
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
         self.timeline = Timeline()
         """Simulated spans, one lane per SPA."""
-        self.now = 0.0
+        self.now = self.elapsed = 0.0
         self.step = 0
         self.events: list[str] = []
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="spa") if threads > 1 else None
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         for spa in self.spas:
             self._allocate(spa, largest_batch)
 
@@ -110,53 +112,68 @@ class Card:
         spa.used += self.cost.memory
 
     def run(
-        self, shards: Sequence[Shard], first_sample: int = 0, size: int = 1, wait: bool = True
+        self, shards: Sequence[Shard], first_sample: int = 0, wait: bool = True
     ) -> tuple[list[list[Array]], CallTimes]:
         """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
 
         Args:
-            shards: in order. first_sample: number of the call's first sample in the run. size: samples of a shard.
+            shards: in order. first_sample: number of the call's first sample in the run.
             wait: whether the host waits for the results before the next call (else calls overlap on the clock).
 
         Returns:
             The outputs of every shard, in order, and the simulated times of the call.
 
         Raises:
-            DeviceError: no SPA is left.
+            DeviceError: no SPA is left; nothing of this call is returned, so the run resumes at its first sample.
             DeviceOutOfMemory: a SPA ran out of memory.
         """
         step, self.step = self.step, self.step + 1
         results: dict[int, list[Array]] = {}
-        times: list[ShardTimes] = []
+        times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
         submitted = self.now
         while len(results) < len(shards):
             waiting = [i for i in range(len(shards)) if i not in results]
             healthy = self.healthy
             if not healthy:
-                sample = first_sample + waiting[0] * size
                 raise DeviceError(
-                    f"no SPA of {self.description.name} is left ({self._states()}); the {sample} samples before are "
-                    f"done: resume at sample {sample}"
+                    f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "
+                    f"this call are done: resume at sample {first_sample}"
                 )
             work = [(i, healthy[n % len(healthy)]) for n, i in enumerate(waiting)]
             at = self.now  # later than submitted where the host had to wait for a SPA that hangs
             for i, spa in work:
                 spans = self._schedule(spa, step, at)
                 if spans is not None:
-                    times.append(spans)
+                    times[spa.index].append(spans)
                     results[i] = []
             done = [(i, spa) for i, spa in work if i in results]
             computed = self._map([(spa, shards[i], step) for i, spa in done])
             results |= dict(zip([i for i, _ in done], computed, strict=True))
-        completed = max(span.end for span in times)
+        call = _call(submitted, [spans for spans in times.values() if spans])
+        self.elapsed = max(self.elapsed, call.completed)
         if wait:
-            self.now = completed
-        return [results[i] for i in range(len(shards))], _call(submitted, completed, times)
+            self.now = call.completed
+        return [results[i] for i in range(len(shards))], call
 
     def _map(self, jobs: Sequence[tuple[Spa, Shard, int]]) -> list[list[Array]]:
+        """Compute shards side by side, this thread being one of those that do: waking one less is what is saved."""
         if self._pool is None or len(jobs) < 2:
             return [self._values(*job) for job in jobs]
-        return list(self._pool.map(lambda job: self._values(*job), jobs))
+        results: dict[int, list[Array]] = {}
+        todo = iter(enumerate(jobs))
+
+        def work() -> None:
+            for i, job in todo:  # a list's iterator hands every job out once, whichever thread asks
+                results[i] = self._values(*job)
+
+        helpers = [self._pool.submit(work) for _ in range(min(self._threads, len(jobs)) - 1)]
+        try:
+            work()
+        finally:
+            for helper in helpers:
+                if not helper.cancel():
+                    helper.result()
+        return [results[i] for i in range(len(jobs))]
 
     def _schedule(self, spa: Spa, step: int, at: float) -> ShardTimes | None:
         """Give a shard to a SPA on the clock; ``None`` where the SPA fails and the shard is still to be done."""
@@ -205,9 +222,13 @@ class Card:
             self._pool.shutdown()
 
 
-def _call(submitted: float, completed: float, times: Sequence[ShardTimes]) -> CallTimes:
-    slowest = [max(span[phase][1] - span[phase][0] for span in times) for phase in range(3)]
-    return CallTimes(submitted, min(span.copy_in[0] for span in times), completed, *slowest)
+def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:
+    """Sum a call up: the phases of a SPA over its shards, then the slowest SPA."""
+    slowest = [
+        max(sum(end - start for start, end in (s[phase] for s in spans)) for spans in times) for phase in range(3)
+    ]
+    started = min(spans[0].copy_in[0] for spans in times)
+    return CallTimes(submitted, started, max(spans[-1].end for spans in times), *slowest)
 
 
 def _mb(size: int) -> str:

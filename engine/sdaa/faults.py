@@ -62,25 +62,30 @@ def _parse(entry: str) -> Fault:
             f"{FAULTS_VARIABLE}: {entry!r} is not a fault; write kind:spa=K,step=N with kind one of "
             f"{', '.join(get_args(Kind))} (slow also takes factor=F)"
         )
-    fields = dict(part.strip().partition("=")[::2] for part in match["fields"].split(","))
+    parts = [part.partition("=") for part in match["fields"].split(",")]
+    fields = {name.strip(): value.strip() for name, _, value in parts}
+    wanted = {"spa", "step", "factor"} if match["kind"] == "slow" else {"spa", "step"}
+    if len(parts) != len(wanted) or set(fields) != wanted:
+        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r} must give {', '.join(sorted(wanted))}, each once")
     try:
-        unknown = set(fields) - {"spa", "step", "factor"}
         fault = Fault(match["kind"], int(fields["spa"]), int(fields["step"]), float(fields.get("factor", "1")))  # type: ignore[arg-type]
-    except (KeyError, ValueError) as error:
-        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r} needs whole numbers spa=K and step=N ({error})") from error
-    if unknown or fault.spa < 0 or fault.step < 0 or not 0 < fault.factor < float("inf"):
-        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r} has a field that is unknown or out of range")
+    except ValueError as error:
+        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r}: spa and step must be whole numbers ({error})") from error
+    if not 1 <= fault.factor < float("inf"):
+        raise ConfigError(f"{FAULTS_VARIABLE}: {entry!r}: factor must be a number of at least 1")
     return fault
 
 
 def check_spas(faults: Sequence[Fault], count: int) -> None:
-    """Refuse faults for SPA the card does not have.
+    """Refuse faults that can never happen: of a SPA the card does not have, or before the first step.
 
     Raises:
         ConfigError: there is one.
     """
     for fault in faults:
-        if fault.spa >= count:
+        if fault.step < 0:
+            raise ConfigError(f"{FAULTS_VARIABLE}: there is no step {fault.step}; the first is 0")
+        if not 0 <= fault.spa < count:
             raise ConfigError(
                 f"{FAULTS_VARIABLE}: there is no SPA {fault.spa}; this card has {count} (0 to {count - 1})"
             )

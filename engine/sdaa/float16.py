@@ -14,7 +14,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from engine.onnx_graph import graph_inputs, infer_shapes, rename_inputs, subgraphs, tensors, used_names
-from engine.sdaa.kernels import fused_followers
+from engine.sdaa.kernels import inner_tensors
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -74,10 +74,13 @@ def float16_storage(
         keep: says which nodes stay float32; what they write is rounded only where another node reads it.
         keep_inputs: graph inputs that keep float32.
     """
-    if model.functions:  # the bodies hold kernels too, and each rounds what it writes
-        model = inliner.inline_local_functions(model)
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    return _Rounder(infer_shapes(widen(model)), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+    return _Rounder(infer_shapes(widen(inlined(model))), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Return a model with the bodies of its functions in place of their calls: they hold kernels too."""
+    return inliner.inline_local_functions(model) if model.functions else model
 
 
 def widen(model: ModelProto) -> ModelProto:
@@ -138,11 +141,7 @@ class _Rounder:
                 self.floats.add(info.name)
         self._warn_untyped()
         self.outputs = {info.name for info in self.graph.output}
-        self.readers: dict[str, int] = dict.fromkeys(self.outputs, 1)
-        for node in self.graph.node:
-            for name in used_names(node):
-                self.readers[name] = self.readers.get(name, 0) + 1
-        self.fused: set[str] = set()
+        self.fused = inner_tensors(self.graph, keep) & self.floats
         """Tensors inside a kernel: rounded at its end."""
 
     def rounded(self) -> ModelProto:
@@ -157,7 +156,6 @@ class _Rounder:
                 info.type.tensor_type.elem_type = HALF
                 self.half[info.name] = self.exact[info.name] = self._cast(info.name, f"{info.name}:float", FLOAT)
         nodes = list(self.graph.node)
-        self._find_fused(nodes)
         for node in nodes:
             self._add(node)
         for name in sorted(self.outputs & self.floats - self.inputs):
@@ -191,12 +189,6 @@ class _Rounder:
         constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(constants)
-
-    def _find_fused(self, nodes: list[NodeProto]) -> None:
-        """Find the tensors that stay inside a kernel, unless the node that takes them in stays float32."""
-        inner = fused_followers([node for node in nodes if not self.keep(node)], self.readers, self.constants)
-        taken_in = {name for node in nodes if not self.keep(node) for name in node.input}
-        self.fused = {name for name in inner if name in self.floats & taken_in and name not in self.outputs}
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))

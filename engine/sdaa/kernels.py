@@ -2,27 +2,34 @@
 
 A convolution or matrix product takes the bias, batch norm and activation that only it feeds into its kernel; so does
 any other node its activation. A kernel reads its inputs once, writes its outputs once and rounds once, at its end.
-Nodes that only rename or reshape launch nothing.
+Nodes that only rename or reshape launch nothing, and what follows from constants and shapes alone is computed when the
+engine is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
-from engine.onnx_graph import NodeView
-
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto
+
+    from engine.onnx_graph import NodeView
 
 ACTIVATIONS = frozenset(("Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu"))
 LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Constant", "Shape"))
+VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Constant", "Shape", "Size"))
+SELECTING = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
+"""Operators that read no more of their data than they write."""
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Recurrent operators and their number of gates."""
 
+_SHAPES = frozenset(("Constant", "Shape", "Size"))
+_CONTROL = frozenset(("If", "Loop", "Scan"))
+_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_REDUCING = frozenset((*_POOLING, "Softmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"))
 _HEAVY = {"Exp": 4, "Log": 4, "Sqrt": 2, "Softmax": 8, "Erf": 8, "Gelu": 10, "Tanh": 6, "Sigmoid": 5, "Pow": 8}
 """Operations per output element of elementwise operators where that is not about 1; rough, and rarely what binds."""
 
@@ -35,9 +42,10 @@ class Kernel:
         name: of the node that leads it. op_type: its operator. nodes: names of all nodes in it.
         flops: floating-point operations, a multiply-add counting two.
         reads, writes: names of the tensors it reads (weights included) and writes.
-        read, written: their bytes, floats counted as the model holds them.
+        read, written: their bytes as stored.
         launches: kernels one after another inside it (the time steps of a recurrent operator), else 1.
         known: whether all shapes are known; where a size follows from data, what it costs is left out.
+        float32: whether it computes in float32 though the rest of the model does not.
     """
 
     name: str
@@ -50,97 +58,131 @@ class Kernel:
     written: int
     launches: int = 1
     known: bool = True
+    float32: bool = False
 
 
-def fused_followers(
-    nodes: Sequence[NodeProto | NodeView], readers: Mapping[str, int], constants: Iterable[str]
-) -> dict[str, str]:
-    """Map a tensor that never leaves its kernel to the operator that takes it in.
+def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
+    """Return the tensors that never leave their kernel; both rounding and cost go by it.
 
     Args:
-        nodes: in topological order, with ``op_type`` and their inputs and outputs.
-        readers: how many nodes (and graph outputs) read a tensor.
-        constants: names of constant tensors.
+        graph: nodes in topological order.
+        keep: says which nodes stay float32; they share no kernel with others.
     """
-    constant = set(constants)
-    inner: dict[str, str] = {}
+    from engine.onnx_graph import used_names
+
+    readers: dict[str, int] = dict.fromkeys((info.name for info in graph.output), 1)
+    for node in graph.node:
+        for name in used_names(node):
+            readers[name] = readers.get(name, 0) + 1
+    return fused([node for node in graph.node if not keep(node)], readers, folded(graph))
+
+
+def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Collection[str]) -> set[str]:
+    """Return the tensors that the node reading them takes into its kernel.
+
+    Args:
+        nodes: in topological order.
+        readers: how many nodes and graph outputs read a tensor.
+        constants: names of tensors known when the engine is built.
+    """
+    inner: set[str] = set()
     stage: dict[str, str] = {}
     """Output of a kernel so far -> what it still takes in: ``linear``, or ``activation`` only."""
     for node in nodes:
-        inputs, outputs = _names(node)
-        if not outputs:
-            continue
-        source = next((name for name in inputs if name in stage and name not in constant), None)
-        fits = source is not None and readers.get(source) == 1 and _follows(node, stage[source], inputs, constant)
-        if fits and source is not None:
-            inner[source] = node.op_type
-        if node.op_type in ACTIVATIONS:
+        source = next((name for name in node.input if name in stage), "")
+        fits = readers.get(source) == 1 and _follows(node, stage[source], constants)
+        if fits:
+            inner.add(source)
+        if node.op_type in ACTIVATIONS or not node.output or not node.output[0]:
             continue  # a kernel ends with its activation
-        if fits and source is not None:
-            stage[outputs[0]] = stage[source]
+        if fits:
+            stage[node.output[0]] = stage[source]
         elif node.op_type not in VIEWS:
-            stage[outputs[0]] = "linear" if node.op_type in LINEAR else "activation"
+            stage[node.output[0]] = "linear" if node.op_type in LINEAR else "activation"
     return inner
 
 
-def _names(node: NodeProto | NodeView) -> tuple[Sequence[str], Sequence[str]]:
-    if isinstance(node, NodeView):
-        return node.inputs, node.outputs
-    return list(node.input), list(node.output)
-
-
-def _follows(node: NodeProto | NodeView, stage: str, inputs: Sequence[str], constant: set[str]) -> bool:
+def _follows(node: NodeProto, stage: str, constants: Collection[str]) -> bool:
     if node.op_type in ACTIVATIONS:
         return True
     if stage != "linear" or node.op_type not in ("Add", "Mul", "BatchNormalization"):
         return False
-    return all(name in constant for name in inputs[1:]) or all(name in constant for name in inputs[:1])
+    return all(name in constants for name in node.input[1:]) or all(name in constants for name in node.input[:1])
 
 
-def kernels(nodes: Sequence[NodeView], constants: Iterable[str], outputs: Iterable[str]) -> list[Kernel]:
-    """Group a graph's nodes into the kernels the card launches."""
-    constants = set(constants)
-    readers: dict[str, int] = dict.fromkeys(outputs, 1)
-    for node in nodes:
-        for name in node.inputs:
-            readers[name] = readers.get(name, 0) + 1
-    inner = fused_followers(nodes, readers, constants)
+def folded(graph: GraphProto) -> set[str]:
+    """Return the names of all tensors known when the engine is built: constants, shapes, and what follows from them."""
+    known = {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        given = any(node.input) and known.issuperset(filter(None, node.input)) and node.op_type not in _CONTROL
+        if given or node.op_type in _SHAPES:
+            known.update(filter(None, node.output))
+    return known
+
+
+def kernels(
+    nodes: Iterable[NodeView], inner: Collection[str], known: set[str], float32: Collection[str] = ()
+) -> list[Kernel]:
+    """Group a graph's nodes into the kernels the card launches.
+
+    Args:
+        nodes: in topological order, with bytes as stored.
+        inner: tensors that never leave their kernel (:func:`inner_tensors`).
+        known: tensors known when the engine is built (:func:`folded`).
+        float32: tensors written by nodes that stay float32.
+    """
     groups: dict[str, list[NodeView]] = {}
     """Tensor inside a kernel -> the kernel's nodes so far."""
     alias: dict[str, str] = {}
     """Output of a view -> the tensor it views."""
     done: list[list[NodeView]] = []
     for node in nodes:
-        if node.op_type in VIEWS or not node.outputs:
-            if node.inputs and node.outputs:
-                alias[node.outputs[0]] = alias.get(node.inputs[0], node.inputs[0])
+        if known.issuperset(filter(None, node.outputs)):
             continue
-        source = next((name for name in node.inputs if name in inner and name in groups), None)
+        if node.op_type in VIEWS:
+            alias[node.outputs[0]] = alias.get(node.inputs[0], node.inputs[0])
+            continue
+        source = next((name for name in node.inputs if name in groups), None)
         group = groups.pop(source) if source is not None else []
         if not group:
             done.append(group)
         group.append(node)
-        groups[node.outputs[0]] = group
-    return [_kernel(group, alias) for group in done]
+        groups |= {name: group for name in node.outputs if name in inner}
+    return [_kernel(group, inner, alias, float32) for group in done]
 
 
-def _kernel(group: list[NodeView], alias: Mapping[str, str]) -> Kernel:
-    inside = {name for node in group for name in node.outputs}
-    read = {name: node for node in group for name in node.inputs if name and name not in inside}
-    first, last = group[0], group[-1]
-    writes = tuple(name for name in last.outputs if name)
+def _kernel(
+    group: list[NodeView], inner: Collection[str], alias: Mapping[str, str], float32: Collection[str]
+) -> Kernel:
+    read = {name: node for node in group for name in _read_names(node) if name not in inner}
+    written = {name: node for node in group for name in node.outputs if name and name not in inner}
+    first = group[0]
     return Kernel(
         name=first.name,
         op_type=first.op_type,
         nodes=tuple(node.name for node in group),
         reads=tuple(alias.get(name, name) for name in read),
-        writes=writes,
+        writes=tuple(written),
         flops=sum(_flops(node) for node in group if _known(node)),
-        read=sum(node.bytes.get(name) or 0 for name, node in read.items()),
-        written=sum(last.bytes.get(name) or 0 for name in writes),
+        read=sum(_read(name, node) for name, node in read.items()),
+        written=sum(node.bytes.get(name) or 0 for name, node in written.items()),
         launches=_shape(first.inputs[0], first)[0] if first.op_type in RECURRENT and _known(first) else 1,
         known=all(_known(node) for node in group),
+        float32=any(name in float32 for name in first.outputs),
     )
+
+
+def _read_names(node: NodeView) -> Iterator[str]:
+    """Yield what a node reads, what the bodies of If, Loop and Scan capture included."""
+    yield from filter(None, node.inputs)
+    yield from sorted(node.shapes.keys() - {*node.inputs, *node.outputs})
+
+
+def _read(name: str, node: NodeView) -> int:
+    size = node.bytes.get(name) or 0
+    if node.op_type in SELECTING and name == node.inputs[0]:
+        return min(size, node.bytes.get(node.outputs[0]) or 0)
+    return size
 
 
 def _known(node: NodeView) -> bool:
@@ -170,15 +212,7 @@ def _flops(node: NodeView) -> float:
         directions, gates, _ = _shape(node.inputs[1], node)
         hidden = gates // RECURRENT[node.op_type]
         return 2.0 * steps * batch * directions * gates * (width + hidden)
-    if node.op_type in (
-        "MaxPool",
-        "AveragePool",
-        "ReduceMean",
-        "ReduceSum",
-        "ReduceMax",
-        "GlobalAveragePool",
-        "Softmax",
-    ):
+    if node.op_type in _REDUCING:
         return float(max(written, prod(_shape(node.inputs[0], node)))) * _HEAVY.get(node.op_type, 1)
     return float(written) * _HEAVY.get(node.op_type, 1)
 

@@ -1,0 +1,131 @@
+"""Run one model at one shape as fast as it goes: tecoexec --onnx=resnet50.onnx --input_shapes=16*3*224*224 --fp16.
+
+Exit codes: 0 it ran; 2 it could not, and one line says why; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from engine.base import ConfigError
+from tecoexec import exports, report
+from tecoexec.measure import measure
+from tecoexec.request import ENGINE_SUFFIX, Request, find_pass, open_request, random_inputs
+from tecoexec.shapes import parse_dtypes, parse_shapes
+from utils.pipeline.cli import run
+from utils.pipeline.report import write_json
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as for every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see --help)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    built = _Parser(
+        prog="tecoexec", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    model = built.add_mutually_exclusive_group(required=True)
+    model.add_argument("--onnx", type=Path, metavar="FILE", help="the model")
+    model.add_argument("--loadEngine", type=Path, metavar="FILE", help="a saved engine (.tecoengine) instead")
+    add = built.add_argument
+    add(
+        "--input_shapes",
+        "--shapes",
+        default="",
+        metavar="SHAPES",
+        help="shapes of one call to the whole card, such as 16*3*224*224 or input:16x3x224x224; commas between inputs",
+    )
+    add("--input_dtype", default="", metavar="DTYPES", help="dtypes of the arrays handed over (default: the model's)")
+    add("--target", default="sdaa", help="engine: onnx, sdaa, cuda, cpu, null, or a registered one (default: sdaa)")
+    add("--fp16", action="store_true", help="run in float16 (default: float32; a saved engine: as it was built)")
+    add("--pass_path", default="none", metavar="FILE", help="optimisation passes: a file, or one of the zoo's own")
+    add("--iterations", type=int, default=10, metavar="N", help="timed calls (default: 10)")
+    add("--warmUp", "--warmup", type=int, default=5, metavar="N", help="calls before them (default: 5)")
+    add("--runSync", action="store_true", help="wait for every call (default: calls are queued, so copies overlap)")
+    add("--simulateOnly", action="store_true", help="on the simulated card, compute no values, only times")
+    add("--saveEngine", type=Path, metavar="FILE", help="also write the built engine (.tecoengine)")
+    add("--json", type=Path, metavar="FILE", help="write every figure")
+    add("--exportTimes", type=Path, metavar="FILE", help="write the times of every call as JSON")
+    add("--exportProfile", type=Path, metavar="FILE", help="write the simulated times of every kernel as JSON")
+    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
+    add("--plot", type=Path, metavar="FILE", help="draw the times of every call (PNG)")
+    return built
+
+
+def request_of(args: argparse.Namespace) -> Request:
+    """Return what the arguments ask for.
+
+    Raises:
+        ConfigError: a value cannot be used.
+    """
+    if args.loadEngine is not None and args.loadEngine.suffix != ENGINE_SUFFIX:
+        raise ConfigError(f"--loadEngine {args.loadEngine} is not a {ENGINE_SUFFIX} file; use --onnx for a model")
+    if args.saveEngine is not None and (args.loadEngine is not None or args.saveEngine.suffix != ENGINE_SUFFIX):
+        raise ConfigError(f"--saveEngine {args.saveEngine} goes with --onnx and names a {ENGINE_SUFFIX} file")
+    files = {
+        name: getattr(args, name) for name in ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
+    }
+    exports.check_writable(**files)
+    return Request(
+        model=args.onnx or args.loadEngine,
+        target=args.target,
+        shapes=tuple(parse_shapes(args.input_shapes)) if args.input_shapes else (),
+        dtype="float16" if args.fp16 else None if args.loadEngine else "float32",
+        pass_path=find_pass(args.pass_path),
+        input_dtypes=tuple(parse_dtypes(args.input_dtype)) if args.input_dtype else (),
+        iterations=args.iterations,
+        warm_up=args.warmUp,
+        run_sync=args.runSync,
+        simulate_only=args.simulateOnly,
+        save_to=args.saveEngine,
+    )
+
+
+def execute(argv: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for, print the summary, write the files, and return the exit code 0.
+
+    Raises:
+        TecoInferError: it cannot be run.
+    """
+    args = parser().parse_args(argv)
+    request = request_of(args)
+    if args.plot is not None:
+        from tecoexec.plot import plot_run, require_matplotlib
+
+        require_matplotlib()  # before the run rather than after it
+    engine, shapes = open_request(request)
+    with engine:
+        if args.exportProfile is not None:
+            exports.require_profile(engine, request.target)
+        inputs = random_inputs(request, engine, shapes)
+        limits = {"iterations": request.iterations, "warm_up": request.warm_up}
+        measured = measure(engine, inputs, shapes.batch, run_sync=request.run_sync, **limits)
+        sys.stdout.write("\n".join(report.lines(request, engine, shapes, measured)) + "\n")
+        if args.json is not None:
+            write_json(report.to_dict(request, engine, shapes, measured), args.json)
+        if args.exportTimes is not None:
+            exports.write_times(args.exportTimes, measured)
+        if args.exportProfile is not None:
+            exports.write_profile(args.exportProfile, engine)
+        if args.trace is not None:
+            exports.write_trace(args.trace, engine)
+        if args.plot is not None:
+            plot_run(args.plot, measured, f"{request.model.name}, batch {shapes.batch}, target {request.target}")
+    return 0
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    run(execute)
+
+
+if __name__ == "__main__":
+    main()

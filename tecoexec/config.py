@@ -1,0 +1,237 @@
+"""Reading ``tecoexec_config.yaml``: which models a sweep runs, at which batches, and what is published of them."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.base import DTYPES, ConfigError, engine_nums
+from tecoexec.request import Request, find_pass
+from tecoexec.shapes import INPUT_DTYPES, Shape
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+"""The repository; paths of models and figures in a configuration start from it."""
+
+CONFIG = HERE / "testcase_configs" / "tecoexec_config.yaml"
+
+HISTORICAL_SPA, SHRUNK_SPA = 4, 3
+"""Batches are written for 4 SPA; on a card of 3 they are scaled by 3/4, so that a SPA's share stays the same."""
+
+_REQUIRED = ("case_name", "model_name", "onnx_path", "input_shapes", "batch_size")
+_OPTIONAL: dict[str, Any] = {
+    "pass_path": None,
+    "onnx_dtype": "float16",
+    "iterations": 100,
+    "warm_up": 10,
+    "run_sync": False,
+    "batch_index": 0,
+    "input_dtype": [],
+    "benchmark": None,
+    "desc": "",
+}
+
+
+class Published(NamedTuple):
+    """Figures of somebody else's measurement: milliseconds, and samples per second."""
+
+    latency_ms: float
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One entry of a configuration.
+
+    Attributes:
+        name: ``case_name``. model: ``model_name``; cases of one model share a plot.
+        onnx: the model file. shapes: of its inputs, with any batch.
+        batch_index: per input, 0 where its first dimension is the batch, ``None`` where it has none.
+        batches: of the whole card, as they will be run (scaled on a card of 3 SPA).
+        dtype, pass_path, input_dtypes, iterations, warm_up, run_sync: as in :class:`tecoexec.request.Request`.
+        published: by batch; empty where nothing is, or where the card has another number of SPA.
+    """
+
+    name: str
+    model: str
+    onnx: Path
+    shapes: tuple[Shape, ...]
+    batch_index: tuple[int | None, ...]
+    batches: tuple[int, ...]
+    dtype: str
+    pass_path: Path | None
+    input_dtypes: tuple[str, ...]
+    iterations: int
+    warm_up: int
+    run_sync: bool
+    published: Mapping[int, Published]
+    desc: str
+
+    def request(self, batch: int, target: str) -> Request:
+        """Return the run of this case at a batch; on a simulated card no values are computed."""
+        pairs = zip(self.shapes, self.batch_index, strict=True)
+        whole = tuple(("", shape if index is None else (batch, *shape[1:])) for shape, index in pairs)
+        return Request(
+            model=self.onnx,
+            target=target,
+            shapes=whole,
+            dtype=self.dtype,
+            pass_path=self.pass_path,
+            input_dtypes=self.input_dtypes,
+            iterations=self.iterations,
+            warm_up=self.warm_up,
+            run_sync=self.run_sync,
+            simulate_only=True,
+        )
+
+    @property
+    def missing(self) -> str:
+        """Why the case cannot be run, and what to do; empty where its model is there."""
+        if self.onnx.is_file():
+            return ""
+        script = self.onnx.parent / "export_onnx.py"
+        how = f"write it with: python {_shown(script)}" if script.is_file() else "export it first"
+        return f"{self.name}: model {_shown(self.onnx)} does not exist; {how}"
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+def scaled(batches: Sequence[int]) -> tuple[int, ...]:
+    """Return batches as this card runs them: 3/4 of each, at least 1, where it has 3 SPA; each once."""
+    if engine_nums() == SHRUNK_SPA:
+        batches = [max(1, batch * SHRUNK_SPA // HISTORICAL_SPA) for batch in batches]
+    return tuple(dict.fromkeys(batches))
+
+
+def load_cases(path: Path = CONFIG) -> list[Case]:
+    """Read a configuration; an empty file has no cases.
+
+    Raises:
+        ConfigError: the file cannot be used; the text names file, case and key.
+    """
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if data is None:
+        return []
+    if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
+        raise ConfigError(f"{path} must be a list of cases, each beginning with '- case_name: ...'")
+    cases = [_Entry(path, entry).case() for entry in data]
+    names = [case.name for case in cases]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path}: case_name {name!r} is used twice; give each case its own")
+    return cases
+
+
+def select_cases(cases: Sequence[Case], word: str) -> list[Case]:
+    """Return the cases whose name contains ``word``, as ``pytest -k`` does; an empty word takes all.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [case for case in cases if word.lower() in case.name.lower()]
+    if not found:
+        raise ConfigError(f"no case matches {word!r}; there are: {', '.join(case.name for case in cases) or 'none'}")
+    return found
+
+
+def load_published(path: Path) -> dict[int, Published]:
+    """Read published figures: a CSV file with columns ``batch``, ``latency_ms`` and ``throughput``.
+
+    Raises:
+        ConfigError: the file is missing or a row cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {int(r["batch"]): Published(float(r["latency_ms"]), float(r["throughput"])) for r in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"benchmark figures {path} cannot be read ({error}); it is a CSV file with batch,latency_ms,throughput"
+        ) from error
+
+
+class _Entry:
+    """Reads one case; the first problem is an error that names file, case and key."""
+
+    def __init__(self, path: Path, data: Mapping[Any, Any]) -> None:
+        self.path = path
+        self.name = str(data.get("case_name", "(no case_name)"))
+        for key in data:
+            if key not in (*_REQUIRED, *_OPTIONAL):
+                near = difflib.get_close_matches(str(key), (*_REQUIRED, *_OPTIONAL), n=1)
+                raise self._problem(str(key), "is not a field" + (f"; did you mean {near[0]}?" if near else ""))
+        for key in _REQUIRED:
+            if data.get(key) is None:
+                raise self._problem(key, "is missing")
+        self.data = {**_OPTIONAL, **data}
+
+    def _problem(self, key: str, text: str) -> ConfigError:
+        return ConfigError(f"{self.path}: case {self.name}: {key} {text}")
+
+    def case(self) -> Case:
+        """Return the case."""
+        shapes = tuple(self._numbers("input_shapes", shape, 1) for shape in self._list("input_shapes"))
+        benchmark = self.data["benchmark"]
+        fits_card = engine_nums() == HISTORICAL_SPA
+        return Case(
+            name=self._text("case_name"),
+            model=self._text("model_name"),
+            onnx=ROOT / self._text("onnx_path"),
+            shapes=shapes,
+            batch_index=self._batch_index(shapes),
+            batches=scaled(self._numbers("batch_size", self._list("batch_size"), 1)),
+            dtype=self._one_of("onnx_dtype", self.data["onnx_dtype"], DTYPES),
+            pass_path=find_pass(self._text("pass_path"), self.path.parent) if self.data["pass_path"] else None,
+            input_dtypes=tuple(self._one_of("input_dtype", d, INPUT_DTYPES) for d in self._list("input_dtype")),
+            iterations=self._numbers("iterations", [self.data["iterations"]], 1)[0],
+            warm_up=self._numbers("warm_up", [self.data["warm_up"]], 0)[0],
+            run_sync=self._one_of("run_sync", self.data["run_sync"], (True, False)),
+            published=load_published(ROOT / self._text("benchmark")) if benchmark and fits_card else {},
+            desc=str(self.data["desc"]),
+        )
+
+    def _text(self, key: str) -> str:
+        value = self.data[key]
+        if not isinstance(value, str) or not value:
+            raise self._problem(key, f"{value!r} must be text")
+        return value
+
+    def _list(self, key: str) -> list[Any]:
+        value = self.data[key]
+        return value if isinstance(value, list) else [value]
+
+    def _one_of(self, key: str, value: Any, known: Sequence[Any]) -> Any:
+        if not any(value is one or (isinstance(one, str) and value == one) for one in known):
+            raise self._problem(key, f"{value!r} must be one of: {', '.join(map(str, known))}")
+        return value
+
+    def _numbers(self, key: str, values: Any, least: int) -> tuple[int, ...]:
+        if not isinstance(values, list) or not values:
+            raise self._problem(key, f"{values!r} must be a list, such as [[1, 3, 224, 224]] for input_shapes")
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise self._problem(key, f"{value!r} must be a whole number of at least {least}")
+        return tuple(values)
+
+    def _batch_index(self, shapes: Sequence[Shape]) -> tuple[int | None, ...]:
+        """Read one index for all inputs or one per input; the card splits the first dimension and no other."""
+        given = self._list("batch_index")
+        indices = given * len(shapes) if len(given) == 1 else given
+        if len(indices) != len(shapes) or any(index is not None and (index is True or index != 0) for index in indices):
+            raise self._problem(
+                "batch_index",
+                f"{self.data['batch_index']!r} must be 0 (the card splits the first dimension), or a list with 0 "
+                "or null for each of the input_shapes",
+            )
+        return tuple(indices)

@@ -1,0 +1,101 @@
+"""Files a run leaves for other programs: times of every call and of every kernel, and a trace to open in Perfetto."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from engine.base import ConfigError, Engine
+from tecoexec.measure import CallRecord, Measurement
+from tecoexec.report import SCHEMA_VERSION
+from utils.pipeline.report import write_json
+
+if TYPE_CHECKING:
+    from engine.sdaa.engine import SdaaEngine
+
+
+def write_times(path: Path, measured: Measurement) -> None:
+    """Write when every call ran, in milliseconds from the first one's start.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    begun = measured.calls[0].start
+    calls = [_call(call, begun) for call in measured.calls]
+    head = {"schema_version": SCHEMA_VERSION, "kind": "tecoexec_times", "simulated": measured.simulated}
+    write_json({**head, "batch": measured.batch, "calls": calls}, path)
+
+
+def _call(call: CallRecord, begun: float) -> dict[str, float | None]:
+    shown: dict[str, float | None] = {"start_ms": (call.start - begun) * 1e3, "end_ms": (call.end - begun) * 1e3}
+    for name, seconds in (("h2d_ms", call.copy_in), ("compute_ms", call.compute), ("d2h_ms", call.copy_out)):
+        shown[name] = None if seconds is None else seconds * 1e3
+    return {**shown, "latency_ms": call.latency * 1e3}
+
+
+def require_profile(engine: Engine, target: str) -> None:
+    """Refuse a profile of an engine that knows no kernels.
+
+    Raises:
+        ConfigError: the engine is not the simulated card.
+    """
+    if not engine.simulated:
+        raise ConfigError(
+            f"--exportProfile is only for the simulated card (--target=sdaa): target {target} does not tell the times "
+            "of its kernels"
+        )
+
+
+def write_profile(path: Path, engine: Engine) -> None:
+    """Write the simulated time of every kernel of one shard on one SPA.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    cost = cast("SdaaEngine", engine).cost
+    kernels = [
+        {
+            "name": kernel.name,
+            "op_type": kernel.op_type,
+            "nodes": kernel.nodes,
+            "launches": kernel.launches,
+            "gflop": kernel.flops * 1e-9,
+            "time_ms": seconds * 1e3,
+            "percentage": 100 * seconds / cost.compute if cost.compute else 0.0,
+        }
+        for kernel, seconds in zip(cost.kernels, cost.kernel_seconds, strict=True)
+    ]
+    head = {"schema_version": SCHEMA_VERSION, "kind": "tecoexec_profile", "simulated": True}
+    copies = {"h2d_ms": cost.copy_in * 1e3, "compute_ms": cost.compute * 1e3, "d2h_ms": cost.copy_out * 1e3}
+    write_json({**head, "shard_size": cast("SdaaEngine", engine).shard_size, **copies, "kernels": kernels}, path)
+
+
+def write_trace(path: Path, engine: Engine) -> None:
+    """Write a Chrome trace: of the simulated SPA's clocks on a simulated device, else of the host's engine calls.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    simulated = engine.simulated
+    timeline = cast("SdaaEngine", engine).card.timeline if simulated else engine.timeline
+    _write_text(path, json.dumps(timeline.chrome_trace("simulated" if simulated else "host wall time")))
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def check_writable(**files: Path | None) -> None:
+    """Refuse result files whose folder is missing, before the run rather than after it.
+
+    Raises:
+        ConfigError: it names the flag and the folder.
+    """
+    for flag, path in files.items():
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            what = "is a folder" if path.is_dir() else f"folder {path.parent} does not exist"
+            raise ConfigError(f"--{flag} {path}: {what}; name a file in a folder that exists")

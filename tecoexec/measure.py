@@ -1,0 +1,153 @@
+"""Run an engine's calls one after another or queued, and record when each ran.
+
+On a simulated device every time is the device's own, simulated; the host's wall time is kept apart. Elsewhere all times
+are host wall time and copies are not measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from engine.base import Array, Engine
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from engine.sdaa.clock import CallTimes
+    from engine.sdaa.engine import SdaaEngine
+
+DEPTH = 8
+"""Calls under way at once where calls are queued: enough to keep a device busy, few enough to bound the memory."""
+
+BLOCK = 4000
+"""Calls after which their times are collected; engines keep the newest 10000."""
+
+
+class CallRecord(NamedTuple):
+    """One timed call, in seconds of the measurement's clock; copies are ``None`` where they are not measured.
+
+    ``latency`` is a call by itself, as in trtexec: copy in, computing and copy out, not its wait behind others.
+    """
+
+    start: float
+    end: float
+    copy_in: float | None
+    compute: float
+    copy_out: float | None
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured.
+
+    Attributes:
+        simulated: whether ``calls`` and ``elapsed`` are times of a simulated device.
+        run_sync: whether each call was waited for.
+        batch: samples in a call.
+        calls: the timed calls in order.
+        host_seconds: host wall time of all timed calls.
+        enqueue_seconds: mean host wall time of queueing a call; ``None`` where calls were not queued.
+    """
+
+    simulated: bool
+    run_sync: bool
+    batch: int
+    calls: Sequence[CallRecord]
+    host_seconds: float
+    enqueue_seconds: float | None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first call's start to the last one's end."""
+        return max(call.end for call in self.calls) - min(call.start for call in self.calls)
+
+    @property
+    def average(self) -> float:
+        """Elapsed seconds per call: the inverse of the queries per second."""
+        return self.elapsed / len(self.calls)
+
+    @property
+    def latency(self) -> float:
+        """Mean latency in seconds."""
+        return sum(call.latency for call in self.calls) / len(self.calls)
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second."""
+        return self.batch / self.average
+
+
+def measure(
+    engine: Engine, inputs: list[Array], batch: int, *, iterations: int, warm_up: int, run_sync: bool
+) -> Measurement:
+    """Call an engine ``warm_up + iterations`` times and time the latter.
+
+    Raises:
+        EngineError: the engine failed.
+    """
+    for _ in range(warm_up):
+        engine(inputs)  # waited for, so the timed calls find an idle device
+    if engine.simulated:
+        cast("SdaaEngine", engine).card.timeline.clear()
+    calls: list[CallRecord] = []
+    queueing = 0.0
+    begun = time.perf_counter()
+    for done in range(0, iterations, BLOCK):
+        count = min(BLOCK, iterations - done)
+        _forget(engine)
+        queueing += _run_each(engine, inputs, count) if run_sync else _run_queued(engine, inputs, count)
+        calls += _simulated(engine, count, run_sync) if engine.simulated else _on_host(engine)
+    host = time.perf_counter() - begun
+    return Measurement(engine.simulated, run_sync, batch, calls, host, None if run_sync else queueing / iterations)
+
+
+def _run_each(engine: Engine, inputs: list[Array], count: int) -> float:
+    for _ in range(count):
+        engine(inputs)
+    return 0.0
+
+
+def _run_queued(engine: Engine, inputs: list[Array], count: int) -> float:
+    """Run the calls with at most :data:`DEPTH` under way; return the seconds spent on queueing them."""
+    queueing = 0.0
+    waiting: deque[Future[Array | list[Array]]] = deque()
+    for _ in range(count):
+        if len(waiting) == DEPTH:
+            waiting.popleft().result()
+        before = time.perf_counter()
+        waiting.append(engine.run_async(inputs))
+        queueing += time.perf_counter() - before
+    for future in waiting:
+        future.result()
+    return queueing
+
+
+def _forget(engine: Engine) -> None:
+    if engine.simulated:
+        cast("SdaaEngine", engine).calls.clear()
+    else:
+        engine.timeline.clear()
+
+
+def _on_host(engine: Engine) -> list[CallRecord]:
+    spans = [span for span in engine.timeline.spans if span.stage == "engine"]
+    return [CallRecord(s.start, s.end, None, s.end - s.start, None, s.end - s.start) for s in spans]
+
+
+def _simulated(engine: Engine, count: int, run_sync: bool) -> list[CallRecord]:
+    calls = list(cast("SdaaEngine", engine).calls)
+    runs = len(calls) // count  # two where the engine runs padded data twice to see what depends on the padding
+    return [_merged(calls[i : i + runs], run_sync) for i in range(0, len(calls), runs)]
+
+
+def _merged(runs: Sequence[CallTimes], run_sync: bool) -> CallRecord:
+    copy_in, compute, copy_out = (
+        sum(getattr(run, phase) for run in runs) for phase in ("copy_in", "compute", "copy_out")
+    )
+    start, end = runs[0].submitted if run_sync else runs[0].started, runs[-1].completed
+    return CallRecord(start, end, copy_in, compute, copy_out, end - start if run_sync else copy_in + compute + copy_out)

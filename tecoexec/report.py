@@ -1,0 +1,162 @@
+"""What a run says: trtexec's summary, two lines that scripts parse, and warnings where figures cannot be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.base import Engine
+from tecoexec.measure import Measurement
+from tecoexec.request import Request
+from tecoexec.shapes import CardShapes
+
+SCHEMA_VERSION = 1
+"""Version of the JSON layouts of tecoexec; it rises when a field changes its meaning or goes."""
+
+UNSTEADY = 0.10
+"""Coefficient of variation of the computing time from which a mean says little."""
+
+FEW = 10
+"""Iterations below which percentiles, and the filling of a queue, weigh too much."""
+
+PERCENTILES = (90, 95, 99)
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Return minimum, maximum, mean, median and percentiles, in milliseconds."""
+    ms = np.asarray(seconds) * 1e3
+    shown = {"min": ms.min(), "max": ms.max(), "mean": ms.mean(), "median": np.median(ms)}
+    shown |= {f"percentile_{p}": np.percentile(ms, p) for p in PERCENTILES}
+    return {name: float(value) for name, value in shown.items()}
+
+
+def summary(measured: Measurement) -> dict[str, Any]:
+    """Return every figure of a run; ``h2d_ms`` and ``d2h_ms`` are ``None`` where copies were not measured."""
+    copies_in = [call.copy_in for call in measured.calls if call.copy_in is not None]
+    copies_out = [call.copy_out for call in measured.calls if call.copy_out is not None]
+    return {
+        "simulated": measured.simulated,
+        "run_sync": measured.run_sync,
+        "iterations": len(measured.calls),
+        "batch": measured.batch,
+        "average_inference_time_ms": measured.average * 1e3,
+        "queries_per_second": 1 / measured.average,
+        "samples_per_second": measured.throughput,
+        "latency_ms": spread([call.latency for call in measured.calls]),
+        "h2d_ms": spread(copies_in) if copies_in else None,
+        "compute_ms": spread([call.compute for call in measured.calls]),
+        "d2h_ms": spread(copies_out) if copies_out else None,
+        "elapsed_ms": measured.elapsed * 1e3,
+        "host_wall_s": measured.host_seconds,
+    }
+
+
+def caveats(measured: Measurement, engine: Engine, shapes: CardShapes) -> list[str]:
+    """Return why figures of a run should not be trusted, one sentence each."""
+    compute = np.array([call.compute for call in measured.calls])
+    variation = float(compute.std() / compute.mean()) if compute.mean() else 0.0
+    found = list(engine.device_report().get("events", []))
+    if variation > UNSTEADY:
+        why = "" if measured.simulated else ", nothing else should run beside a measurement"
+        found.append(f"computing times vary by {variation:.0%} (deviation over mean): look at the median{why}")
+    if len(measured.calls) < FEW and not (measured.simulated and measured.run_sync):
+        found.append(f"{len(measured.calls)} iterations are few: use --iterations={FEW} or more")
+    for name, copy in (("in", "copy_in"), ("out", "copy_out")):
+        seconds = [getattr(call, copy) or 0.0 for call in measured.calls]
+        if np.mean(seconds) > compute.mean():
+            found.append(f"copies {name} take longer than computing: the throughput is that of the copies")
+    # On a simulated device the host's time of queueing has no meaning beside the device's time.
+    if not measured.simulated and (measured.enqueue_seconds or 0.0) > compute.mean():
+        found.append("enqueue bound: queueing a call takes longer than running it; use a larger batch")
+    return found + _padding(engine, shapes)
+
+
+def _padding(engine: Engine, shapes: CardShapes) -> list[str]:
+    shard = getattr(engine, "shard_size", None)
+    if not engine.simulated or shard is None or shapes.batch % shard == 0:
+        return []
+    padded = -(-shapes.batch // shard) * shard
+    return [
+        f"batch {shapes.batch} is computed as {padded}, in shards of {shard}; samples/s counts the {shapes.batch} only"
+    ]
+
+
+def lines(request: Request, engine: Engine, shapes: CardShapes, measured: Measurement) -> list[str]:
+    """Return the summary for people, ending in the two lines for scripts."""
+    figures = summary(measured)
+    label = " (simulated)" if measured.simulated else ""
+    how = "one after another" if measured.run_sync else "queued"
+    return [
+        f"{request.model.name} on target {request.target}: {engine.describe()}",
+        f"inputs: {_inputs(engine, shapes)}; precision {engine.dtype}",
+        f"{request.iterations} iterations, {how}, after {request.warm_up} to warm up",
+        f"=== performance summary: {_clock(measured)} ===",
+        f"throughput{label}: {figures['queries_per_second']:.2f} queries/s, "
+        f"{figures['samples_per_second']:.2f} samples/s",
+        f"latency{label}: {_spread(figures['latency_ms'])}",
+        f"H2D{label}: {_spread(figures['h2d_ms'])}",
+        f"compute{label}: {_spread(figures['compute_ms'])}",
+        f"D2H{label}: {_spread(figures['d2h_ms'])}",
+        f"all iterations{label}: {milliseconds(measured.elapsed)} ms",
+        f"total host wall time: {measured.host_seconds:.3f} s" + (", no figure of the device" if label else ""),
+        *(f"warning: {text}" for text in caveats(measured, engine, shapes)),
+        *(["the next two figures are simulated"] if measured.simulated else []),
+        f"average inference time is {milliseconds(measured.average)} ms.",
+        f"latency is {milliseconds(measured.latency)} ms.",
+    ]
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds with two decimals, or with three digits where it is below one."""
+    ms = seconds * 1e3
+    return f"{ms:.2f}" if ms >= 1 else np.format_float_positional(ms, precision=3, fractional=False, trim="-")
+
+
+def to_dict(request: Request, engine: Engine, shapes: CardShapes, measured: Measurement) -> dict[str, Any]:
+    """Return a run as plain data: what was asked, what came out, and with what."""
+    from engine.registry import provider
+    from utils.pipeline.report import environment
+
+    inputs = [
+        {"name": spec.name, "dtype": spec.dtype.name, "shape": list(shape)}
+        for spec, shape in zip(engine.inputs, shapes.whole, strict=True)
+    ]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "tecoexec",
+        "model": str(request.model),
+        "target": request.target,
+        "provider": provider(request.target),
+        "engine": engine.describe(),
+        "dtype": engine.dtype,
+        "pass_path": str(request.pass_path) if request.pass_path else None,
+        "inputs": inputs,
+        "warm_up": request.warm_up,
+        "simulate_only": request.simulate_only,
+        "summary": summary(measured),
+        "warnings": caveats(measured, engine, shapes),
+        "device": engine.device_report(),
+        **environment(),
+    }
+
+
+def _clock(measured: Measurement) -> str:
+    return "simulated device times" if measured.simulated else "host wall times"
+
+
+def _inputs(engine: Engine, shapes: CardShapes) -> str:
+    return ", ".join(
+        f"{spec.name} {'x'.join(map(str, shape)) or 'scalar'} {spec.dtype}"
+        for spec, shape in zip(engine.inputs, shapes.whole, strict=True)
+    )
+
+
+def _spread(figures: dict[str, float] | None) -> str:
+    if figures is None:
+        return "not measured on this target"
+    return ", ".join(
+        f"{name.replace('percentile_', '')}{'%' if name[0] == 'p' else ''} {milliseconds(ms * 1e-3)} ms"
+        for name, ms in figures.items()
+    )

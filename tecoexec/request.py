@@ -1,0 +1,162 @@
+"""What a run of tecoexec asks for, and the engine and random inputs that answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, engine_nums
+from engine.registry import engine_class, open_engine
+from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
+
+SEED = 20261121
+"""Of the random inputs: two runs of one request see the same numbers."""
+
+ENGINE_SUFFIX = ".tecoengine"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model at one shape.
+
+    Attributes:
+        model: an ONNX file or a saved engine. target: which engine runs it.
+        shapes: of the whole card's call, one per input, named or in the model's order; empty takes the model's.
+        dtype: precision; ``None`` takes what a saved engine was built for.
+        pass_path: optimisation passes. input_dtypes: of the arrays, one per input; empty takes the model's.
+        iterations, warm_up: timed calls, and calls before them.
+        run_sync: wait for every call before the next one (else calls are queued and overlap).
+        simulate_only: on a simulated device, compute no values.
+        save_to: where to write the built engine; simulated card only.
+    """
+
+    model: Path
+    target: str = "sdaa"
+    shapes: tuple[tuple[str, Shape], ...] = ()
+    dtype: str | None = "float32"
+    pass_path: Path | None = None
+    input_dtypes: tuple[str, ...] = ()
+    iterations: int = 10
+    warm_up: int = 5
+    run_sync: bool = False
+    simulate_only: bool = False
+    save_to: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ConfigError(f"--iterations {self.iterations} must be at least 1")
+        if self.warm_up < 0:
+            raise ConfigError(f"--warmUp {self.warm_up} must be at least 0 (it counts iterations)")
+
+
+def find_pass(text: str, folder: Path = Path()) -> Path | None:
+    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; ``none`` means no passes."""
+    if text in ("", "none"):
+        return None
+    places = (Path(text), folder / text, PASS_PATH / text)
+    return next((place for place in places if place.is_file()), Path(text))
+
+
+def spa_count(target: str) -> int:
+    """Return how many SPA share a call on a target: those visible, on a simulated card; else ``MAX_ENGINE_NUMS``."""
+    if not engine_class(target).simulated:
+        return engine_nums()
+    from engine.sdaa.card import visible_devices
+
+    return len(visible_devices(rank=0))
+
+
+def read_signature(path: Path) -> Signature:
+    """Return the inputs of an ONNX file or a saved engine; a file is read again only after it has changed.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _: int) -> Signature:
+    if path.suffix == ENGINE_SUFFIX:
+        from engine.sdaa.saved import read_saved
+
+        saved = read_saved(path)
+        names = [spec.name for spec in saved.inputs]
+        shapes, batched = tuple(saved.shapes[name] for name in names), tuple(saved.batched[name] for name in names)
+        return Signature(path, tuple(saved.inputs), shapes, batched)
+    from engine.onnx_graph import load_model, signature
+
+    inputs, _outputs, dims = signature(load_model(path))
+    return Signature(path, tuple(inputs), tuple(map(tuple, dims)))
+
+
+def call_shapes(request: Request) -> CardShapes:
+    """Return the shapes of one call.
+
+    Raises:
+        ConfigError: they do not fit the model. ModelError: the model cannot be read.
+    """
+    model = read_signature(request.model)
+    return fit_shapes(request.shapes, model) if request.shapes else own_shapes(model, spa_count(request.target))
+
+
+def open_request(request: Request) -> tuple[Engine, CardShapes]:
+    """Open the engine a request asks for.
+
+    Raises:
+        TecoInferError: the model, its shapes or an option cannot be used.
+    """
+    saved = request.save_to is not None or request.model.suffix == ENGINE_SUFFIX
+    if saved and not engine_class(request.target).simulated:
+        raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
+    shapes = call_shapes(request)
+    spec = EngineSpec(
+        ckpt=request.model,
+        batch_size=shapes.batch,
+        input_size=shapes.per_spa(spa_count(request.target)),
+        dtype=request.dtype,
+        pass_path=request.pass_path,
+        simulate_only=request.simulate_only,
+    )
+    if request.save_to is None:
+        return open_engine(request.target, spec), shapes
+    from engine.sdaa.engine import SdaaEngine
+
+    return SdaaEngine(spec, save_to=request.save_to), shapes
+
+
+def random_inputs(request: Request, engine: Engine, shapes: CardShapes) -> list[Array]:
+    """Return seeded random arrays: normal floats, 0 or 1 for whole numbers; zeros where no value is computed.
+
+    Raises:
+        ConfigError: dtypes that do not fit the inputs, or more memory than there is.
+    """
+    kinds = request.input_dtypes or tuple(spec.dtype.name for spec in engine.inputs)
+    wanted = [spec.dtype.kind for spec in engine.inputs]
+    if [np.dtype(kind).kind for kind in kinds] != wanted:
+        names = ", ".join(f"{spec.name} ({spec.dtype})" for spec in engine.inputs)
+        raise ConfigError(f"--input_dtype {','.join(kinds)} does not fit: {request.model} takes {names}")
+    rng = np.random.default_rng(SEED)
+    values_matter = not (request.simulate_only and engine.simulated)
+    return [
+        _array(shape, np.dtype(kind), rng if values_matter else None)
+        for shape, kind in zip(shapes.whole, kinds, strict=True)
+    ]
+
+
+def _array(shape: Shape, dtype: np.dtype[Any], rng: np.random.Generator | None) -> Array:
+    try:
+        if rng is None:
+            return np.zeros(shape, dtype)
+        return np.asarray(
+            rng.standard_normal(shape, np.float32) if dtype.kind == "f" else rng.integers(0, 2, shape, np.int8)
+        ).astype(dtype)
+    except (MemoryError, ValueError) as error:  # numpy's two ways to say that an array is too large
+        raise ConfigError(
+            f"--input_shapes {'x'.join(map(str, shape))}: the host has no memory for an input of this size; "
+            "use a smaller batch"
+        ) from error

@@ -1,0 +1,162 @@
+"""Shapes and dtypes as people write them on a command line, and how they fit a model's inputs.
+
+A shape is whole numbers separated by ``*`` or ``x``: ``16*3*224*224``, with a name in front where one is given
+(``input:16x3x224x224``); ``scalar`` is the shape without dimensions. Shapes of several inputs are separated by commas.
+Nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.base import ConfigError, TensorSpec
+from engine.signature import Dim, batch_flags, input_order
+
+Shape = tuple[int, ...]
+
+_NUMBER = r"[0-9]{1,9}"  # nine digits hold any size that could be meant, and a longer one is a slip
+_SHAPE = re.compile(rf"{_NUMBER}(\*{_NUMBER})*|{_NUMBER}(x{_NUMBER})*|scalar")
+
+INPUT_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A model's inputs: names and dtypes, and their declared shapes with the symbols of dynamic dimensions.
+
+    ``batched`` says which of them carry the batch where that is on record; ``None`` leaves it to the shapes.
+    """
+
+    path: Path
+    inputs: tuple[TensorSpec, ...]
+    dims: tuple[tuple[Dim, ...], ...]
+    batched: tuple[bool, ...] | None = None
+
+    def flags(self, shapes: Sequence[Shape] | None = None) -> tuple[bool, ...]:
+        """Return which inputs carry the batch, given the shapes they are bound to where those are known."""
+        return self.batched if self.batched is not None else tuple(batch_flags(self.dims, shapes))
+
+    def __str__(self) -> str:
+        shapes = ("x".join("N" if d is None else str(d) for d in dims) or "scalar" for dims in self.dims)
+        return ", ".join(f"{spec.name}:{shape}" for spec, shape in zip(self.inputs, shapes, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CardShapes:
+    """The shapes of one call to the whole card, in the model's order of inputs.
+
+    Attributes:
+        whole: one shape per input. batched: which of them carry the batch. batch: samples in a call.
+    """
+
+    whole: tuple[Shape, ...]
+    batched: tuple[bool, ...]
+    batch: int
+
+    def per_spa(self, spa_count: int) -> tuple[Shape, ...]:
+        """Return the shapes of one SPA's share: the batch over the SPA, rounded up."""
+        share = -(-self.batch // spa_count)
+        return tuple((share, *s[1:]) if b else s for s, b in zip(self.whole, self.batched, strict=True))
+
+
+def parse_shapes(text: str) -> list[tuple[str, Shape]]:
+    """Read ``[name:]shape[,[name:]shape...]``; the name is empty where none is given.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    return [_parse_one(entry.strip(), text) for entry in text.split(",")]
+
+
+def _parse_one(entry: str, text: str) -> tuple[str, Shape]:
+    name, _, shape = entry.rpartition(":")
+    if _SHAPE.fullmatch(shape) is None or (":" in entry and not name):
+        raise ConfigError(
+            f"--input_shapes {text!r}: {entry!r} is not a shape; write whole numbers such as 16*3*224*224 or "
+            "input:16x3x224x224, and commas between the shapes of several inputs"
+        )
+    sizes = tuple(int(d) for d in re.split(r"[*x]", shape)) if shape != "scalar" else ()
+    if 0 in sizes:
+        raise ConfigError(f"--input_shapes {text!r}: {entry!r} has a dimension of 0; every dimension is at least 1")
+    return name, sizes
+
+
+def parse_dtypes(text: str) -> list[str]:
+    """Read dtypes separated by commas.
+
+    Raises:
+        ConfigError: one is not known.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in INPUT_DTYPES:
+            raise ConfigError(f"--input_dtype {text!r}: unknown dtype {name!r}; use one of: {', '.join(INPUT_DTYPES)}")
+    return names
+
+
+def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShapes:
+    """Bring shapes into the model's order and check every one against it; the batch of a fixed model may differ.
+
+    Raises:
+        ConfigError: wrong count, name, rank or size; the text names the shape and the model's inputs.
+    """
+    shapes = _in_order(given, model)
+    for shape, spec, dims in zip(shapes, model.inputs, model.dims, strict=True):
+        if len(shape) != len(dims):
+            raise ConfigError(f"{_told(shape, spec)}: it has {len(shape)} dimensions, not {len(dims)}; {_takes(model)}")
+    flags = model.flags(shapes)
+    for shape, spec, dims, batched in zip(shapes, model.inputs, model.dims, flags, strict=True):
+        first = 1 if batched else 0
+        for size, dim in zip(shape[first:], dims[first:], strict=True):
+            if isinstance(dim, int) and dim != size:
+                raise ConfigError(f"{_told(shape, spec)}: the model has {dim} where it says {size}; {_takes(model)}")
+    sizes = sorted({shape[0] for shape, batched in zip(shapes, flags, strict=True) if batched})
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"--input_shapes: the inputs disagree on the batch ({', '.join(map(str, sizes))}); {_takes(model)}"
+        )
+    return CardShapes(tuple(shapes), flags, sizes[0] if sizes else 1)
+
+
+def own_shapes(model: Signature, spa_count: int) -> CardShapes:
+    """Return what fills the card where no shape is given: the model's own batch on every SPA.
+
+    Raises:
+        ConfigError: the model has dynamic dimensions.
+    """
+    if any(not isinstance(d, int) for dims in model.dims for d in dims):
+        raise ConfigError(
+            f"{model.path}: the model's shapes are dynamic, so --input_shapes must say them; {_takes(model)}"
+        )
+    flags = model.flags()
+    own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
+    whole = [(s[0] * spa_count, *s[1:]) if b else s for s, b in zip(own, flags, strict=True)]
+    return CardShapes(tuple(whole), flags, next((s[0] for s, b in zip(whole, flags, strict=True) if b), 1))
+
+
+def _in_order(given: Sequence[tuple[str, Shape]], model: Signature) -> list[Shape]:
+    names, wanted = [spec.name for spec in model.inputs], [name for name, _ in given if name]
+    if len(given) != len(names):
+        raise ConfigError(f"--input_shapes has {len(given)} shapes for {len(names)} inputs; {_takes(model)}")
+    if not wanted:
+        return [shape for _, shape in given]
+    if sorted(wanted) != sorted(names):
+        raise ConfigError(f"--input_shapes names {', '.join(wanted)}: name every input once, or none; {_takes(model)}")
+    return [given[i][1] for i in _positions(names, wanted, model.path)]
+
+
+def _positions(names: list[str], wanted: list[str], path: Path) -> list[int]:
+    """Return for every input of the model where the caller lists it."""
+    order = input_order(names, wanted, path)
+    return [order.index(i) for i in range(len(names))]
+
+
+def _told(shape: Shape, spec: TensorSpec) -> str:
+    return f"--input_shapes {'x'.join(map(str, shape)) or 'scalar'} does not fit input {spec.name!r}"
+
+
+def _takes(model: Signature) -> str:
+    return f"{model.path} takes {model}"

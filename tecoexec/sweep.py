@@ -1,0 +1,235 @@
+"""Run configured models over their batches: python -m tecoexec.sweep --case resnet50 --out results.
+
+A sweep ends in a table, and in ``sweep.csv``, ``sweep.json`` and a plot per model in the folder ``--out``.
+
+Exit codes: 0 all ran; 1 some cases were skipped or failed; 2 nothing could be run; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine.base import ConfigError, TecoInferError
+from tecoexec import report
+from tecoexec.config import CONFIG, Case, Published, load_cases, select_cases
+from tecoexec.measure import measure
+from tecoexec.report import milliseconds
+from tecoexec.request import open_request, random_inputs
+from utils.pipeline.cli import run
+from utils.pipeline.report import environment, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One batch of one case: milliseconds, samples per second, and what is published of it."""
+
+    case: str
+    model: str
+    target: str
+    simulated: bool
+    shape: str
+    batch: int
+    latency_ms: float
+    average_ms: float
+    throughput: float
+    published: Published | None
+    warnings: list[str]
+
+    @property
+    def errors(self) -> tuple[float, float] | None:
+        """Latency and throughput over the published ones, less 1; ``None`` where nothing is published."""
+        if self.published is None:
+            return None
+        return self.latency_ms / self.published.latency_ms - 1, self.throughput / self.published.throughput - 1
+
+
+def run_point(case: Case, batch: int, target: str = "sdaa") -> tuple[Point, str]:
+    """Run a case at one batch; return its figures, and the text a command line would have printed.
+
+    Raises:
+        TecoInferError: it cannot be run.
+    """
+    request = case.request(batch, target)
+    engine, shapes = open_request(request)
+    with engine:
+        inputs = random_inputs(request, engine, shapes)
+        measured = measure(
+            engine,
+            inputs,
+            shapes.batch,
+            iterations=request.iterations,
+            warm_up=request.warm_up,
+            run_sync=request.run_sync,
+        )
+        text = "\n".join(report.lines(request, engine, shapes, measured)) + "\n"
+        point = Point(
+            case=case.name,
+            model=case.model,
+            target=target,
+            simulated=measured.simulated,
+            shape=",".join("*".join(map(str, shape)) or "scalar" for shape in shapes.whole),
+            batch=shapes.batch,
+            latency_ms=measured.latency * 1e3,
+            average_ms=measured.average * 1e3,
+            throughput=measured.throughput,
+            published=case.published.get(batch),
+            warnings=report.caveats(measured, engine, shapes),
+        )
+    return point, text
+
+
+def table(points: Sequence[Point]) -> str:
+    """Return a sweep as an aligned table; published figures and errors stand beside the own ones."""
+    label = "simulated " if any(point.simulated for point in points) else ""
+    head = ["case", "shape", f"{label}latency", f"{label}throughput", "published latency", "published throughput"]
+    rows = [[*head, "latency error", "throughput error"]]
+    for point in points:
+        row = [point.case, point.shape, f"{milliseconds(point.latency_ms * 1e-3)} ms", f"{point.throughput:.1f}/s"]
+        if point.published is not None and point.errors is not None:
+            row += [f"{point.published.latency_ms:.2f} ms", f"{point.published.throughput:.1f}/s"]
+            row += [f"{error:+.1%}" for error in point.errors]
+        rows.append(row + [""] * (len(rows[0]) - len(row)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, *_overall(points)]) + "\n"
+
+
+def _overall(points: Sequence[Point]) -> list[str]:
+    errors = [point.errors for point in points if point.errors is not None]
+    if not errors:
+        return []
+    columns = [[abs(error) for error in column] for column in zip(*errors, strict=True)]
+    return [
+        f"error of {name}: median {median(column):.1%}, worst {max(column):.1%}, over {len(column)} published points"
+        for name, column in zip(("latency", "throughput"), columns, strict=True)
+    ]
+
+
+def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] = ()) -> list[str]:
+    """Write CSV, JSON and a plot per model; return a line per file, or why there is no plot.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    from tecoexec.plot import plot_sweep, require_matplotlib
+
+    data: dict[str, Any] = {"schema_version": report.SCHEMA_VERSION, "kind": "tecoexec_sweep"}
+    data |= {"points": [_plain(point) for point in points], "skipped": list(skipped)}
+    write_json({**data, **environment()}, folder / "sweep.json")
+    _write_csv(points, folder / "sweep.csv")
+    written = [f"results: {folder / 'sweep.csv'}", f"results: {folder / 'sweep.json'}"]
+    try:
+        require_matplotlib()
+    except ConfigError as error:
+        return [*written, f"no plot: {error}"]
+    for model in dict.fromkeys(point.model for point in points):
+        path = folder / f"{model}.png"
+        mine = sorted((point for point in points if point.model == model), key=lambda point: point.batch)
+        plot_sweep(path, mine, f"{model} on target {mine[0].target}")
+        written.append(f"plot: {path}")
+    return written
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    published = point.published._asdict() if point.published is not None else None
+    errors = dict(zip(("latency", "throughput"), point.errors, strict=True)) if point.errors is not None else None
+    return {**asdict(point), "published": published, "errors": errors}
+
+
+def _write_csv(points: Sequence[Point], path: Path) -> None:
+    columns = ("case", "model", "target", "simulated", "shape", "batch", "latency_ms", "average_ms", "throughput")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*columns, "published_latency_ms", "published_throughput"])
+    writer.writerows([*(getattr(p, c) for c in columns), *(p.published or ("", ""))] for p in points)
+    try:
+        path.write_text(text.getvalue(), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder for results.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"folder {folder} cannot be used: {error.strerror}; choose another") from error
+    return folder
+
+
+def sweep(cases: Sequence[Case], target: str, folder: Path) -> tuple[list[Point], list[str]]:
+    """Run every case at every batch, each with a log in ``folder``; return the points and why others are not there."""
+    points: list[Point] = []
+    skipped: list[str] = []
+    for case in cases:
+        if case.missing:
+            skipped.append(f"skipped: {case.missing}")
+            continue
+        for batch in case.batches:
+            try:
+                point, text = run_point(case, batch, target)
+            except TecoInferError as error:
+                skipped.append(f"failed: {case.name}, batch {batch}: {error}")
+                continue
+            points.append(point)
+            write_log(folder, case, batch, text)
+    return points, skipped
+
+
+def write_log(folder: Path, case: Case, batch: int, text: str) -> None:
+    """Write what one run printed.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    path = folder / f"{case.name}_{batch}.log"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"log {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def execute(argv: Sequence[str] | None = None) -> int:
+    """Run the sweep the arguments ask for and return the exit code.
+
+    Raises:
+        TecoInferError: the configuration cannot be used, or nothing could be run.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tecoexec.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--config", type=Path, default=CONFIG, metavar="FILE", help="cases (default: the zoo's own)")
+    add("--case", default="", metavar="WORD", help="only cases whose name contains it")
+    add("--target", default="sdaa", help="engine (default: sdaa, whose values are not computed, only its times)")
+    add("--out", type=Path, default=Path("tecoexec_sweep"), metavar="DIR", help="folder of the results")
+    args = parser.parse_args(argv)
+    cases = select_cases(load_cases(args.config), args.case)
+    points, skipped = sweep(cases, args.target, make_folder(args.out))
+    for line in skipped:
+        sys.stderr.write(line + "\n")
+    if not points:
+        raise ConfigError(f"none of {len(cases)} cases could be run")
+    sys.stdout.write(table(points) + "\n".join(write_results(points, args.out, skipped)) + "\n")
+    return 1 if skipped else 0
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    run(execute)
+
+
+if __name__ == "__main__":
+    main()
