@@ -17,11 +17,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import yaml
 from bench import ROOT, arguments, finish
 from networks import resnet
 
@@ -141,7 +143,7 @@ def left_out(rows: Sequence[Row], work: Mapping[int, ShardWork]) -> list[tuple[f
     return [(float(latency), float(throughput)) for latency, throughput in pairs]
 
 
-# ----------------------------------------------------------------------------------------------- the engine's own word
+# ------------------------------------------------------------------------------------------------ the engine's own word
 
 
 @contextmanager
@@ -183,7 +185,7 @@ def summary(errors: Sequence[tuple[float, float]]) -> dict[str, float]:
     return medians | {f"worst_{name}": max(values) for name, values in groups.items()}
 
 
-# ------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def updated(text: str, figures: Sequence[float]) -> str:
@@ -198,9 +200,8 @@ def updated(text: str, figures: Sequence[float]) -> str:
 
 def committed() -> list[float]:
     """Return the figures the T1's description holds now, in the order of ``KEYS``."""
-    card = load_card(T1)
-    layouts = [getattr(card.layout(key.split(".")[1]), key.split(".")[2]) for key in KEYS[:6]]
-    return [*layouts, card.host_to_device_gb_s, card.copy_launch_us]
+    data = yaml.safe_load(T1.read_text(encoding="utf-8"))
+    return [reduce(lambda part, name: part[name], key.split("."), data)["value"] for key in KEYS]
 
 
 def table(found: Sequence[Point]) -> str:
@@ -240,20 +241,24 @@ def draw(found: Sequence[Point]) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
     batches = [p.row.batch for p in found]
-    for axis, name, unit in zip(axes, ("latency", "throughput"), ("ms", "samples/s"), strict=True):
+    latencies, throughputs = [4, 6, 10, 20, 40, 80], [250, 500, 1000, 2000, 4000, 8000]
+    kinds = (("latency", "ms", latencies), ("throughput", "samples/s", throughputs))
+    for axis, (name, unit, ticks) in zip(axes, kinds, strict=True):
         axis.plot(batches, [getattr(p.row, name) for p in found], "s-", label="published")
         axis.plot(batches, [getattr(p.row, f"history_{name}") for p in found], "x:", label="published, second run")
         axis.plot(batches, [getattr(p, name) for p in found], "o--", label="simulated")
         axis.axvline(PLAIN_UP_TO * 2**0.5, color="0.8", zorder=0)
         axis.set(xscale="log", yscale="log", xlabel="batch of the card", ylabel=f"{name} ({unit})")
         axis.set_xticks(batches, [str(batch) for batch in batches])
+        axis.set_yticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
         axis.legend()
     figure.suptitle("ResNet50, float16, one T1 (4 SPA); left of the line the plain layout, right of it the blocked one")
     figure.savefig(PLOT, dpi=110)
 
 
-# ---------------------------------------------------------------------------------------------------------------- main
+# ----------------------------------------------------------------------------------------------------------------- main
 
 
 def run(path: Path, write: bool) -> tuple[list[float], list[Point]]:

@@ -402,11 +402,13 @@ def _kind(info: ValueInfoProto) -> int:
 def _own_constants(graph: onnx.GraphProto, node: NodeProto) -> None:
     """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
+    for name in sorted(read):
+        own = graph.initializer.add()
+        own.CopyFrom(constants[name])
+        own.name = f"{name}:{node.name}"
     for i, name in enumerate(node.input):
-        if name in constants:
-            own = graph.initializer.add()
-            own.CopyFrom(constants[name])
-            own.name = node.input[i] = f"{name}:{node.name}"
+        node.input[i] = f"{name}:{node.name}" if name in read else name
 
 
 def _write_half(node: NodeProto) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from engine.sdaa.card import CardDescription, Layout
 from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
     from engine.onnx_graph import NodeView
 
@@ -108,15 +109,16 @@ def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], boo
     sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     known = folded(wide.graph)
     walk = kernels(nodes, inner_tensors(wide.graph, keep), known, float32)
-    inputs, outputs = [i.name for i in graph_inputs(wide)], [o.name for o in wide.graph.output]
+    inputs, outputs = graph_inputs(wide), list(wide.graph.output)
+    ends = {info.name for info in (*inputs, *outputs)}
     return ShardWork(
         float16=float16,
         inputs=len(inputs),
         outputs=len(outputs),
-        bytes_in=sum(sizes.get(name, 0) for name in inputs),
-        bytes_out=sum(sizes.get(name, 0) for name in outputs),
+        bytes_in=sum(_copied(info, float16) for info in inputs),
+        bytes_out=sum(_copied(info, float16) for info in outputs),
         weights=sum(sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known),
-        activations=peak_bytes(walk, sizes, {*known, *inputs, *outputs}),
+        activations=peak_bytes(walk, sizes, known | ends),
         kernels=tuple(walk),
     )
 
@@ -126,6 +128,17 @@ def _floats(graph: GraphProto) -> set[str]:
     values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
     values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name for name, kind in values.items() if kind == FLOAT}
+
+
+def _copied(info: ValueInfoProto, float16: bool) -> int:
+    """Return the bytes of an input or output between host and card; 0 where its size follows from data."""
+    from onnx import helper
+
+    from engine.onnx_graph import dims
+
+    kind = info.type.tensor_type.elem_type
+    size = 2 if float16 and kind == FLOAT else int(helper.tensor_dtype_to_np_dtype(kind).itemsize)
+    return size * prod(d if isinstance(d, int) else 0 for d in dims(info))
 
 
 def _stored(node: NodeView, halved: set[str]) -> NodeView:

@@ -79,7 +79,8 @@ class SdaaEngine(Engine):
             save_to = save_to or saved_path(spec.ckpt)
         origin = Origin.of(spec, self.dtype) if save_to else None  # read first: a change while building is then seen
         model = self._build(len(devices)) if saved is None else saved
-        self._open_session(model)
+        side_by_side = min(len(devices), usable_cores())
+        self._open_session(model, self._threads(side_by_side))
         self.cost = self._priced()
         self.card = Card(
             self.description,
@@ -87,7 +88,7 @@ class SdaaEngine(Engine):
             self.cost,
             self._zeros if spec.simulate_only else self._session.run,
             faults,
-            threads=min(len(devices), usable_cores()),
+            threads=side_by_side,
             largest_batch=self._largest_batch,
         )
         if save_to is not None and origin is not None:
@@ -200,12 +201,20 @@ class SdaaEngine(Engine):
         _, other, _ = signature(self._bound(model, self.shard_size + 1))
         return [a.shape[:1] != b.shape[:1] for a, b in zip(one, other, strict=True)]
 
-    def _open_session(self, model: ModelProto | bytes) -> None:
+    def _threads(self, side_by_side: int) -> int | None:
+        """Return the threads a shard gets, so that the shards of a usual call, side by side, take every core once.
+
+        ``None`` stands for all: where the call is one shard, or its shards would leave cores idle in the last round.
+        """
+        shards = -(-self.spec.batch_size // self.shard_size)
+        return usable_cores() // side_by_side if shards % side_by_side == 0 else None
+
+    def _open_session(self, model: ModelProto | bytes, threads: int | None) -> None:
         """Open the host session that computes the values."""
         inputs, outputs = self._stored
         if not self.spec.simulate_only:
             try:
-                self._session = HostSession(model)
+                self._session = HostSession(model, threads)
             except ModelError as error:
                 raise ModelError(f"{self.spec.ckpt}: {error}") from error
             inputs, outputs = self._session.inputs, self._session.outputs

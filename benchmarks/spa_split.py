@@ -1,0 +1,101 @@
+"""The price of splitting: host wall time of a call split over the SPA of a card, beside the same call on one SPA.
+
+Both compute the same values on the same cores; the split run does it in shards. The two take turns.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
+from fit_t1 import environment
+
+from engine import Engine, EngineSpec, open_engine
+
+WORK = ROOT / "benchmarks/results/spa_split"
+EXPORT = ROOT / "example/classification/resnet/export_onnx.py"
+TARGET = 0.03
+"""Largest share of wall time that splitting may cost."""
+COUNTS = (4, 3)
+
+
+def exported(arch: str) -> Path | None:
+    """Return a ResNet with random weights, exported on first use; ``None`` without torch."""
+    path = WORK / f"{arch}_dyn.onnx"
+    if not path.is_file():
+        if not find_spec("torchvision"):
+            return None
+        WORK.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(EXPORT), "--arch", arch, "--weights", "random", "--out", str(WORK)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def call(engine: Engine, x: np.ndarray[Any, Any], calls: int) -> Callable[[], float]:
+    """Return a measurement: mean milliseconds of ``calls`` calls."""
+
+    def measure() -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            engine(x)
+        return (time.perf_counter() - start) / calls * 1e3
+
+    return measure
+
+
+def compare(path: Path, picture: tuple[int, ...], batch: int, count: int, calls: int, rounds: int) -> Turns:
+    """Measure the call split over ``count`` SPA (ours) and whole (peer), in turn."""
+    spec = EngineSpec(path, batch, ((-(-batch // count), *picture),))
+    whole = replace(spec, divided=False, input_size=((batch, *picture),))
+    x = np.random.default_rng(0).standard_normal((batch, *picture)).astype(np.float16)
+    with (
+        environment(MAX_ENGINE_NUMS=str(count)),
+        open_engine("sdaa", spec) as split,
+        open_engine("sdaa", whole) as one,
+    ):
+        assert np.array_equal(np.argmax(split(x), axis=1), np.argmax(one(x), axis=1))
+        ours, peer = call(split, x, calls), call(one, x, calls)
+        take_turns(ours, peer, 1)  # warm-up
+        return take_turns(ours, peer, rounds)
+
+
+def cases(quick: bool) -> list[tuple[str, Path | None, tuple[int, ...], int, int, int]]:
+    """Return name, file, shape of a picture, batch of the card, calls a turn, and rounds."""
+    digits = ("digits", DIGITS / "digits_dyn.onnx", (3, 32, 32), 48)
+    if quick:
+        return [(*digits, 2, 2)]
+    networks = [(arch, exported(arch), (3, 224, 224), 12, 1, 21) for arch in ("resnet18", "resnet50")]
+    return [(*digits, 4, 150), *networks]
+
+
+def main() -> int:
+    """Run the benchmark."""
+    args = arguments(__doc__).parse_args()
+    rows: list[dict[str, Any]] = []
+    for name, path, picture, batch, calls, rounds in cases(args.quick):
+        if path is None:
+            print(f'{name}: skipped; pip install ".[torch]"')
+            continue
+        for count in COUNTS:
+            turns = compare(path, picture, batch, count, calls, rounds)
+            split, whole, cost = median(turns.ours), median(turns.peer), turns.ratio - 1
+            print(f"{name:<9} batch {batch}: {count} SPA {split:8.2f} ms, one {whole:8.2f} ms, cost {cost:+.1%}")
+            row = {"model": name, "batch": batch, "spas": count, "split_ms": split, "whole_ms": whole, "cost": cost}
+            rows.append(row | {"split_runs": turns.ours, "whole_runs": turns.peer})
+    worst = max(row["cost"] for row in rows)
+    said = "met" if worst <= TARGET else "MISSED"
+    print(f"worst: {worst:+.1%} of host wall time for splitting (target: at most {TARGET:.0%}; {said})")
+    finish("spa_split", {"rows": rows, "worst_cost": worst, "target": TARGET}, args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
