@@ -289,3 +289,10 @@ def test_to_float16_of_a_weight_that_a_float32_node_reads_too() -> None:
     model = parse("g (float[2] x) => (float[2] y) <float[2] w={1,2}> { a = Max(x, w)\n b = Mul(a, w)\n y = Sqrt(b) }")
     for keep in (None, lambda node: node.op_type == "Sqrt"):
         np.testing.assert_array_equal(half_run(to_float16(model, keep), np.ones(2, np.float16))[0], [1, 2])
+
+
+def test_to_float16_of_a_weight_that_a_float32_node_reads_twice() -> None:
+    model = parse("g (float[2] x) => (float[2] y) <float[2] w={1,2}> { a = Max(w, w)\n y = Mul(a, x) }")
+    half = to_float16(model, keep=lambda node: node.op_type == "Max")
+    onnx.checker.check_model(half)
+    np.testing.assert_array_equal(half_run(half, np.ones(2, np.float16))[0], [1, 2])
