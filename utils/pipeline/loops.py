@@ -77,7 +77,9 @@ def evaluate(
     run = _Run(Timeline(), time.perf_counter(), _rejected(batches), [])
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
     with closing(prepared(_first(batches, max_steps), preprocess, run.timeline, workers)) as stages:
+        waiting = run.started
         for ready in _progress(stages, _steps(batches, max_steps)):
+            run.timeline.add("wait", waiting, time.perf_counter())
             if run.steps == warmup and warmup > 0:
                 run.timeline.clear()
                 run.started, run.timed_samples = time.perf_counter(), 0
@@ -86,7 +88,9 @@ def evaluate(
             run.steps += 1
             if ready.arrays is not None:
                 _step(engine, ready.batch, ready.arrays, postprocess, metric, run, on_step)
+            waiting = time.perf_counter()
     run.ended = time.perf_counter()
+    run.timeline.add("wait", waiting, run.ended)  # for the threads to end
     if not run.samples:
         reasons = "; ".join(f"{f.name}: {f.reason}" for f in run.failures[:3])
         raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
@@ -134,6 +138,7 @@ def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
         avg_inference_time=run.timeline.mean("inference"),
         avg_preprocess_time=run.timeline.mean("preprocess"),
         avg_postprocess=run.timeline.mean("postprocess"),
+        wait_time=run.timeline.seconds("wait"),
         engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
         simulated=bool(getattr(engine, "simulated", False)),
         device=engine.device_report() if hasattr(engine, "device_report") else {},

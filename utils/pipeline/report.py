@@ -31,6 +31,8 @@ class Report:
         avg_sps: samples per second of wall time over the timed steps.
         avg_inference_time, avg_preprocess_time, avg_postprocess: seconds per batch; preprocessing runs in threads
             beside the engine, so the three do not add up to the wall time.
+        wait_time: wall seconds the loop waited for preprocessing; with inference and postprocessing it makes up
+            ``e2e_time``.
         engine: what computed, in one line. simulated: whether that was a simulated device.
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
@@ -46,6 +48,7 @@ class Report:
     avg_inference_time: float
     avg_preprocess_time: float
     avg_postprocess: float
+    wait_time: float = 0.0
     engine: str = ""
     simulated: bool = False
     failures: list[Failure] = field(default_factory=list)

@@ -60,6 +60,22 @@ def test_the_metric_is_that_of_the_whole(engine: Engine, tmp_path: Path, workers
     assert engine.timeline.count("engine") == 5
 
 
+@pytest.mark.parametrize("warmup", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_stages_make_up_the_wall_time(engine: Engine, tmp_path: Path, workers: int, warmup: int) -> None:
+    def slow_preprocess(samples: list[np.ndarray]) -> np.ndarray:
+        time.sleep(0.02)
+        return np.stack(samples)
+
+    def slow_engine(arrays: Any) -> Any:
+        time.sleep(0.01)
+        return engine(arrays)
+
+    report = run(slow_engine, data(tmp_path), slow_preprocess, workers=workers, warmup=warmup)
+    in_steps = (report.avg_inference_time + report.avg_postprocess) * (5 - warmup)
+    assert report.wait_time + in_steps == pytest.approx(report.e2e_time, rel=0.02)
+
+
 def test_outputs_are_bit_identical_whatever_the_workers(engine: Engine, tmp_path: Path) -> None:
     seen: dict[int, list[bytes]] = {}
     for workers in WORKERS:
