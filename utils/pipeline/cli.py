@@ -163,13 +163,16 @@ def _check(parsed: Options) -> None:
         raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
 
 
+def pace(parsed: Options) -> dict[str, Any]:
+    """Return what ``evaluate`` and ``predict`` take of the flags: preprocessing threads and per-step lines."""
+    return {"workers": parsed.workers, "on_step": print if parsed.verbose else None}
+
+
 def limits(parsed: Options) -> dict[str, Any]:
-    """Return ``evaluate``'s limits: steps from the historical environment variables, threads and per-step lines."""
-    return {
+    """Return :func:`pace` and ``evaluate``'s limits on steps, from the historical environment variables."""
+    return pace(parsed) | {
         "max_steps": _env_int("TECO_INFER_PIPELINES_MAX_STEPS", -1),
         "warmup": _env_int("TECO_INFER_PIPELINES_WARMUP_STEPS", 0),
-        "workers": parsed.workers,
-        "on_step": print if parsed.verbose else None,
     }
 
 

@@ -118,10 +118,14 @@ def _step(
     run.samples += len(batch.names)
     run.timed_samples += len(batch.names)
     if on_step is not None:
-        on_step(
-            f"step {run.steps}: samples: {len(batch.names)}, inference_time: {middle - start:.6f}, "
-            f"postprocess: {end - middle:.6f}, avg_preprocess_time: {run.timeline.mean('preprocess'):.6f}"
-        )
+        on_step(_step_line(run.steps, len(batch.names), middle - start, end - middle, run.timeline))
+
+
+def _step_line(step: int, samples: int, inference: float, postprocess: float, timeline: Timeline) -> str:
+    return (
+        f"step {step}: samples: {samples}, inference_time: {inference:.6f}, postprocess: {postprocess:.6f}, "
+        f"avg_preprocess_time: {timeline.mean('preprocess'):.6f}"
+    )
 
 
 def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
@@ -156,22 +160,29 @@ def predict(
     *,
     failures: list[Failure],
     workers: int | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[Answer]:
     """Yield the model's answer to every sample, in order.
 
     Args:
-        engine, batches, preprocess, workers: as in :func:`evaluate`; labels are not needed.
+        engine, batches, preprocess, workers, on_step: as in :func:`evaluate`; labels are not needed.
         postprocess: the engine's output to one answer per sample, also for a batch of one.
         failures: samples that cannot be run are appended here.
     """
     failures += _rejected(batches)
-    with closing(prepared(batches, preprocess, Timeline(), workers)) as stages:
-        for ready in stages:
+    timeline = Timeline()
+    with closing(prepared(batches, preprocess, timeline, workers)) as stages:
+        for step, ready in enumerate(stages, 1):
             failures += ready.failures
             if ready.arrays is None:
                 continue
-            answers = postprocess(engine(ready.arrays))
+            start = time.perf_counter()
+            outputs = engine(ready.arrays)
+            middle = time.perf_counter()
+            answers = postprocess(outputs)
             names = ready.batch.names
+            if on_step is not None:
+                on_step(_step_line(step, len(names), middle - start, time.perf_counter() - middle, timeline))
             if len(answers) != len(names):
                 raise ConfigError(
                     f"postprocess gave {len(answers)} answers for {len(names)} samples; give one per sample"

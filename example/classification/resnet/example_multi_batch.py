@@ -24,7 +24,7 @@ def main() -> int:
         prepare = partial(preprocess, dtype=engine.input_dtype, **opt.shapes(engine.metadata))
         post = cli.raw_answers if opt.skip_postprocess else partial(answers, topk=opt.topk, labels=engine.metadata)
         failures = []
-        return cli.show(predict(engine, batches, prepare, post, failures=failures), opt, failures)
+        return cli.show(predict(engine, batches, prepare, post, failures=failures, **cli.pace(opt)), opt, failures)
 
 
 if __name__ == "__main__":

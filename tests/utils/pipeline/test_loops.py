@@ -258,3 +258,12 @@ def test_a_bar_on_a_terminal_only(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run(engine, data(tmp_path))
     assert "5/5" in capsys.readouterr().err
+
+
+def test_predict_tells_every_step(engine: Engine, tmp_path: Path) -> None:
+    lines: list[str] = []
+    answers = list(predict(engine, data(tmp_path), np.stack, list, failures=[], on_step=lines.append))
+    assert len(answers) == 23
+    assert [line.partition(", ")[0] for line in lines] == [
+        f"step {step}: samples: {count}" for step, count in enumerate([5, 5, 5, 5, 3], 1)
+    ]
