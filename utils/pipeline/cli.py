@@ -212,24 +212,30 @@ def _device_line(device: Mapping[str, Any]) -> str:
 def show(answers: Iterable[Answer], parsed: Options, failures: list[Failure]) -> int:
     """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
     shown: list[dict[str, Any]] = []
-    for answer in answers:
-        print(f"{answer.name}: {answer.answer}")
-        shown.append({"name": answer.name, "answer": answer.answer})
-        if parsed.save is not None:
-            _draw(answer, parsed.save)
-    if parsed.json is not None:
-        from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
-
-        data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", "target": parsed.target}
-        data |= {"provider": provider(parsed.target), "model": str(parsed.ckpt), "answers": shown}
-        data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
-        write_json({**data, **environment()}, parsed.json)
+    try:
+        for answer in answers:
+            print(f"{answer.name}: {answer.answer}")
+            shown.append({"name": answer.name, "answer": answer.answer})
+            if parsed.save is not None:
+                _draw(answer, parsed.save)
+    finally:  # where the engine fails on the way, the answers so far are kept
+        if parsed.json is not None:
+            _write_answers(shown, failures, parsed, parsed.json)
     _list_failures(failures)
     if not shown and not failures:
         raise ConfigError(f"{parsed.data_path} holds nothing to run")
     if not shown:
         return 2
     return 1 if failures else 0
+
+
+def _write_answers(shown: list[dict[str, Any]], failures: Sequence[Failure], parsed: Options, path: Path) -> None:
+    from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
+
+    data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", "target": parsed.target}
+    data |= {"provider": provider(parsed.target), "model": str(parsed.ckpt), "answers": shown}
+    data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
+    write_json({**data, **environment()}, path)
 
 
 def _draw(answer: Answer, folder: Path) -> None:

@@ -339,3 +339,14 @@ def test_a_single_unreadable_picture(root: Path, tmp_path: Path, run_python: Run
     done = run_python(script(root, "single_batch"), "--data_path", tmp_path / "bad.png", "--target", "null")
     assert done.returncode == 2
     assert "bad.png: is empty (0 bytes)" in done.stderr
+
+
+def test_answers_before_a_failing_engine_are_kept(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield Answer("a.png", [{"label": "7", "score": 1.0}])
+        raise EngineError("the card is gone")
+
+    with pytest.raises(EngineError, match="the card is gone"):
+        cli.show(failing(), options("--json", tmp_path / "answers.json"), [])
+    kept = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))["answers"]
+    assert [answer["name"] for answer in kept] == ["a.png"]
