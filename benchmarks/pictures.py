@@ -1,4 +1,4 @@
-"""256 JPEG photographs for the end-to-end benchmark, cut from the ones scikit-image ships: real content, no network."""
+"""JPEG photographs for the benchmarks, cut from those scikit-image and scikit-learn ship: real content, no network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from pathlib import Path
 
 from PIL import Image
 
-PHOTOS = ("astronaut", "chelsea", "coffee", "hubble_deep_field", "immunohistochemistry", "retina", "rocket")
+SCIKIT_IMAGE = ("astronaut", "chelsea", "coffee", "hubble_deep_field", "immunohistochemistry", "retina", "rocket")
 """Colour photographs inside the scikit-image wheel; their licences are listed in its ``data/README.txt``."""
+
+SCIKIT_LEARN = ("china", "flower")
+"""Photographs inside the scikit-learn wheel (CC BY; see ``sklearn/datasets/images/README.txt``)."""
+
+PHOTOS = (*SCIKIT_IMAGE, *SCIKIT_LEARN)
 
 SIZE = (500, 375)
 """Width and height in pixels: the usual size of an ImageNet picture."""
@@ -19,17 +24,28 @@ def make_pictures(folder: Path, count: int = 256) -> Path:
 
     Returns:
         The folder, ready for :func:`utils.datasets.load_dataset`.
+
+    Raises:
+        ValueError: the folder holds other pictures too.
     """
     missing = [index for index in range(count) if not _path(folder, index).is_file()]
     if missing:
-        import skimage.data
-
-        photos = {name: Image.fromarray(getattr(skimage.data, name)()) for name in PHOTOS}
+        photos = _photographs()
         for index in missing:
             path = _path(folder, index)
             path.parent.mkdir(parents=True, exist_ok=True)
             _cut(photos[path.parent.name], random.Random(index)).save(path, quality=90)  # noqa: S311 -- a seeded crop
+    if len(list(folder.rglob("*.jpg"))) != count:
+        raise ValueError(f"{folder} holds pictures of an earlier run with other photographs; remove it")
     return folder
+
+
+def _photographs() -> dict[str, Image.Image]:
+    import skimage.data
+    from sklearn.datasets import load_sample_image
+
+    photos = {name: Image.fromarray(getattr(skimage.data, name)()) for name in SCIKIT_IMAGE}
+    return photos | {name: Image.fromarray(load_sample_image(f"{name}.jpg")) for name in SCIKIT_LEARN}
 
 
 def _path(folder: Path, index: int) -> Path:

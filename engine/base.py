@@ -10,13 +10,14 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from engine.cores import usable_cores
 from engine.errors import (
     ConfigError,
     DataError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "ALL_DTYPES",
     "DTYPES",
     "PASS_PATH",
     "Array",
@@ -60,6 +62,9 @@ PASS_PATH = Path(__file__).resolve().parent / "passes"
 DTYPES = ("float32", "float16")
 """Precisions every target understands."""
 
+ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
+"""Precisions any target understands; :attr:`Engine.dtypes` says which a target takes."""
+
 MAX_SPA = 8
 """Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
 
@@ -73,11 +78,15 @@ class EngineSpec:
         batch_size: samples in one call to the whole card.
         input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own.
         input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
-        dtype: ``"float32"`` or ``"float16"``; ``None`` takes the target's own default.
+        dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
+            takes the target's own default.
         pass_path: Python file with optimisation passes; ``None`` runs the model as it is.
         rank: index of the card (device) to use.
         save_engine: keep the built engine beside the model, where the target builds one.
         divided: split a call over every SPA of the card; ``False`` uses a single one.
+        streams: calls that may compute side by side (:meth:`Engine.run_async`), on targets that can; an engine on the
+            host then computes each call with its share of the cores. 1 gives every call all of them.
+        calibration: real samples from which an ``"int8"`` engine chooses its ranges (:meth:`Engine.calibrate`).
         simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
     """
 
@@ -90,13 +99,19 @@ class EngineSpec:
     rank: int = 0
     save_engine: bool = False
     divided: bool = True
+    streams: int = 1
+    calibration: int = 128
     simulate_only: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size {self.batch_size} must be at least 1")
-        if self.dtype is not None and self.dtype not in DTYPES:
-            raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(DTYPES)}")
+        if self.streams < 1:
+            raise ConfigError(f"streams {self.streams} must be at least 1")
+        if self.calibration < 1:
+            raise ConfigError(f"calibration {self.calibration} must be at least 1 sample")
+        if self.dtype is not None and self.dtype not in ALL_DTYPES:
+            raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
         for shape in self.input_size or ():
             if any(not isinstance(d, int) or d < 1 for d in shape):
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
@@ -122,11 +137,6 @@ def engine_nums() -> int:
     return int(text)
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may run on (its affinity, where the system tells)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Engine(ABC):
     """One loaded model on one target.
 
@@ -137,9 +147,15 @@ class Engine(ABC):
     """
 
     default_dtype: ClassVar[str] = "float32"
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+    """Precisions this target takes."""
     simulated: ClassVar[bool] = False
 
     def __init__(self, spec: EngineSpec) -> None:
+        if spec.dtype is not None and spec.dtype not in self.dtypes:
+            raise ConfigError(
+                f"{type(self).__name__} does not compute in {spec.dtype}; use one of: {', '.join(self.dtypes)}"
+            )
         self.spec = spec
         self.dtype: str = spec.dtype or self.default_dtype
         self.inputs: list[TensorSpec] = []
@@ -148,6 +164,8 @@ class Engine(ABC):
         self.static_batch: int | None = None
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
+        self.streams = 1
+        """Calls that :meth:`run_async` computes side by side; a backend that can sets what its spec asks for."""
         self.timeline = Timeline()
         self._queue: ThreadPoolExecutor | None = None
         self._released = False
@@ -201,7 +219,7 @@ class Engine(ABC):
         if not self._released:
             self._released = True
             if self._queue is not None:
-                self._queue.shutdown()
+                self._queue.shutdown(cancel_futures=True)
             self.close()
 
     def __enter__(self) -> Self:
@@ -235,19 +253,40 @@ class Engine(ABC):
 
     @property
     def queue(self) -> ThreadPoolExecutor:
-        """The one thread that runs queued calls in order, started on first use."""
+        """The threads that run queued calls, one per stream, started on first use."""
         from concurrent.futures import ThreadPoolExecutor
 
         if self._queue is None:
-            self._queue = ThreadPoolExecutor(1, thread_name_prefix="engine")
+            self._queue = ThreadPoolExecutor(self.streams, thread_name_prefix="engine")
         return self._queue
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
-        """Queue a call and return at once; calls run in the order they were queued, each as in :meth:`__call__`.
+        """Queue a call and return at once; calls start in the order they were queued, each as in :meth:`__call__`.
 
-        Do not mix with plain calls from other threads while queued ones are under way.
+        With more than one stream they may end in another order. Do not mix with plain calls from other threads while
+        queued ones are under way.
         """
         return self.queue.submit(self, inputs)
+
+    def cancel(self) -> None:  # noqa: B027 -- a backend whose calls cannot be stopped lets them end
+        """Stop the calls that are under way as soon as possible; they raise, and the engine is only good for release.
+
+        Called from another thread when the user interrupts a run.
+        """
+
+    @property
+    def calibration_samples(self) -> int:
+        """How many real samples the engine still needs (:meth:`calibrate`) before it can run; 0 for most engines."""
+        return 0
+
+    def calibrate(self, samples: Iterable[list[Array]]) -> None:
+        """Take in real inputs, as an int8 engine needs them to choose its ranges.
+
+        Args:
+            samples: for every batch of samples one float array per input, as :meth:`__call__` takes them; together
+                :attr:`calibration_samples` samples, or all there are.
+        """
+        raise EngineError(f"{type(self).__name__} needs no calibration; do not call calibrate()")
 
     def device_report(self) -> dict[str, Any]:
         """Return what a device has to say of a run beyond the host's times; empty where there is none."""

@@ -30,7 +30,7 @@ PACKAGES = {
 """Each component and the distributions that may bring it."""
 
 SERVED_BY = {
-    "cpu": "ONNX Runtime on the CPU",
+    "cpu": "OpenVINO or ONNX Runtime on the CPU, whichever is faster",
     "cuda": "TensorRT, else ONNX Runtime, on an NVIDIA GPU",
     "null": "nothing computes; for tests",
     "onnx": "ONNX Runtime on the CPU; the accuracy baseline",
@@ -62,11 +62,15 @@ def components() -> dict[str, str | None]:
     Where another distribution than the usual one brings a component, its name follows in parentheses.
     """
     found: dict[str, str | None] = {"python": platform.python_version(), "zoo": zoo_version()}
-    for name, distributions in PACKAGES.items():
-        versions = {distribution: _version(distribution) for distribution in distributions}
-        installed = [f"{v} ({d})" if d != distributions[0] else v for d, v in versions.items() if v is not None]
-        found[name] = ", ".join(installed) or None
-    return found
+    return found | {name: component_version(name) for name in PACKAGES}
+
+
+def component_version(name: str) -> str | None:
+    """Return the version of one of :data:`PACKAGES` as :func:`components` does."""
+    distributions = PACKAGES[name]
+    versions = {distribution: _version(distribution) for distribution in distributions}
+    installed = [f"{v} ({d})" if d != distributions[0] else v for d, v in versions.items() if v is not None]
+    return ", ".join(installed) or None
 
 
 def targets() -> dict[str, dict[str, Any]]:

@@ -36,8 +36,7 @@ class _Builtin(NamedTuple):
 
 
 _BUILTIN = {
-    # `cpu` is the fastest CPU engine installed; ONNX Runtime is the only one the zoo drives so far.
-    "cpu": _Builtin("engine.ort:OnnxRuntimeEngine"),
+    "cpu": _Builtin("engine.cpu:CpuEngine"),
     "cuda": _Builtin(
         "engine.cuda:CudaEngine",
         needs=("tensorrt", "onnxruntime/capi/libonnxruntime_providers_cuda.so"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
@@ -76,6 +79,43 @@ class Timeline:
             place = {"pid": lanes[lane], "tid": stages[stage], "ts": start * 1e6, "dur": (end - start) * 1e6}
             events.append({"name": stage, "ph": "X", **place, "args": {"samples": samples} if samples else {}})
         return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+_recorder = threading.local()
+
+
+@contextmanager
+def recording(timeline: Timeline, lane: str = "host") -> Iterator[None]:
+    """Let :func:`stage` in this thread record in ``timeline`` while the ``with`` block runs."""
+    before = getattr(_recorder, "target", None)
+    _recorder.target = (timeline, lane)
+    try:
+        yield
+    finally:
+        _recorder.target = before
+
+
+def is_recording() -> bool:
+    """Say whether anybody wants to know of this thread's stages; where not, :func:`stage` costs next to nothing."""
+    return getattr(_recorder, "target", None) is not None
+
+
+@contextmanager
+def stage(name: str, samples: int = 1) -> Iterator[None]:
+    """Record the ``with`` block as a span of stage ``name``, where this thread is recorded; else do nothing.
+
+    Library code marks what it does (``disk``, ``decode``) by this without knowing who asks.
+    """
+    target = getattr(_recorder, "target", None)
+    if target is None:
+        yield
+        return
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        timeline, lane = target
+        timeline.add(name, start, time.perf_counter(), samples, lane)
 
 
 def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:

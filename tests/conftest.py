@@ -12,8 +12,10 @@ from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 VARIABLES = (
     "MAX_ENGINE_NUMS",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_SIZE",
+    "RAY_ADDRESS",
     "SDAA_VISIBLE_DEVICES",
     "TECO_INFER_PIPELINES_MAX_STEPS",
     "TECO_INFER_PIPELINES_WARMUP_STEPS",
@@ -29,6 +31,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
         monkeypatch.delenv(name, raising=False)
     # Engines of the tests must not show in the developer's own teco-smi.
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path_factory.getbasetemp() / "smi"))
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ FLOORS = {"engine": 1, "utils": 2, "tecoexec": 3, "model_config": 3, "toolkit": 
 """An import only goes down, or stays in its own package; nothing imports the scripts of the top floor."""
 
 VENDORS: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("engine/ort.py",),
+    "onnxruntime": ("engine/ort.py", "engine/quantize.py"),
     "openvino": ("engine/ov.py",),
     "tensorrt": ("engine/trt.py",),
     "polygraphy": ("engine/trt.py",),
@@ -31,6 +31,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torchvision": ("utils/export/torchvision_models.py",),
     "paddle": ("utils/export/paddle_export.py",),
     "paddle2onnx": ("utils/export/paddle_export.py",),
+    "mpi4py": ("utils/pipeline/launch/mpi.py",),
+    "ray": ("utils/pipeline/launch/ray_launcher.py",),
 }
 """Each vendor package and the only files that may import it."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.base import DataError
 from utils.datasets.samples import Dataset, Rejected, Sample
+from utils.datasets.table import Listing, prefix_of
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """File name endings, in any case, that make a file a picture: the list of torchvision's ``ImageFolder``."""
@@ -30,33 +31,46 @@ def class_folders(root: Path) -> Dataset:
     Raises:
         DataError: no subfolder, a class without pictures, a folder that cannot be read, or links that form a loop.
     """
-    classes = sorted(entry.name for entry in _entries(root) if entry.is_dir())
+    entries = sorted((entry.name, _is_folder(entry)) for entry in _entries(root))
+    classes = [name for name, is_folder in entries if is_folder]
     if not classes:
         raise DataError(
             f"data folder {root} has no class folders; put the pictures of each class into a subfolder of it"
         )
     rejected = [
-        Rejected(root / entry.name, "it lies outside the class folders" if is_picture(entry.name) else NOT_A_PICTURE)
-        for entry in _entries(root)
-        if not entry.is_dir() and not entry.name.startswith(".")
+        Rejected(root / name, "it lies outside the class folders" if is_picture(name) else NOT_A_PICTURE)
+        for name, is_folder in entries
+        if not is_folder and not name.startswith(".")
     ]
-    samples: list[Sample] = []
+    listing = Listing()
     empty: list[str] = []
-    for index, name in enumerate(classes):
-        before = len(samples)
-        for path in _files(root / name):
-            if is_picture(path.name):
-                samples.append(Sample(path, index))
-            elif not path.name.startswith("."):
-                rejected.append(Rejected(path, NOT_A_PICTURE))
-        if len(samples) == before:
-            empty.append(name)
+    for index, folder in enumerate(classes):
+        before = len(listing)
+        rejected += _list_class(root / folder, index, listing)
+        if len(listing) == before:
+            empty.append(folder)
     if empty:
         raise DataError(
             f"data folder {root}: no picture ({' '.join(EXTENSIONS)}) in class folder {', '.join(empty)}; "
             "add pictures or remove the folder"
         )
-    return Dataset(samples, classes=classes, rejected=rejected)
+    return Dataset(listing.table(), classes=classes, rejected=rejected)
+
+
+def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
+    """Add the pictures below a class folder, folders sorted by their path and the names within each; return the rest.
+
+    Only the names of one class are held as Python objects, and only while they are sorted.
+    """
+    rejected = []
+    for folder, names in sorted(_walk(top)):
+        prefix = prefix_of(Path(folder))
+        for name in sorted(names):
+            if is_picture(name):
+                listing.add(prefix, name, label)
+            elif not name.startswith("."):
+                rejected.append(Rejected(Path(folder, name), NOT_A_PICTURE))
+    return rejected
 
 
 def flat_folder(root: Path) -> Dataset:
@@ -67,22 +81,24 @@ def flat_folder(root: Path) -> Dataset:
     Raises:
         DataError: the folder is empty, holds no picture, or cannot be read.
     """
-    samples: list[Sample] = []
-    rejected: list[Rejected] = []
+    names: list[str] = []
+    others: list[tuple[str, str]] = []
     for entry in _entries(root):
         if entry.name.startswith("."):
             continue
-        path = root / entry.name
-        if entry.is_dir():
-            rejected.append(Rejected(path, "a folder, and only the pictures directly in the data folder are read"))
+        if _is_folder(entry):
+            others.append((entry.name, "a folder, and only the pictures directly in the data folder are read"))
         elif is_picture(entry.name):
-            samples.append(Sample(path, None))
+            names.append(entry.name)
         else:
-            rejected.append(Rejected(path, NOT_A_PICTURE))
-    if not samples:
-        what = "holds no picture" if rejected else "is empty"
+            others.append((entry.name, NOT_A_PICTURE))
+    if not names:
+        what = "holds no picture" if others else "is empty"
         raise DataError(f"data folder {root} {what}; it needs files ending in {' '.join(EXTENSIONS)}")
-    return Dataset(samples, rejected=rejected)
+    listing, prefix = Listing(), prefix_of(root)
+    for name in sorted(names):
+        listing.add(prefix, name, None)
+    return Dataset(listing.table(), rejected=[Rejected(root / name, reason) for name, reason in sorted(others)])
 
 
 def single_picture(path: Path) -> Dataset:
@@ -98,33 +114,34 @@ def single_picture(path: Path) -> Dataset:
 
 def has_class_folders(root: Path) -> bool:
     """Say whether any visible subfolder holds a picture, at any depth."""
-    folders = (root / entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith("."))
-    return any(is_picture(path.name) for folder in folders for path in _files(folder))
+    folders = (root / entry.name for entry in _entries(root) if not entry.name.startswith(".") and _is_folder(entry))
+    return any(is_picture(name) for folder in folders for _, names in _walk(folder) for name in names)
 
 
-def _entries(root: Path) -> list[os.DirEntry[str]]:
+def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield what lies directly in a folder, in no order, holding none of it."""
     try:
         with os.scandir(root) as found:
-            return sorted(found, key=lambda entry: entry.name)
+            yield from found
     except OSError as error:
         raise _unreadable(error) from error
 
 
-def _files(top: Path) -> Iterator[Path]:
-    """Yield every file below ``top``: folders sorted by their path, and the names sorted within each."""
-    for folder, _, names in sorted(_walk(top)):
-        for name in sorted(names):
-            yield Path(folder, name)
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Say whether an entry is a folder; unlike ``entry.is_dir()`` a link to itself is none, and no error."""
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
-def _walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(top: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield every folder from ``top`` down with the names of its files."""
+
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
 
     for folder, folders, names in os.walk(top, followlinks=True, onerror=refuse):
         for name in folders:
             _refuse_loop(Path(folder, name))
-        yield folder, folders, names
+        yield folder, names
 
 
 def _refuse_loop(folder: Path) -> None:

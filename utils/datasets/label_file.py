@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.base import DataError
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
-from utils.datasets.samples import Dataset, Rejected, Sample
+from utils.datasets.samples import Dataset, Rejected
+from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> Dataset:
@@ -26,35 +28,45 @@ def load_label_file(file: Path, root: Path | None = None) -> Dataset:
             least 0, a path leaves the root, or not a single listed picture can be used.
     """
     root = file.parent if root is None else root
-    samples: list[Sample] = []
+    listing = Listing()
     rejected: list[Rejected] = []
     for number, line in enumerate(_lines(file), start=1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        sample = _parse(text, root, f"{file}:{number}")
-        if not is_picture(sample.path.name):
-            rejected.append(Rejected(sample.path, NOT_A_PICTURE))
-        elif not os.path.isfile(sample.path):
-            rejected.append(Rejected(sample.path, f"it does not exist but is listed in {file.name} line {number}"))
+        path, label = _parse(text, root, f"{file}:{number}")
+        folder, separator, name = path.rpartition(os.sep)
+        if not is_picture(name):
+            rejected.append(Rejected(Path(path), NOT_A_PICTURE))
+        elif not os.path.isfile(path):
+            rejected.append(Rejected(Path(path), f"it does not exist but is listed in {file.name} line {number}"))
         else:
-            samples.append(sample)
-    if not samples:
+            listing.add(folder + separator, name, label)
+    if not listing:
         raise _nothing_usable(file, root, rejected)
-    return Dataset(samples, rejected=rejected)
+    return Dataset(listing.table(), rejected=rejected)
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path) -> Iterator[str]:
+    """Yield the lines of a file of any size, whatever their ends."""
+    offset = 0
     try:
-        # Split at line feeds only: str.splitlines would also break at characters that are legal in file names.
-        return file.read_text(encoding="utf-8-sig").split("\n")
+        with file.open("rb") as stream:
+            # Split at line feeds only: str.splitlines would also break at characters that are legal in file names.
+            for number, line in enumerate(stream):
+                text = line.decode()
+                text = text if number else text.removeprefix("\ufeff")
+                yield from text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+                offset += len(line)
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8 text; save the label file as UTF-8") from error
+        at = offset + error.start
+        raise DataError(f"{file}: byte {at} is not UTF-8 text; save the label file as UTF-8") from error
     except OSError as error:
         raise DataError(f"label file {file} cannot be read: {error.strerror}; check the path") from error
 
 
-def _parse(text: str, root: Path, where: str) -> Sample:
+def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
+    """Return path and label of a line."""
     fields = text.rsplit(maxsplit=1)
     if len(fields) != 2:
         raise DataError(f"{where}: {text!r} is not 'path label'; write a picture path, a space and a class index")
@@ -65,9 +77,9 @@ def _parse(text: str, root: Path, where: str) -> Sample:
         )
     path = os.path.normpath(os.path.join(root, name))
     # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
-    if not Path(os.path.abspath(path)).is_relative_to(os.path.abspath(root)):
+    if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         raise DataError(f"{where}: path {name!r} leaves the data folder {root}; write paths relative to that folder")
-    return Sample(Path(path), int(label))
+    return path, int(label)
 
 
 def _nothing_usable(file: Path, root: Path, rejected: list[Rejected]) -> DataError:

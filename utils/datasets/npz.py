@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
 from engine.base import Array, DataError
-from utils.datasets.samples import Dataset, Sample
+from utils.datasets.samples import Dataset
+from utils.datasets.table import Listing, prefix_of
 
 
 def load_npz(file: Path) -> Dataset:
@@ -28,9 +31,11 @@ def load_npz(file: Path) -> Dataset:
     if rows.ndim == 0 or len(rows) == 0:
         raise DataError(f"{file}: array of samples has shape {rows.shape}; it needs N x ... with at least one sample")
     labels = arrays.get("labels", arrays.get("y"))
-    values = [None] * len(rows) if labels is None else _checked(labels, len(rows), file)
-    samples = [Sample(Path(f"{file}[{row}]"), label) for row, label in enumerate(values)]
-    return Dataset(samples, rows=rows)
+    values = repeat(None, len(rows)) if labels is None else _checked(labels, len(rows), file)
+    listing, prefix = Listing(), prefix_of(file.parent)
+    for row, label in enumerate(values):
+        listing.add(prefix, f"{file.name}[{row}]", label)
+    return Dataset(listing.table(), rows=rows)
 
 
 def _read(file: Path) -> dict[str, Array]:
@@ -63,7 +68,7 @@ def _read(file: Path) -> dict[str, Array]:
         raise DataError(f"{file} is not a readable .npz file: {reason}; save it again with np.savez") from error
 
 
-def _checked(labels: Array, count: int, file: Path) -> list[int]:
+def _checked(labels: Array, count: int, file: Path) -> Iterable[int]:
     if labels.shape != (count,):
         raise DataError(f"{file}: labels have shape {labels.shape}, the {count} samples need ({count},)")
     if labels.dtype.kind not in "iu":
@@ -71,4 +76,4 @@ def _checked(labels: Array, count: int, file: Path) -> list[int]:
     for value in (labels.min(), labels.max()):
         if not 0 <= int(value) <= np.iinfo(np.int64).max:
             raise DataError(f"{file}: label {value} is not a class index; labels are whole numbers of at least 0")
-    return [int(value) for value in labels]
+    return map(int, labels)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from engine.base import Array, ConfigError
+from utils.datasets.table import Labels, Sample, SampleTable
 
-Labels = np.ndarray[Any, np.dtype[np.int64]]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One thing to run: a picture file, or a row of an ``.npz`` file (then ``path`` reads ``file.npz[row]``)."""
-
-    path: Path
-    label: int | None
+__all__ = ["Batch", "Batches", "Dataset", "Labels", "Rejected", "Sample"]
 
 
 class Rejected(NamedTuple):
@@ -44,31 +34,34 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """A sequence of samples in a fixed order.
+    """A sequence of samples in a fixed order, held compactly: about 20 bytes and the file name for each.
 
     Args:
         samples: the samples; either all of them have a label or none has.
         classes: class names by class index, where they are known.
         rejected: files that cannot be samples, for the report at the end of a run.
         rows: array whose row ``i`` is the content of ``samples[i]``; ``None`` for pictures.
+
+    Attributes:
+        labels: int64 of shape N, or ``None`` where the samples have none.
+
+    Raises:
+        ConfigError: some samples have a label and some have none.
     """
 
     def __init__(
         self,
-        samples: Sequence[Sample],
+        samples: Iterable[Sample],
         *,
         classes: list[str] | None = None,
         rejected: Iterable[Rejected] = (),
         rows: Array | None = None,
     ) -> None:
-        self.samples = list(samples)
+        self.samples = samples if isinstance(samples, SampleTable) else SampleTable.of(samples)
         self.classes = classes
         self.rejected = list(rejected)
         self.rows = rows
-        self.labels: Labels | None = None
-        labels = [sample.label for sample in self.samples if sample.label is not None]
-        if labels:
-            self.labels = np.array(labels, dtype=np.int64)
+        self.labels: Labels | None = self.samples.labels
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -86,6 +79,21 @@ class Dataset:
             ConfigError: ``batch_size`` is not a whole number of at least 1.
         """
         return Batches(self, batch_size)
+
+    def fingerprint(self) -> str:
+        """Return a SHA-256, in hex, of what there is to run: it changes when a sample, a label or a file changes.
+
+        It covers, in order, the samples' paths below the innermost folder that holds all of them (a data set that is
+        moved as a whole keeps its fingerprint), their labels, and every file's size and time of modification, or the
+        content of the rows of an ``.npz`` file. Pictures are not read, so a change that keeps size and time is not
+        seen, and a copy that does not keep the times counts as another data set. A file that is gone counts as changed.
+
+        The cost is one ``stat`` per picture: about 5 us where the folder is in the page cache, and on a cold disk or a
+        network file system what a ``stat`` takes there; for rows about a second per GB.
+        """
+        from utils.datasets.fingerprint import fingerprint
+
+        return fingerprint(self.samples, self.rows)
 
 
 class Batches:
@@ -108,10 +116,10 @@ class Batches:
             yield self._batch(slice(start, start + self.batch_size))
 
     def _batch(self, part: slice) -> Batch:
-        paths = [sample.path for sample in self.dataset.samples[part]]
+        names = self.dataset.samples.names(part)
         labels, rows = self.dataset.labels, self.dataset.rows
         return Batch(
-            samples=paths if rows is None else list(rows[part]),
+            samples=list(map(Path, names)) if rows is None else list(rows[part]),
             labels=None if labels is None else labels[part],
-            names=[str(path) for path in paths],
+            names=names,
         )

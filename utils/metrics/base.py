@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class Metric(ABC):
-    """Accumulates over batches; ``merge`` makes the result exact over processes and resumed runs.
+    """Accumulates over batches; ``merge`` makes the result exact over processes, ``replay`` over resumed runs.
+
+    A metric holds plain data only, so that it pickles and can be sent between processes. A record is a numpy array of a
+    plain dtype (booleans, numbers) whose first dimension is the samples of the batch.
 
     Attributes:
         name: short name for reports, such as ``top1``.
@@ -27,6 +30,16 @@ class Metric(ABC):
         Raises:
             InputError: predictions of a wrong shape or dtype, or not as many as labels.
             DataError: labels that cannot be labels of these predictions.
+        """
+
+    @abstractmethod
+    def replay(self, record: Array) -> None:
+        """Take in again the record that :meth:`update` returned for a batch.
+
+        A metric that replays the records of another one, in the same order, computes the same value to the last bit.
+
+        Raises:
+            InputError: not a record of this metric.
         """
 
     @abstractmethod

@@ -54,9 +54,18 @@ class TopK(Metric):
         _check(scores, labels)
         right = _rank(scores, labels.astype(np.int64)) < self.k
         right &= ~np.isnan(scores).any(axis=1)
-        self.correct += int(right.sum())
-        self.total += len(right)
+        self.replay(right)
         return right
+
+    def replay(self, record: Array) -> None:
+        """Count a batch by its record, N booleans."""
+        if record.dtype != np.bool_ or record.ndim != 1:
+            raise InputError(
+                f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} is not one of top-k, "
+                "N booleans; pass what update() returned"
+            )
+        self.correct += int(np.count_nonzero(record))
+        self.total += len(record)
 
     def merge(self, other: Self) -> None:
         """Add the counts of another metric with the same ``k``."""

@@ -13,18 +13,22 @@ Rules, chosen so that one file gives the same pixels however it is stored:
 
 from __future__ import annotations
 
+import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from engine.base import DataError
+from engine.timeline import is_recording, stage
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 _ORIENTATION_TAG = 0x0112
+_ORIENTATION_KEYS = frozenset(("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"))
+"""Where Pillow's ``info`` keeps what may say an orientation; a TIFF has it in its tags."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -37,6 +41,23 @@ _UPRIGHT = {
 """What undoes each EXIF orientation (EXIF 2.32, tag 0x0112)."""
 
 _WHITES = (255.0, 65535.0, 2.0**31 - 1)
+
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""Left, top, right and bottom in pixels."""
+
+
+class Decoded(NamedTuple):
+    """A picture ready to be resized.
+
+    Attributes:
+        image: upright and fully loaded, mode ``RGB``; or ``L``, which stands for three equal channels.
+        box: where the picture lies in ``image``: all over it, except that a JPEG decoded at a reduced scale may end
+            within the last pixel.
+    """
+
+    image: Image.Image
+    box: Box
 
 
 def open_image(path: str | os.PathLike[str]) -> Image.Image:
@@ -52,9 +73,39 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
         DataError: the file is missing, empty, not a picture, truncated, damaged, or holds more than
             ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb).
     """
-    with _identified(path) as image:
-        _refuse_bomb(image, path)
-        return to_rgb(image, os.fspath(path))
+    return _as_rgb(decode_file(path).image)
+
+
+def decode_file(path: str | os.PathLike[str], at_least: int | None = None) -> Decoded:
+    """Read a picture file as :func:`open_image` does, but leave grey as ``L``; record stages ``disk`` and ``decode``.
+
+    Args:
+        path: a file in any format Pillow reads.
+        at_least: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, by fewer DCT coefficients, as long as no side
+            gets shorter than this many pixels; ``None`` decodes every pixel.
+
+    Raises:
+        DataError: as :func:`open_image`.
+    """
+    if not is_recording():  # Pillow is given the path, so it loads that format's plugin only: the faster cold start
+        return _decoded(path, path, at_least)
+    try:
+        with stage("disk"), open(path, "rb", buffering=0) as file:
+            data = file.read()
+        with stage("decode"):
+            return _decoded(io.BytesIO(data), path, at_least)
+    except (OSError, DataError):
+        return _decoded(path, path, at_least)  # fails again, in the words it has when nobody records
+
+
+def decode_image(image: Image.Image, name: str = "picture") -> Decoded:
+    """Return a PIL image as :func:`to_rgb` does, but leave grey as ``L``; record stage ``decode``.
+
+    Raises:
+        DataError: as :func:`to_rgb`.
+    """
+    with stage("decode"):
+        return _loaded(image, name)
 
 
 def to_rgb(image: Image.Image, name: str = "picture") -> Image.Image:
@@ -67,19 +118,52 @@ def to_rgb(image: Image.Image, name: str = "picture") -> Image.Image:
     Raises:
         DataError: the image has no pixels, or its file turns out truncated or damaged while it is decoded.
     """
+    return _as_rgb(_loaded(image, name).image)
+
+
+def _decoded(
+    source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str], at_least: int | None
+) -> Decoded:
+    """Decode a file from itself or from its bytes."""
+    with _identified(source, path) as image:
+        _refuse_bomb(image, path)
+        # Pillow's answer has the extent at the reduced scale, and is None for formats that have no such scale
+        draft = image.draft(image.mode, (at_least, at_least)) if at_least else None
+        if image.format == "TIFF":  # Pillow would map a file of this name to memory, with rows as wide as when turned
+            image.filename = ""
+        return _loaded(image, os.fspath(path), is_new=True, extent=draft and draft[1][2:])
+
+
+def _loaded(
+    image: Image.Image, name: str, *, is_new: bool = False, extent: tuple[float, float] | None = None
+) -> Decoded:
+    """Return an image loaded, upright, and ``RGB`` or ``L``; a new one is as it was opened."""
     if 0 in image.size:
         raise DataError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
     try:
         image.load()
-        return _as_rgb(_upright(image))
+        turn = 1
+        if not is_new or not _ORIENTATION_KEYS.isdisjoint(image.info) or hasattr(image, "tag_v2"):
+            turn = image.getexif().get(_ORIENTATION_TAG, 1)
+            image = _upright(image, turn)
+        box = (0, 0, *image.size) if extent is None else _turned_box(extent, image.size, turn)
+        return Decoded(image if image.mode == "L" else _as_rgb(image), box)
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise DataError(f"{name}: truncated or damaged picture ({_one_line(error)}); replace the file") from error
 
 
-def _identified(path: str | os.PathLike[str]) -> ImageFile:
-    """Open the picture without decoding it; Pillow is given the path, so it loads that format's plugin only."""
+def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -> Box:
+    """Return where a picture, stored from the top left corner on, lies in its image after an EXIF orientation."""
+    width, height = extent[::-1] if turn in (5, 6, 7, 8) else extent
+    left = size[0] - width if turn in (2, 3, 6, 7) else 0
+    top = size[1] - height if turn in (3, 4, 7, 8) else 0
+    return left, top, left + width, top + height
+
+
+def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str]) -> ImageFile:
+    """Open the picture without decoding it."""
     try:
-        return Image.open(path)
+        return Image.open(source)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such picture; check the path") from error
     except UnidentifiedImageError as error:
@@ -105,9 +189,9 @@ def _bomb_message(path: str | os.PathLike[str], reason: str) -> str:
     return f"{path}: {reason} (decompression bomb?); shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS if it is trusted"
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image, orientation: int) -> Image.Image:
     """Undo the EXIF orientation; the result no longer carries it."""
-    method = _UPRIGHT.get(image.getexif().get(_ORIENTATION_TAG, 1))
+    method = _UPRIGHT.get(orientation)
     if method is None:
         return image
     upright = image.transpose(method)

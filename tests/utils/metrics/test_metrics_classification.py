@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -57,6 +58,26 @@ def test_merge_is_exact(batch: tuple[np.ndarray, np.ndarray], cut: int, k: int) 
     assert left.compute() == whole.compute()
     assert (left.correct, left.total) == (whole.correct, whole.total)
     assert np.array_equal(np.concatenate(parts), record)
+
+
+@given(st.lists(scored(), min_size=1, max_size=4), st.integers(1, 5))
+def test_replaying_the_records_is_exact(batches: list[tuple[np.ndarray, np.ndarray]], k: int) -> None:
+    metric, again = TopK(k), TopK(k)
+    for scores, labels in batches:
+        again.replay(metric.update(scores, labels))
+    assert again.compute() == metric.compute()
+    assert (again.correct, again.total) == (metric.correct, metric.total)
+    sent = pickle.loads(pickle.dumps(metric))  # noqa: S301 -- as between the processes of a run
+    sent.merge(again)
+    assert (sent.correct, sent.total, sent.name) == (2 * metric.correct, 2 * metric.total, metric.name)
+
+
+@pytest.mark.parametrize("record", [np.zeros(2), np.zeros((2, 1), bool), np.ones(2, np.int64), np.bool_(True)])
+def test_a_record_of_another_metric(record: np.ndarray) -> None:
+    metric = TopK()
+    with pytest.raises(InputError, match="is not one of top-k, N booleans; pass what update"):
+        metric.replay(record)
+    assert metric.total == 0
 
 
 def test_of_equal_scores_the_higher_index_ranks_first() -> None:

@@ -51,6 +51,19 @@ def test_exif_orientation_is_applied_once(tmp_path: Path, orientation: int, suff
         np.testing.assert_array_equal(np.asarray(to_rgb(image)), expected)  # a path and an opened file agree
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["L", "RGBA", "I;16"])
+def test_an_uncompressed_tiff_of_any_mode_is_upright(tmp_path: Path, mode: str, orientation: int) -> None:
+    """Pillow maps some of them to memory, and gets the rows of those that lie on their side wrong."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    wide = Image.fromarray(RAMP[:12].astype(np.uint16) * 257)
+    stored = wide if mode == "I;16" else Image.fromarray(COLOUR[:12]).convert(mode)
+    path = saved(stored, tmp_path / "t.tif", exif=exif)
+    stored.info["exif"] = exif.tobytes()
+    np.testing.assert_array_equal(np.asarray(open_image(path)), np.asarray(to_rgb(stored)))
+
+
 @pytest.mark.parametrize("transparency", [None, 3, bytes(range(256))])
 def test_palette(tmp_path: Path, transparency: int | bytes | None) -> None:
     image = Image.fromarray(RAMP).convert("P")

@@ -1,0 +1,264 @@
+"""Target ``cpu``: the fastest engine on the host's cores that is installed, chosen for each model by a short trial."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
+from engine.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
+from engine.cores import usable_cores
+from engine.files import hash_files
+from engine.shard import split
+from engine.signature import batch_of
+from engine.trial import Contender, Verdict, choose, random_input
+
+_CALIBRATION_ROWS = 1
+"""Samples in one call of the calibration, which keeps every activation of a call in memory.
+
+ResNet-50: 8 at a time take 2.1 GB, one at a time 0.6 GB, in the same time.
+"""
+
+_SHOWN = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+_log = logging.getLogger(__name__)
+
+
+class CpuEngine(Engine):
+    """Target ``cpu``: ONNX Runtime or OpenVINO, whichever runs this model faster with this batch, dtype and streams.
+
+    Where both are installed, the first opening of a model measures them (:mod:`engine.trial`, two or three seconds for
+    a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX Runtime's.
+    ``"int8"`` quantises a float32 model from real samples (:meth:`calibrate`), which it takes before the first call;
+    its inputs and outputs stay float32.
+    """
+
+    dtypes = (*DTYPES, "bfloat16", "int8")
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._inner: Engine | None = None
+        self._verdict: Verdict | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if self.dtype == "int8":
+            self._prepare_int8()
+        else:
+            self._take(*_open_float(spec, self.dtype))
+
+    def _take(self, inner: Engine, verdict: Verdict | None) -> None:
+        """Compute with this engine from now on."""
+        if self._inner is not None:
+            self._inner.release()
+        self._inner, self._verdict = inner, verdict
+        self.streams = inner.streams
+        if self.dtype == "int8":
+            return  # inputs and metadata are those of the float32 model
+        self.dtype, self.metadata = inner.dtype, inner.metadata
+        self.inputs, self.outputs = inner.inputs, inner.outputs
+        self.lead, self.static_batch = inner.lead, inner.static_batch
+
+    def _prepare_int8(self) -> None:
+        """Learn the model's inputs and outputs; what will compute is known after :meth:`calibrate`."""
+        with _onnx_runtime(self.spec, "float32") as engine:
+            if any(tensor.dtype == np.float16 for tensor in engine.inputs):
+                raise ModelError(f"{self.spec.ckpt} is float16; int8 is made from the float32 export")
+            self.inputs, self.outputs = engine.inputs, engine.outputs
+            self.lead, self.static_batch = engine.lead, engine.static_batch
+            self.metadata, self.streams = engine.metadata, engine.streams
+
+    def describe(self) -> str:
+        """Return what computes, and how much faster it was than the others in the trial."""
+        if self._inner is None:
+            return f"int8, to be calibrated from {self.spec.calibration} samples"
+        return self._verdict.describe() if self._verdict is not None else self._inner.describe()
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run any batch on the chosen engine."""
+        if self._inner is None:
+            raise EngineError(
+                f"{self.spec.ckpt}: int8 has no ranges yet; pass {self.spec.calibration} real samples to calibrate() "
+                "before the first call"
+            )
+        return self._inner.infer(inputs)
+
+    def cancel(self) -> None:
+        """Stop the calls that are under way as soon as the chosen engine can."""
+        if self._inner is not None:
+            self._inner.cancel()
+
+    def close(self) -> None:
+        """Release the chosen engine and drop a quantised model that could not be cached."""
+        if self._inner is not None:
+            self._inner.release()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def calibration_samples(self) -> int:
+        """How many real samples int8 still needs."""
+        return self.spec.calibration if self.dtype == "int8" and self._inner is None else 0
+
+    def calibrate(self, samples: Iterable[list[Array]]) -> None:
+        """Quantise the model from real samples, or take what an earlier run made of the same; then choose the engine.
+
+        The samples are kept in memory meanwhile.
+
+        Args:
+            samples: for every batch of samples one array per input, as :meth:`__call__` takes them.
+
+        Raises:
+            EngineError: there are no samples, or the engine is not int8.
+            InputError: a sample does not fit the model or is not finite.
+            ModelError: the model cannot be quantised.
+        """
+        if self.dtype != "int8":
+            super().calibrate(samples)
+        batches = [self._checked(list(batch)) for batch in samples]
+        if not batches:
+            raise EngineError(f"{self.spec.ckpt}: calibrate() got no samples; pass {self.spec.calibration}")
+        for array, tensor in ((a, t) for batch in batches for a, t in zip(batch, self.inputs, strict=True)):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise InputError(f"calibration samples of input {tensor.name!r} hold values that are not finite")
+        key, path = self._quantized(list(self._shards(batches)))
+        spec = replace(self.spec, ckpt=path, dtype="float32", pass_path=None)
+        contenders = [
+            Contender(f"{_name('onnxruntime')} int8", lambda: _onnx_runtime(spec, "float32")),
+            *_with_openvino(
+                Contender(f"{_name('openvino')} int8", lambda: _openvino(spec, "float32")),
+                Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(self.spec, "float32"), False),
+            ),
+        ]
+        sample = self._sample(batches)
+        self._take(*choose(contenders, _trial_key(self.spec, "int8", key), lambda _: sample, agree=False))
+
+    def _shards(self, batches: list[list[Array]]) -> Iterator[Mapping[str, Array]]:
+        """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating."""
+        flags = [tensor.batched for tensor in self.inputs]
+        for batch in batches:
+            for shard in split(batch, flags, batch_of(batch, self.inputs), self.static_batch or _CALIBRATION_ROWS):
+                yield {tensor.name: array for tensor, array in zip(self.inputs, shard, strict=True)}
+
+    def _sample(self, batches: list[list[Array]]) -> list[Array]:
+        """Return real samples in the shape of a trial's input; where there are too few, they are repeated."""
+        like = random_input(self, self.spec.batch_size)
+        if like is None:
+            return batches[0]
+        return [
+            np.resize(real, (len(array), *real.shape[1:])) if tensor.batched else real
+            for tensor, array, real in zip(self.inputs, like, batches[0], strict=True)
+        ]
+
+    def _quantized(self, samples: Sequence[Mapping[str, Array]]) -> tuple[str, Path]:
+        """Return key and path of the quantised model, made now unless an earlier run made it from the same."""
+        from engine.onnx_graph import file_hash
+        from engine.quantize import content_key, quantize
+
+        key = content_key(file_hash(self.spec.ckpt), samples)
+        with exclusive("int8"):
+            if (path := _cached_model(key)) is not None:
+                _log.info("int8 model of %s: %s, made from the same samples", self.spec.ckpt, path)
+                return key, path
+            content = quantize(self.spec.ckpt, samples)
+            path = write_cached("int8", f"{key}.onnx", content)
+            if path is not None:
+                write_entry("int8", key, {"sha256": hashlib.sha256(content).hexdigest(), "model": str(self.spec.ckpt)})
+                _log.info("int8 model of %s: kept as %s", self.spec.ckpt, path)
+                return key, path
+        self._folder = tempfile.TemporaryDirectory(prefix="tecoinfer-int8-")
+        path = Path(self._folder.name) / "int8.onnx"
+        path.write_bytes(content)
+        return key, path
+
+
+def _cached_model(key: str) -> Path | None:
+    """Return a quantised model that was stored before, if it still is as it was stored."""
+    folder, entry = cache_folder("int8"), read_entry("int8", key)
+    if folder is None or entry is None:
+        return None
+    path = folder / f"{key}.onnx"
+    try:
+        return path if hash_files(path) == entry.get("sha256") else None
+    except OSError as error:
+        _log.info("%s is ignored: %s", path, error)
+        return None
+
+
+def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, Verdict | None]:
+    if dtype == "bfloat16" and not openvino_installed():
+        raise ConfigError('dtype bfloat16 on target cpu is OpenVINO\'s; install ".[openvino]", or use --dtype float32')
+    if dtype == "float16" or not openvino_installed() or not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():
+        return _onnx_runtime(spec, dtype), None  # of a file that cannot be read it says best why
+    baseline = Contender(
+        f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=dtype == "float32"
+    )
+    other = Contender(f"{_name('openvino')} {dtype}", lambda: _openvino(spec, dtype))
+    return choose(
+        [baseline, other],
+        _trial_key(spec, dtype, hash_files(spec.ckpt)),
+        lambda engine: random_input(engine, spec.batch_size),
+        agree=dtype == "float32",
+    )
+
+
+def openvino_installed() -> bool:
+    """Say whether OpenVINO is installed, without importing it."""
+    return importlib.util.find_spec("openvino") is not None
+
+
+def _with_openvino(*contenders: Contender) -> tuple[Contender, ...]:
+    return contenders if openvino_installed() else ()
+
+
+def _onnx_runtime(spec: EngineSpec, dtype: str) -> Engine:
+    from engine.ort import OnnxRuntimeEngine
+
+    return OnnxRuntimeEngine(replace(spec, dtype=dtype))
+
+
+def _openvino(spec: EngineSpec, dtype: str) -> Engine:
+    from engine.ov import OpenVinoEngine
+
+    return OpenVinoEngine(replace(spec, dtype=dtype))
+
+
+def _name(package: str) -> str:
+    from engine.components import component_version
+
+    return f"{_SHOWN[package]} {component_version(package)}"
+
+
+def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
+    """Return a hash of all that a trial's result depends on."""
+    facts: dict[str, Any] = {
+        "model": model,
+        "batch_size": spec.batch_size,
+        "input_size": spec.input_size,
+        "dtype": dtype,
+        "streams": spec.streams,
+        "cores": usable_cores(),
+        "processor": _processor(),
+        "engines": [_name("onnxruntime"), _name("openvino")],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _processor() -> str:
+    """Return the processor's name: a home folder, and with it the cache, may be shared by unlike machines."""
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line for line in lines if line.startswith("model name")), platform.processor() or platform.machine())

@@ -1,0 +1,132 @@
+"""OpenVINO on the CPU, behind target ``cpu``.
+
+The only file that imports openvino.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import sys
+from queue import SimpleQueue
+from typing import Any
+
+from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
+from engine.cores import host_slots
+from engine.shard import run_sharded
+
+_PRECISION = {"float32": "f32", "bfloat16": "bf16"}
+
+OV_ERRORS = (RuntimeError, TypeError, ValueError)
+"""What OpenVINO raises: C++ exceptions come as RuntimeError, unfit arguments as the others."""
+
+_MESSAGE = 300
+"""Characters of OpenVINO's messages that are passed on; some list every operator of the model."""
+
+_WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
+"""Lines of OpenVINO's source code, which begin its messages."""
+
+
+class OpenVinoEngine(Engine):
+    """A model on OpenVINO's CPU device: in float32, in bfloat16, or, if it holds QuantizeLinear nodes, in int8.
+
+    With ``streams`` above 1 each call computes with its share of the cores and holds one of the host's slots. Inputs
+    and outputs keep the model's own dtypes, whatever it computes in.
+    """
+
+    dtypes = ("float32", "bfloat16")
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        openvino = _import()
+        # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
+        from engine.onnx_graph import load_model, metadata, signature
+
+        model = load_model(spec.ckpt)
+        self.bind(*signature(model))
+        self.metadata = metadata(model)
+        del model
+        self.streams = min(spec.streams, usable_cores())
+        self._version = str(openvino.__version__).partition("-")[0]
+        try:
+            self._compiled = self._compile(openvino)
+            # By name: a tensor that is input and output at once, or listed twice, has one port less.
+            self._ports = [self._compiled.output(tensor.name) for tensor in self.outputs]
+            self._requests = [self._compiled.create_infer_request() for _ in range(self.streams)]
+        except OV_ERRORS as error:
+            raise ModelError(
+                f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_one_line(error)}"
+            ) from error
+        if self.dtype == "bfloat16" and self._compiled.get_property("INFERENCE_PRECISION_HINT") != openvino.Type.bf16:
+            raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        for request in self._requests:
+            self._idle.put(request)
+        self._names = [tensor.name for tensor in self.inputs]
+
+    def _compile(self, openvino: Any) -> Any:
+        core = openvino.Core()
+        model = core.read_model(str(self.spec.ckpt))
+        model.reshape({tensor.name: [-1 if d is None else d for d in tensor.shape] for tensor in self.inputs})
+        threads = max(1, usable_cores() // self.streams) * self.streams
+        settings = {
+            "INFERENCE_PRECISION_HINT": _PRECISION[self.dtype],
+            "NUM_STREAMS": self.streams,
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,  # pinned threads cannot make room for those that decode
+        }
+        return core.compile_model(model, "CPU", settings)
+
+    def describe(self) -> str:
+        """Return the runtime, its version and where it computes."""
+        return f"OpenVINO {self._version} CPU, {self.dtype}"
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run any batch: whole where the model's batch is dynamic, in shards of the model's own batch otherwise."""
+        size = self.static_batch
+        if size is None or inputs[self.lead].shape[0] == size:
+            return self._run(inputs)
+        return run_sharded(self._run, inputs, self.inputs, self.outputs, size)
+
+    def _run(self, arrays: list[Array]) -> list[Array]:
+        with host_slots().taken(urgent=True) if self.streams > 1 else contextlib.nullcontext():
+            request = self._idle.get()
+            try:
+                # The inputs are only read while this call waits; outputs are copied, as the request reuses its own.
+                found = request.infer(dict(zip(self._names, arrays, strict=True)), share_inputs=True)
+            except OV_ERRORS as error:
+                raise EngineError(f"OpenVINO failed while computing: {_one_line(error)}") from error
+            finally:
+                self._idle.put(request)
+        return [found[port].astype(o.dtype, copy=False) for port, o in zip(self._ports, self.outputs, strict=True)]
+
+    def cancel(self) -> None:
+        """Stop the calls that are under way between two operators of the model; they raise EngineError."""
+        for request in self._requests:
+            request.cancel()
+
+    def close(self) -> None:
+        """Drop the compiled model and with it the weights."""
+        self._requests = []  # a cancel() that comes late finds none
+        del self._compiled, self._ports, self._idle
+
+
+def _import() -> Any:
+    """Import the package without the part that reports each import to its maker (it does without, where missing)."""
+    report = "openvino_telemetry"
+    hide = report not in sys.modules
+    if hide:
+        sys.modules[report] = None  # type: ignore[assignment]  # how Python is told that a module is missing
+    try:
+        return importlib.import_module("openvino")
+    except ImportError as error:
+        raise TargetError(f'OpenVINO cannot be imported ({_one_line(error)}); install ".[openvino]"') from error
+    finally:
+        if hide:
+            del sys.modules[report]
+
+
+def _one_line(error: Exception) -> str:
+    text = _WHERE.sub("", " ".join(str(error).split()))
+    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}..."

@@ -1,0 +1,240 @@
+"""Which of several engines is the fastest for one model: measured once in a short trial, then remembered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, Engine, EngineError, TecoInferError, TensorSpec
+from engine.cache import exclusive, read_entry, write_entry
+
+TRIAL_SECONDS = 2.0
+"""After this long no further round is begun; every engine is warmed up once and timed at least once."""
+
+MAX_ROUNDS, REFERENCE_ROUNDS = 50, 3
+"""Rounds of a trial at most; an engine that is only there to compare with takes part in the first few."""
+
+TRIAL_NUMBERS = 8 * 3 * 224 * 224
+"""A trial's input holds at most about so many numbers, so that large batches do not make it long."""
+
+TOLERANCE = 1e-3
+"""Largest difference of two float32 engines' outputs, as a part of the largest output."""
+
+_KIND = "trials"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An engine that could be used, or (``may_win`` false) is only measured to compare with.
+
+    ``name`` is how reports call it, version included, and tells it from the others.
+    """
+
+    name: str
+    open: Callable[[], Engine]
+    may_win: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which engine was chosen and why.
+
+    Attributes:
+        chosen: name of the contender.
+        seconds: median seconds of one call, by name, in the order they were named; empty if there was no trial.
+        refused: reason, by name, for those that could not be used.
+    """
+
+    chosen: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Return one line: the chosen engine, and how much faster it is than the others."""
+        others = [
+            f"{seconds / self.seconds[self.chosen]:.1f} times {name}"
+            for name, seconds in self.seconds.items()
+            if name != self.chosen
+        ]
+        notes = [f"{', '.join(others)} in a trial"] if others else []
+        notes += [f"{name} was not used: {reason}" for name, reason in self.refused.items()]
+        return f"{self.chosen} ({'; '.join(notes)})" if notes else self.chosen
+
+
+def choose(
+    contenders: Sequence[Contender], key: str, feed: Callable[[Engine], list[Array] | None], *, agree: bool
+) -> tuple[Engine, Verdict]:
+    """Open the fastest of several engines.
+
+    Args:
+        contenders: the baseline first. One that fails to open or to compute is left out.
+        key: stands for everything the result depends on; a second call with it runs no trial.
+        feed: makes a call's arrays for an engine; ``None`` where that cannot be done: the first one is taken then.
+        agree: leave out engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
+
+    Raises:
+        TecoInferError: none of them could be opened; the first one's reason.
+    """
+    if len(contenders) == 1:
+        return contenders[0].open(), Verdict(contenders[0].name)
+    with exclusive(_KIND):
+        verdict = _recall(key, contenders)
+        if verdict is None:
+            opened, verdict = _trial(contenders, feed, agree)
+            if verdict.seconds or verdict.refused:
+                write_entry(_KIND, key, _to_json(verdict))
+            return opened, verdict
+    _log.info("trial remembered: %s", verdict.describe())
+    return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
+
+
+def _to_json(verdict: Verdict) -> dict[str, Any]:
+    return {"chosen": verdict.chosen, "seconds": dict(verdict.seconds), "refused": dict(verdict.refused)}
+
+
+def _recall(key: str, contenders: Sequence[Contender]) -> Verdict | None:
+    """Return the verdict of an earlier trial, where it is whole and names one of these contenders."""
+    entry = read_entry(_KIND, key)
+    if entry is None:
+        return None
+    chosen, seconds, refused = (entry.get(name) for name in ("chosen", "seconds", "refused"))
+    if not isinstance(seconds, dict) or not isinstance(refused, dict):
+        return None
+    if chosen not in {c.name for c in contenders if c.may_win}:
+        return None
+    timed = all(isinstance(s, float) and s > 0 for s in seconds.values())
+    return Verdict(str(chosen), seconds, refused) if timed and (not seconds or chosen in seconds) else None
+
+
+def _trial(
+    contenders: Sequence[Contender], feed: Callable[[Engine], list[Array] | None], agree: bool
+) -> tuple[Engine, Verdict]:
+    engines, refused = _open_all(contenders)
+    able = [c.name for c in contenders if c.may_win and c.name in engines]
+    chosen, seconds = None, {}
+    try:
+        if not able:
+            raise next(iter(refused.values()))
+        arrays = feed(engines[able[0]]) if len(engines) > 1 else None
+        if arrays is not None:
+            seconds = _measure(engines, able, arrays, refused, agree)
+            able = [name for name in able if name in seconds]
+        if not able:
+            raise next(iter(refused.values()))
+        chosen = min(able, key=lambda name: seconds.get(name, 0.0))
+    finally:
+        for name, engine in engines.items():
+            if name != chosen:
+                engine.release()
+    return engines[chosen], Verdict(chosen, seconds, {name: str(error) for name, error in refused.items()})
+
+
+def _open_all(contenders: Sequence[Contender]) -> tuple[dict[str, Engine], dict[str, TecoInferError]]:
+    engines: dict[str, Engine] = {}
+    refused: dict[str, TecoInferError] = {}
+    for contender in contenders:
+        try:
+            engines[contender.name] = contender.open()
+        except TecoInferError as error:
+            _log.info("%s is left out: %s", contender.name, error)
+            refused[contender.name] = error
+    return engines, refused
+
+
+def _measure(
+    engines: Mapping[str, Engine],
+    able: Sequence[str],
+    arrays: list[Array],
+    refused: dict[str, TecoInferError],
+    agree: bool,
+) -> dict[str, float]:
+    """Return the median seconds per call of each engine, measured in turns; add those that fail to ``refused``."""
+    start = time.perf_counter()
+    times: dict[str, list[float]] = {name: [] for name in _warm_up(engines, arrays, refused, agree)}
+    for done in range(MAX_ROUNDS):
+        for name, taken in times.items():
+            if name in able or done < REFERENCE_ROUNDS:
+                taken.append(_round(engines[name], arrays)[1])
+        if time.perf_counter() - start > TRIAL_SECONDS:
+            break
+    return {name: median(taken) for name, taken in times.items()}
+
+
+def _warm_up(
+    engines: Mapping[str, Engine], arrays: list[Array], refused: dict[str, TecoInferError], agree: bool
+) -> list[str]:
+    """Run each engine once; return the names of those that do it right and add the others to ``refused``."""
+    right = []
+    first: list[Array] | None = None
+    for name, engine in engines.items():
+        try:
+            outputs, _ = _round(engine, arrays)
+            if agree and first is not None:
+                _compare(outputs, first)
+        except TecoInferError as error:
+            _log.warning("%s is not used: %s", name, error)
+            refused[name] = error
+            continue
+        first = first or outputs
+        right.append(name)
+    return right
+
+
+def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
+    """Run as many calls side by side as the engine has streams; return one's outputs and the seconds per call."""
+    start = time.perf_counter()
+    if engine.streams == 1:
+        outputs = engine(arrays)
+    else:
+        calls = [engine.run_async(arrays) for _ in range(engine.streams)]
+        outputs, *_ = [call.result() for call in calls]
+    seconds = (time.perf_counter() - start) / engine.streams
+    return outputs if isinstance(outputs, list) else [outputs], seconds
+
+
+def _compare(outputs: list[Array], wanted: list[Array]) -> None:
+    for index, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
+        if got.shape != want.shape:
+            raise EngineError(f"its output {index} has shape {got.shape}, the baseline's {want.shape}")
+        finite = np.isfinite(want)
+        if not np.array_equal(np.isfinite(got), finite):
+            raise EngineError(f"its output {index} and the baseline's are not finite in different places")
+        a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
+        difference, largest = np.abs(a - b).max(initial=0), np.abs(b).max(initial=0)
+        if difference > TOLERANCE * largest:
+            raise EngineError(
+                f"its output {index} differs from the baseline's by {difference:.2g}, where the largest value is "
+                f"{largest:.2g} and {TOLERANCE:g} of that is allowed"
+            )
+
+
+def random_input(engine: Engine, batch: int) -> list[Array] | None:
+    """Return arrays for one call: floats from 0 to 1, zeros for whole numbers; ``None`` if a dimension is unknown.
+
+    Args:
+        engine: the engine whose inputs they are.
+        batch: samples in a call; fewer where it would be more than :data:`TRIAL_NUMBERS` numbers.
+    """
+    shapes = [tensor.shape[tensor.batched :] for tensor in engine.inputs]
+    if any(d is None for shape in shapes for d in shape):
+        return None
+    largest = max((prod(d or 1 for d in shape) for shape in shapes), default=1)
+    rows = engine.static_batch or max(1, min(batch, TRIAL_NUMBERS // largest))
+    random = np.random.default_rng(0)
+    return [_random(random, tensor, rows) for tensor in engine.inputs]
+
+
+def _random(random: np.random.Generator, tensor: TensorSpec, rows: int) -> Array:
+    shape = [d or rows for d in tensor.shape]
+    if tensor.dtype.kind != "f":
+        return np.zeros(shape, tensor.dtype)
+    return random.random(shape, np.float32).astype(tensor.dtype)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from support import SaveOnnx
+
+from engine import ModelError
+from engine.base import Array
+from engine.ort import HostSession
+from engine.quantize import content_key, quantize
+
+CONV = """<ir_version: 8, opset_import: ["" : %d]>
+g (float[N,3,8,8] x) => (float[N,4] y)
+{
+    a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w, b)
+    r = Relu(a)
+    p = GlobalAveragePool(r)
+    f = Flatten(p)
+    y = Gemm(f, v, c)
+}"""
+
+
+def convolution(opset: int = 17) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(CONV % opset)
+    random = np.random.default_rng(0)
+    for name, shape in {"w": (4, 3, 3, 3), "b": (4,), "v": (4, 4), "c": (4,)}.items():
+        # channels of very different size, which only scales per channel keep apart
+        values = random.standard_normal(shape) * (10.0 ** -np.arange(4)).reshape(4, *[1] * (len(shape) - 1))
+        model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), name))
+    return model
+
+
+def samples(count: int = 4) -> list[dict[str, Array]]:
+    random = np.random.default_rng(1)
+    return [{"x": random.random((2, 3, 8, 8), np.float32)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17, 21])
+def test_convolution_at_any_opset(opset: int, save_onnx: SaveOnnx) -> None:
+    path = save_onnx(convolution(opset))
+    content = quantize(path, samples())
+    model = onnx.load_from_string(content)
+    kinds = [node.op_type for node in model.graph.node]
+    assert {"QuantizeLinear", "DequantizeLinear"} <= set(kinds)
+    x = samples()[0]["x"]
+    want, got = HostSession(path).run([x])[0], HostSession(content).run([x])[0]
+    np.testing.assert_allclose(got, want, atol=0.02 * np.abs(want).max())
+    assert HostSession(content).inputs[0].shape == (None, 3, 8, 8)  # the batch stays free
+    scales = [t for t in model.graph.initializer if t.dims == [4] and t.data_type == onnx.TensorProto.FLOAT]
+    assert any("w_scale" in scale.name for scale in scales), "weights have a scale per channel"
+
+
+def test_it_says_nothing_and_leaves_nothing(
+    save_onnx: SaveOnnx, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = save_onnx(convolution())
+    handlers, stream = list(logging.getLogger().handlers), io.StringIO()
+    mine = logging.StreamHandler(stream)
+    logging.getLogger().addHandler(mine)
+    try:
+        quantize(path, samples())
+    finally:
+        logging.getLogger().removeHandler(mine)
+    assert capfd.readouterr() == ("", "")
+    assert stream.getvalue() == ""
+    assert logging.getLogger().handlers == handlers
+    assert logging.getLogger().manager.disable == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }", "it has no Conv, ConvTranspose, Gemm or MatMul with"),
+        ("g (float[N,4] x, float[4,2] w) => (float[N,2] y) { y = MatMul(x, w) }", "with constant weights; use --dtype"),
+    ],
+    ids=["no weights", "dynamic weights"],
+)
+def test_models_that_int8_does_nothing_for(text: str, reason: str, save_onnx: SaveOnnx) -> None:
+    feed = {"x": np.ones((2, 4), np.float32), "w": np.ones((4, 2), np.float32)}
+    with pytest.raises(ModelError, match=reason) as caught:
+        quantize(save_onnx(text), [{name: feed[name] for name in feed if f" {name}" in text.partition("=>")[0]}])
+    assert "model.onnx cannot be quantised to int8: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_quantised_model_is_not_quantised_again(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    again = tmp_path / "int8.onnx"
+    again.write_bytes(quantize(save_onnx(convolution()), samples()))
+    with pytest.raises(ModelError, match=r"int8\.onnx is quantised already; use --dtype float32"):
+        quantize(again, samples())
+
+
+def test_a_failing_calibration_is_one_line(save_onnx: SaveOnnx) -> None:
+    with pytest.raises(ModelError, match=r"model\.onnx cannot be quantised to int8: .*; use --dtype float32") as caught:
+        quantize(save_onnx(convolution()), [{"x": np.ones((2, 3, 9), np.float32)}])
+    assert "\n" not in str(caught.value)
+
+
+def test_external_weights(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    onnx.save(
+        convolution(), str(tmp_path / "big.onnx"), save_as_external_data=True, location="big.data", size_threshold=0
+    )
+    x = samples()[0]["x"]
+    want = HostSession(quantize(save_onnx(convolution()), samples())).run([x])[0]
+    np.testing.assert_array_equal(HostSession(quantize(tmp_path / "big.onnx", samples())).run([x])[0], want)
+
+
+def test_constants_as_nodes_are_weights_too(save_onnx: SaveOnnx) -> None:
+    model = convolution()
+    for tensor in model.graph.initializer:
+        model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    del model.graph.initializer[:]
+    kinds = {node.op_type for node in onnx.load_from_string(quantize(save_onnx(model), samples())).graph.node}
+    assert "QuantizeLinear" in kinds
+
+
+def test_the_key_is_of_all_that_matters() -> None:
+    base = content_key("m", samples())
+    assert base == content_key("m", samples())
+    other = samples()
+    other[3]["x"][1, 2, 3, 4] += 1
+    keys = {base, content_key("n", samples()), content_key("m", samples(3)), content_key("m", other)}
+    keys.add(content_key("m", [{"y": sample["x"]} for sample in samples()]))
+    assert len(keys) == 5

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.base import ConfigError, DataError, InputError
+from utils.datasets import Batch
+from utils.pipeline.records import RecordWriter, SampleRecord, SampleRecords, records_path
+
+
+def batch(names: list[str], labels: list[int] | None = None) -> Batch:
+    return Batch([Path(name) for name in names], None if labels is None else np.array(labels, np.int64), names)
+
+
+def test_the_file_beside_the_result() -> None:
+    assert records_path(Path("out/result.json")) == Path("out/result.samples.csv")
+    assert records_path(Path("a.b.json")) == Path("a.b.samples.csv")
+    assert records_path(Path("result")) == Path("result.samples.csv")
+
+
+def test_rows_in_the_order_of_the_samples(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    with RecordWriter(path, "top1") as writer:
+        writer.write(batch(["a.png", "b, c.png", 'd"e.png'], [3, 0, 7]), np.array([True, False, True]))
+        writer.write(batch(["f.png", "g.png", "h.png"], [1, 1, 1]), np.array([True, False]), good=[0, 2])
+        writer.write(batch(["i.png"], [2]), None)
+        assert not path.exists()
+    assert path.read_text().splitlines() == [
+        "index,name,label,top1",
+        "0,a.png,3,1",
+        '1,"b, c.png",0,0',
+        '2,"d""e.png",7,1',
+        "3,f.png,1,1",
+        "4,g.png,1,",
+        "5,h.png,1,0",
+        "6,i.png,2,",
+    ]
+    assert [file.name for file in tmp_path.iterdir()] == ["r.csv"]
+    rows = SampleRecords(path)
+    assert rows.metric_name == "top1"
+    assert list(rows)[4:6] == [SampleRecord(4, "g.png", 1, None), SampleRecord(5, "h.png", 1, 0.0)]
+    assert list(rows) == list(rows)
+
+
+def test_no_labels_and_a_part_of_the_data_set(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "r.csv", "score", rank=1, size=3) as writer:
+        writer.write(batch(["a", "b"]), np.array([2, -1]))
+    assert [*SampleRecords(tmp_path / "r.csv")] == [SampleRecord(1, "a", None, 2.0), SampleRecord(4, "b", None, -1.0)]
+
+
+names = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1) | st.just(
+    "not\udcffutf8"
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    rows=st.lists(st.tuples(names, st.integers(0, 2**62), st.none() | st.floats()), max_size=12),
+    steps=st.integers(1, 5),
+    metric=names.filter(lambda name: "\r" not in name),
+    dtype=st.sampled_from([np.float64, np.float32, np.float16]),
+)
+def test_what_is_written_is_read(
+    rows: list[tuple[str, int, float | None]], steps: int, metric: str, dtype: type[np.floating]
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "r.csv")
+        want = []
+        with RecordWriter(path, metric) as writer, np.errstate(over="ignore"):
+            for start in range(0, len(rows), steps):
+                part = rows[start : start + steps]
+                good = [i for i, row in enumerate(part) if row[2] is not None]
+                record = np.array([part[i][2] for i in good], dtype)
+                values = dict(zip(good, record.tolist(), strict=True))
+                writer.write(batch([row[0] for row in part], [row[1] for row in part]), record, good)
+                want += [(start + i, row[0], row[1], repr(values.get(i))) for i, row in enumerate(part)]
+        found = SampleRecords(path)
+        assert [(row.index, row.name, row.label, repr(row.value)) for row in found] == want
+        assert found.metric_name == metric
+
+
+def test_an_exception_leaves_the_older_file(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("older")
+    writer = RecordWriter(tmp_path / "r.csv", "top1")
+
+    def interrupted() -> None:
+        with writer:
+            writer.write(batch(["a"], [0]), np.array([True]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("r.csv", "older")]
+    writer.close()
+    writer.discard()
+
+
+def test_what_a_killed_run_leaves_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / ".r.csv.part").write_text("left over, and longer than what comes now " * 10)
+    with RecordWriter(tmp_path / "r.csv", "top1") as writer:
+        with pytest.raises(ConfigError, match="is in use by another run"):
+            RecordWriter(tmp_path / "r.csv", "top1")
+        writer.write(batch(["a"], [0]), np.array([True]))
+    assert (tmp_path / "r.csv").read_text() == "index,name,label,top1\n0,a,0,1\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["r.csv"]
+
+
+@pytest.mark.parametrize("record", [np.zeros(3), np.zeros((2, 2)), np.zeros(2, complex), np.array(["a", "b"])])
+def test_a_record_that_does_not_fit(tmp_path: Path, record: np.ndarray) -> None:
+    with (
+        pytest.raises(InputError, match=r"does not fit 2 samples; the records file takes one number per sample"),
+        RecordWriter(tmp_path / "r.csv", "top1") as writer,
+    ):
+        writer.write(batch(["a", "b"], [0, 1]), record)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone/r.csv cannot be written: No such file or directory; see to space and"):
+        RecordWriter(tmp_path / "gone" / "r.csv", "top1")
+
+
+FILL = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from utils.datasets import Batch
+from utils.pipeline.records import *
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    with RecordWriter(Path(sys.argv[1]), "top1") as writer:
+        for _ in range(int(sys.argv[2])):
+            writer.write(Batch([], None, ["name"] * 8), np.ones(8, bool))
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("steps", [2000, 300])  # full while writing; full at the last flush
+def test_a_file_that_cannot_grow(tmp_path: Path, root: Path, steps: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", FILL, str(tmp_path / "r.csv"), str(steps)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"records file {tmp_path}/r.csv cannot be written: File too large; see to space")
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_a_long_run_needs_little_memory(tmp_path: Path) -> None:
+    some, record = batch([f"folder/{i}.png" for i in range(100)], list(range(100))), np.ones(100, bool)
+    tracemalloc.start()
+    try:
+        with RecordWriter(tmp_path / "r.csv", "top1") as writer:
+            for _ in range(500):
+                writer.write(some, record)
+        assert sum(1 for _ in SampleRecords(tmp_path / "r.csv")) == 50_000
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n", "index,name,label\n", "index,name,top1,label,x\n", "a,name,label,top1\n"]
+)
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.csv").write_text(text)
+    with pytest.raises(
+        DataError, match=r"r.csv is no records file: its first row is not index,name,label and a metric"
+    ):
+        SampleRecords(tmp_path / "r.csv")
+
+
+@pytest.mark.parametrize("row", ["1,a.png,0", "x,a.png,0,1", "1,a.png,cat,1", "1,a.png,0,right", "1,a.png,0,1,2"])
+def test_a_damaged_row_is_named(tmp_path: Path, row: str) -> None:
+    (tmp_path / "r.csv").write_text(f"index,name,label,top1\n0,a.png,0,1\n{row}\n")
+    rows = iter(SampleRecords(tmp_path / "r.csv"))
+    assert next(rows) == SampleRecord(0, "a.png", 0, 1.0)
+    with pytest.raises(DataError, match=r"r.csv row 3: \[.*\] is not a sample; write the file again"):
+        next(rows)
+
+
+def test_an_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"records file .*gone.csv cannot be read: No such file or directory; check"):
+        SampleRecords(tmp_path / "gone.csv")
+    (tmp_path / "r.csv").write_text("index,name,label," + "x" * (csv.field_size_limit() + 1))
+    with pytest.raises(DataError, match=r"r.csv is no records file: field larger than field limit"):
+        SampleRecords(tmp_path / "r.csv")

@@ -1,0 +1,354 @@
+"""The journal of an evaluation: its finished steps, kept so that a run that was killed goes on where it was.
+
+``journal.jsonl`` (``journal-<rank>of<size>.jsonl`` where several processes share a folder) holds one line per finished
+step, behind a first line that says of which run it is. Every line is a CRC-32 in hex, a space and a JSON object.
+Lines are only ever appended, each by one write as soon as its step is done, so a process killed at any moment leaves
+whole lines and at most one that is cut, which the next run drops. What a power failure takes is bounded by the
+interval of the fsync; there blocks may reach the disk out of order, so from the first damaged line on everything is
+dropped, with a warning, and run again: that costs time, but never a result.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+import re
+import threading
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, InputError
+from utils.pipeline.locks import open_locked, release
+from utils.pipeline.stages import Failure
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+KIND = "evaluation"
+SCHEMA_VERSION = 1
+"""Version of the lines' layout; it rises when a field changes its meaning or goes."""
+
+FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What is kept of one finished step.
+
+    Attributes:
+        size: samples in the batch, those that failed too.
+        record: what the metric's ``update`` returned, one entry per sample that made it; ``None`` where none did.
+        good: positions in the batch of the samples that made it, rising; ``None`` where all did.
+        failures: the samples that could not be run.
+        nan_inputs: names of the samples whose input held NaN.
+    """
+
+    size: int
+    record: Array | None
+    good: tuple[int, ...] | None = None
+    failures: tuple[Failure, ...] = ()
+    nan_inputs: tuple[str, ...] = ()
+
+
+class Journal:
+    """The finished steps of one run; made by :meth:`open`, and a context manager.
+
+    It is used from one thread. While it is open no other process can open it.
+
+    Attributes:
+        path: the file.
+        done: how many steps are finished.
+    """
+
+    def __init__(self, path: Path, handle: int, done: int, end: int, sync_every: float) -> None:
+        self.path = path
+        self.done = done
+        self._handle = handle
+        self._end = self._synced = end
+        self._sync_every = sync_every
+        self._failed: OSError | None = None
+        self._stop = threading.Event()
+        self._syncing: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, folder: Path, identity: Mapping[str, Any], *, sync_every: float = 1.0) -> Journal:
+        """Continue the journal in a folder, or start one; the folder is made where there is none.
+
+        Args:
+            folder: where journals lie.
+            identity: what makes a run this one, plain values by their names: model, data set, batch size ... ``rank``
+                and ``size`` (0 and 1 where they are not given) also choose the file.
+            sync_every: seconds after which a finished step is on the disk at the latest (fsync); 0 means at once.
+
+        Raises:
+            ConfigError: the journal is of another run (the text says which keys differ), is in use by another
+                process, is no journal, or cannot be written.
+        """
+        size = int(identity.get("size", 1))
+        path = folder / ("journal.jsonl" if size == 1 else f"journal-{identity.get('rank', 0)}of{size}.jsonl")
+        with _writable(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            _refuse_other_sizes(folder, size)
+            handle = _open_or_create(path, identity)
+            try:
+                done, end = _check(path, identity)
+                dropped = _drop_from(path, handle, end)
+                if dropped > 1:
+                    warnings.warn(
+                        f"{path} line {done + 2} is damaged; it and the {dropped - 1} lines behind it are dropped, and "
+                        "their steps are run again",
+                        stacklevel=2,
+                    )
+            except BaseException:
+                release(handle)
+                raise
+        return cls(path, handle, done, end, sync_every)
+
+    def replayed(self) -> Iterator[Step]:
+        """Yield the finished steps from the first on; they are read one by one.
+
+        Raises:
+            ConfigError: the file cannot be read, or was changed by something else since it was opened.
+        """
+        count = 0
+        for _, content in islice(_lines(self.path), 1, self.done + 1):
+            yield _decoded(content)
+            count += 1
+        if count < self.done:
+            raise ConfigError(f"{self.path} line {count + 2} was changed under the run; delete the file and start anew")
+
+    def append(self, step: Step) -> None:
+        """Keep the step after the last one; it is in the file when this returns, and on the disk soon after.
+
+        Raises:
+            InputError: the record is not a plain array with one entry per sample that made it.
+            ConfigError: the file cannot be written, as on a full disk; the steps before stay valid.
+        """
+        line = _line({"step": self.done, **_encoded(step)})
+        with _writable(self.path, self.done):
+            if self._failed is not None:
+                raise self._failed
+            self._write(line)
+            self._end += len(line)
+            self.done += 1
+            if not self._sync_every:
+                os.fsync(self._handle)
+                self._synced = self._end
+        if self._sync_every and self._syncing is None:
+            self._syncing = threading.Thread(target=self._keep_synced, name="journal", daemon=True)
+            self._syncing.start()
+
+    def close(self) -> None:
+        """Put everything on the disk and let other processes have the file; a second call does nothing.
+
+        Raises:
+            ConfigError: the disk did not take it.
+        """
+        if self._handle < 0:
+            return
+        self._stop.set()
+        if self._syncing is not None:
+            self._syncing.join()
+        self._sync()
+        handle, self._handle = self._handle, -1
+        release(handle)
+        if self._failed is not None:
+            with _writable(self.path, self.done):
+                raise self._failed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, line: bytes) -> None:
+        written = 0
+        try:
+            while written < len(line):
+                written += os.pwrite(self._handle, line[written:], self._end + written)
+        except OSError:
+            with suppress(OSError):  # a cut line that stays is dropped when the journal is opened again
+                os.ftruncate(self._handle, self._end)
+            raise
+
+    def _keep_synced(self) -> None:
+        """Sync beside the run, which must not wait for the disk, and also while a long step appends nothing."""
+        while not self._stop.wait(self._sync_every):
+            self._sync()
+
+    def _sync(self) -> None:
+        end = self._end
+        if end == self._synced:
+            return
+        try:
+            os.fsync(self._handle)
+            self._synced = end
+        except OSError as error:  # raised by the next append, or by close
+            self._failed = error
+
+
+@contextmanager
+def _writable(path: Path, done: int | None = None) -> Iterator[None]:
+    """Make one line of what the system has against the file."""
+    try:
+        yield
+    except OSError as error:
+        kept = "" if done is None else f" and run the same command again: it goes on after the {done} steps kept in it"
+        raise ConfigError(
+            f"journal {path} cannot be written: {error.strerror}; see to space and permissions of its folder{kept}"
+        ) from error
+
+
+def _refuse_other_sizes(folder: Path, size: int) -> None:
+    """Raise where the folder's journals share the data set out among another number of processes."""
+    for other in sorted(folder.glob("journal*.jsonl")):
+        found = FILE_NAME.fullmatch(other.name)
+        theirs = int(found[1] or 1) if found else size
+        if theirs != size:
+            raise ConfigError(
+                f"journal {other} was made by another run: size is {theirs} there and {size} here; use another folder, "
+                "or delete the journals in this one"
+            )
+
+
+def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
+    """Return the locked journal; a new one appears under its name with its first line, or not at all."""
+    while True:
+        with suppress(FileNotFoundError):
+            return open_locked(path, create=False)
+        new = path.with_suffix(".new")
+        handle = open_locked(new, create=True)
+        if path.exists():  # another run was faster
+            new.unlink()
+            release(handle)
+            continue
+        try:
+            header = _line({"journal": KIND, "schema_version": SCHEMA_VERSION, "identity": dict(identity)})
+            os.ftruncate(handle, 0)
+            written = 0
+            while written < len(header):
+                written += os.pwrite(handle, header[written:], written)
+            os.fsync(handle)
+            new.replace(path)
+            _sync_folder(path.parent)
+        except BaseException:
+            release(handle)
+            raise
+        return handle
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many steps the journal of this run holds, and where the last of them ends."""
+    lines = _lines(path)
+    end, header = next(lines, (0, {}))
+    if header.get("journal") != KIND:
+        raise ConfigError(f"{path} does not begin like a journal; use another folder, or delete this file")
+    if header.get("schema_version") != SCHEMA_VERSION:
+        raise ConfigError(
+            f"journal {path} has schema version {header.get('schema_version')}, this zoo writes {SCHEMA_VERSION}; "
+            "use another folder, or delete this file"
+        )
+    theirs, ours = header["identity"], json.loads(_json(dict(identity)))
+    differ = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    if differ:
+        text = "; ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in differ)
+        raise ConfigError(f"journal {path} was made by another run: {text}; use another folder, or delete this file")
+    done = 0
+    for line_end, content in lines:
+        if content.get("step") != done:
+            break
+        done, end = done + 1, line_end
+    return done, end
+
+
+def _drop_from(path: Path, handle: int, end: int) -> int:
+    """Cut the file there and return how many lines, whole or not, that took."""
+    with path.open("rb") as file:
+        file.seek(end)
+        dropped = sum(1 for _ in file)
+    if dropped:
+        os.ftruncate(handle, end)
+    return dropped
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the end and the content of every line, up to the first that is cut or damaged."""
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            checksum, text = line[:9], line[9:-1]
+            if line[-1:] != b"\n" or checksum != b"%08x " % zlib.crc32(text):
+                return
+            end += len(line)
+            yield end, json.loads(text)
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    text = _json(content).encode("ascii")  # anything else is escaped, names that are not UTF-8 on disk too
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"), default=str)
+
+
+def _encoded(step: Step) -> dict[str, Any]:
+    """Return a step as plain data; what is empty is left out."""
+    content: dict[str, Any] = {"size": step.size}
+    count = step.size if step.good is None else len(step.good)
+    if step.record is not None:
+        content["record"] = _encoded_array(step.record, count)
+    elif count:
+        raise InputError(f"a step with {count} good samples has no record; pass what the metric's update() returned")
+    if step.good is not None:
+        content["good"] = [int(position) for position in step.good]
+    if step.failures:
+        content["failures"] = [[failure.name, failure.reason] for failure in step.failures]
+    if step.nan_inputs:
+        content["nan_inputs"] = list(step.nan_inputs)
+    return content
+
+
+def _encoded_array(record: Array, count: int) -> dict[str, Any]:
+    dtype = record.dtype
+    if dtype.hasobject or np.dtype(dtype.str) != dtype or record.shape[:1] != (count,):
+        raise InputError(
+            f"a metric's record of dtype {dtype} and shape {record.shape} cannot be kept for {count} samples; "
+            "return a plain array with one entry per sample"
+        )
+    data = binascii.b2a_base64(record.tobytes(), newline=False).decode("ascii")
+    return {"dtype": dtype.str, "shape": list(record.shape), "data": data}
+
+
+def _decoded(content: dict[str, Any]) -> Step:
+    record, good = content.get("record"), content.get("good")
+    return Step(
+        size=content["size"],
+        record=None if record is None else _decoded_array(record),
+        good=None if good is None else tuple(good),
+        failures=tuple(Failure(*failure) for failure in content.get("failures", ())),
+        nan_inputs=tuple(content.get("nan_inputs", ())),
+    )
+
+
+def _decoded_array(stored: dict[str, Any]) -> Array:
+    data = bytearray(binascii.a2b_base64(stored["data"]))  # a bytearray, so that the array can be written to
+    return np.frombuffer(data, np.dtype(stored["dtype"])).reshape(stored["shape"])
