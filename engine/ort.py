@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
+from engine.cores import host_slots
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_flags
 
@@ -86,6 +87,8 @@ class HostSession:
         self, model: Path | str | bytes | onnx.ModelProto, threads: int | None = None, providers: Sequence[str] = CPU
     ) -> None:
         self._session = _session(model, _options(threads), providers)
+        self._one_thread = threads == 1
+        self._run_options = ort.RunOptions()
         self.providers: list[str] = self._session.get_providers()
         self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
         flags = batch_flags(self.raw_shapes)
@@ -104,9 +107,22 @@ class HostSession:
         return self.run_named(dict(zip(self._names, arrays, strict=True)))
 
     def run_named(self, feed: dict[str, Array]) -> list[Array]:
-        """Run the model on arrays by input name."""
+        """Run the model on arrays by input name.
+
+        A session of one thread computes in the thread that calls, which takes one of the host's slots for it.
+        """
+        if not self._one_thread:
+            return self._run(feed)
+        with host_slots().taken(urgent=True):
+            return self._run(feed)
+
+    def cancel(self) -> None:
+        """Stop what is being computed at the next node; that and every later call raises."""
+        self._run_options.terminate = True
+
+    def _run(self, feed: dict[str, Array]) -> list[Array]:
         try:
-            results: list[Array] = self._session.run(self._outputs, feed)
+            results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
             raise EngineError(f"ONNX Runtime failed while computing: {_one_line(error)}") from error
         return results
@@ -207,12 +223,14 @@ class OnnxRuntimeEngine(Engine):
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
-        self._host = open_session(spec.ckpt)
+        self.streams = min(spec.streams, usable_cores())
+        threads = None if self.streams == 1 else usable_cores() // self.streams
+        self._host = open_session(spec.ckpt, threads)
         if spec.dtype == "float16" and not self._takes_float16():
             from engine.onnx_graph import load_model, to_float16
 
             try:
-                self._host = HostSession(to_float16(load_model(spec.ckpt)))
+                self._host = HostSession(to_float16(load_model(spec.ckpt)), threads)
             except ModelError as error:
                 raise ModelError(f"{spec.ckpt}: as float16: {error}; use --dtype float32") from error
         elif self._takes_float16():
@@ -239,6 +257,10 @@ class OnnxRuntimeEngine(Engine):
 
     def _run_shard(self, arrays: list[Array]) -> list[Array]:
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))
+
+    def cancel(self) -> None:
+        """Stop the calls that are under way at their next node."""
+        self._host.cancel()
 
     def close(self) -> None:
         """Drop the session and with it the weights."""

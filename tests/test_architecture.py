@@ -40,7 +40,7 @@ BLOCKED = ("torch", "torchvision", "paddle", "tensorrt", "polygraphy", "openvino
 """What is not there in a bare environment."""
 
 MAX_LINES, MAX_FUNCTION = 450, 60
-COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$")
+COMMAND_LINES = re.compile(r"(__main__|cli|check|valid)\.py$")
 """Files that may print: command lines, besides scripts."""
 
 

@@ -342,6 +342,11 @@ class SdaaEngine(Engine):
             [DeviceStatus(s.device, s.health, s.used, busy if s.health == "OK" else 0.0) for s in spas], force=force
         )
 
+    def cancel(self) -> None:
+        """Stop what the host computes for the card at its next node."""
+        if not self.spec.simulate_only:
+            self._session.cancel()
+
     def close(self) -> None:
         """Free the devices, the engine instances and the weights they share."""
         self.card.close()

@@ -1,6 +1,7 @@
 """The command line every example script shares: the flags, the engine they ask for, and how a run ends.
 
-Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work; 130 interrupted.
+Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work; 3 a faster
+mode cost too much of the metric; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ import argparse
 import json
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, engine_nums, open_engine
+from engine.base import ALL_DTYPES
 from engine.registry import provider
 from utils.datasets.sharding import rank_and_size
+from utils.pipeline.keeping import kept
 from utils.pipeline.loops import Answer
 from utils.pipeline.stages import Failure
+from utils.preprocess.classification_common import DECODES
 
 if TYPE_CHECKING:
     from utils.pipeline.report import Report
+
+Evaluation = Callable[["Options", Engine], "Report"]
+"""What a valid script holds: it evaluates an opened engine as the flags say."""
 
 SHOWN_FAILURES = 20
 """Bad samples listed one by one; beyond that their number is given."""
@@ -53,6 +61,13 @@ class Options(argparse.Namespace):
     json: Path | None
     save: Path | None
     workers: int | None
+    streams: int | None
+    decode: str
+    resume: Path | None
+    launcher: str
+    num_workers: int
+    calib: int
+    max_drop: float
 
     @property
     def size(self) -> tuple[int, int]:
@@ -68,8 +83,21 @@ class Options(argparse.Namespace):
         resize, crop = stored.get("resize_shape", 256), stored.get("crop_shape", 224)
         return {"resize_shape": round(max(self.size) * resize / crop), "crop_shape": self.size}
 
-    def open(self) -> Engine:
-        """Open the engine these flags ask for, with an N x 3 x H x W input."""
+    def preprocess(self, metadata: Mapping[str, str]) -> dict[str, Any]:
+        """Return :meth:`shapes` and ``decode``, what an evaluation's preprocessing takes of the flags."""
+        return {**self.shapes(metadata), "decode": self.decode}
+
+    @property
+    def exact(self) -> bool:
+        """Whether values are what the target itself computes: no mode that trades exactness for speed was asked for."""
+        return self.decode == "exact" and self.dtype not in ("int8", "bfloat16")
+
+    def open(self, streams: int = 1) -> Engine:
+        """Open the engine these flags ask for, with an N x 3 x H x W input.
+
+        Args:
+            streams: calls to compute side by side, where ``--streams`` does not say.
+        """
         height, width = self.size
         per_spa = -(-self.batch_size // engine_nums())
         spec = EngineSpec(
@@ -80,6 +108,8 @@ class Options(argparse.Namespace):
             dtype=self.dtype,
             pass_path=_pass_file(self.pass_path),
             rank=rank_and_size()[0],
+            streams=self.streams or streams,
+            calibration=self.calib,
         )
         engine = open_engine(self.target, spec)
         by = provider(self.target)
@@ -136,7 +166,7 @@ def options(
     add("--batch_size", type=int, default=batch_size, help="samples per call to the whole card")
     add("--input_size", type=int, nargs="+", default=[input_size], help="height (and width) of the input in pixels")
     add("--target", default="sdaa", help="engine: onnx, sdaa, cuda, cpu, null, or a registered one")
-    add("--dtype", choices=("float16", "float32"), default=None, help="precision (default: the target's own)")
+    add("--dtype", choices=ALL_DTYPES, default=None, help="precision (default: the target's own)")
     add("--pass_path", default=pass_path, help="optimisation passes: a file, one of the zoo's own, or 'none'")
     add("--topk", type=int, default=1, help="answers per sample; the metric is top-k accuracy")
     add("--skip_postprocess", type=str2bool, nargs="?", const=True, default=False, help="use the raw outputs")
@@ -144,14 +174,21 @@ def options(
     add("--json", type=Path, default=None, metavar="FILE", help="also write the result as JSON")
     add("--save", type=Path, default=None, metavar="DIR", help="write every picture with its answer drawn on it")
     add("--workers", type=int, default=None, help="preprocessing threads (default: one per core; 0: none)")
+    add("--streams", type=int, default=None, help="calls computed side by side (default: one per core to evaluate)")
+    add("--decode", choices=DECODES, default="exact", help="exact, or a faster way that changes pixels a little")
+    add("--resume", type=Path, metavar="DIR", help="keep finished steps there, and go on from those kept")
+    add("--launcher", choices=("none", "ray"), default="none", help="ray: share an evaluation out over a Ray cluster")
+    add("--num_workers", type=int, default=2, help="workers of --launcher ray")
+    add("--calib", type=int, default=128, help="samples that --dtype int8 chooses its ranges by")
+    add("--max_drop", type=float, default=0.01, help="largest relative drop of the metric by --dtype or --decode")
     parsed = parser.parse_args(argv, namespace=Options())
     _check(parsed)
     return parsed
 
 
 def _check(parsed: Options) -> None:
-    for flag in ("batch_size", "topk"):
-        if getattr(parsed, flag) < 1:
+    for flag in ("batch_size", "topk", "num_workers", "calib", "streams"):
+        if getattr(parsed, flag) is not None and getattr(parsed, flag) < 1:
             raise ConfigError(f"--{flag} {getattr(parsed, flag)} must be at least 1")
     if len(parsed.input_size) > 2 or min(parsed.input_size) < 1:
         raise ConfigError(f"--input_size {parsed.input_size} must be one or two positive numbers: height and width")
@@ -192,12 +229,16 @@ def finish(report: Report, parsed: Options) -> int:
         where = {"target": parsed.target, "provider": provider(parsed.target), "model": str(parsed.ckpt)}
         write_json(report.to_dict(**where, data=str(parsed.data_path)), parsed.json)
     if report.nan_inputs:
-        _warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
+        warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
     if not report.finished:
         print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
     if report.device:
         print(_device_line(report.device))
     _list_failures(report.failures)
+    if report.resumed_steps:
+        print(f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others")
+    if report.busy:
+        print(report.bottleneck())
     print("\n".join(report.closing_lines()))
     return 1 if report.failures else 0
 
@@ -256,30 +297,53 @@ def raw_answers(outputs: Any) -> list[dict[str, Any]]:
 
 def _list_failures(failures: Sequence[Failure]) -> None:
     for failure in failures[:SHOWN_FAILURES]:
-        _warn(failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}")
+        warn(failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}")
     if failures:
         more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
-        _warn(f"{len(failures)} samples could not be run{more}")
+        warn(f"{len(failures)} samples could not be run{more}")
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Write a line to stderr."""
     print(text, file=sys.stderr)
 
 
 def run(main: Callable[[], int]) -> None:
     """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
-    warnings.showwarning = lambda message, *_: _warn(f"warning: {message}")
+    warnings.showwarning = lambda message, *_: warn(f"warning: {message}")
     try:
         code = main()
         sys.stdout.flush()
     except TecoInferError as error:
-        _warn(f"error: {error}")
+        warn(f"error: {error}")
         code = 2
     except BrokenPipeError:  # the reader of our output went away, as in `| head`
         # The interpreter flushes stdout once more at exit, into nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except KeyboardInterrupt:
-        _warn("interrupted")
+    except KeyboardInterrupt as interrupt:
+        warn(f"interrupted {interrupt}".rstrip())
         code = 130
     sys.exit(code)
+
+
+def stop_soon(_signal: int, _frame: Any) -> None:
+    """Interrupt, and end the process in any case before a second is over: a decoder or an engine may take longer."""
+    last = threading.Timer(_PATIENCE, os._exit, [130])
+    last.daemon = True
+    last.start()
+    raise KeyboardInterrupt
+
+
+_PATIENCE = 0.9
+"""Seconds between Ctrl-C and the end of the process at the latest."""
+
+
+def valid(description: str | None, evaluation: Evaluation, **defaults: Any) -> None:
+    """Run a valid script and exit; see :func:`utils.pipeline.valid.main`."""
+    from utils.pipeline.valid import main
+
+    run(lambda: main(description, evaluation, **defaults))
+
+
+__all__ = ["Options", "finish", "kept", "limits", "options", "pace", "raw_answers", "run", "show", "valid"]

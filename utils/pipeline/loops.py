@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Array, ConfigError, DataError
+from engine.cores import usable_cores
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
+from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
-from utils.pipeline.stages import Failure, Preprocess, prepared
+from utils.pipeline.calibration import calibrate
+from utils.pipeline.stages import Buffers, Failure, Preprocess, Ready, prepared
 
 if TYPE_CHECKING:
+    from utils.pipeline.journal import Journal
+    from utils.pipeline.records import RecordWriter
     from utils.pipeline.report import Report
 
 Infer = Callable[[Any], "Array | list[Array]"]
 OnStep = Callable[[str], None]
+Keep = Callable[[Batch, "Array | None", "tuple[int, ...] | None", "Sequence[Failure]", "Sequence[str]"], None]
 
 
 class Answer(NamedTuple):
@@ -36,11 +47,39 @@ class _Run:
     timeline: Timeline
     started: float
     failures: list[Failure]
-    nan_inputs: list[str]
+    metric: Metric
+    on_step: OnStep | None
+    warmup: int
+    nan_inputs: list[str] = field(default_factory=list)
+    keep: list[Keep] = field(default_factory=list)
+    buffers: Buffers = field(default_factory=Buffers)
     steps: int = 0
+    resumed: int = 0
     samples: int = 0
     timed_samples: int = 0
+    mark: float = 0.0
+    """When the loop last had something in hand: what comes after is waiting."""
+    cpu: float = 0.0
     ended: float = 0.0
+
+    def start(self) -> None:
+        """Begin to measure time."""
+        self.timeline.clear()
+        self.started = self.mark = time.perf_counter()
+        self.cpu, self.timed_samples = _cpu_seconds(), 0
+
+    def waited(self, what: str) -> None:
+        """Record that the loop waited for ``what`` until now."""
+        now = time.perf_counter()
+        self.timeline.add(what, self.mark, now)
+        self.mark = now
+
+    def count(self, failures: Iterable[Failure], nan_inputs: Iterable[str], samples: int) -> None:
+        """Count a step."""
+        self.failures += failures
+        self.nan_inputs += nan_inputs
+        self.samples += samples
+        self.steps += 1
 
 
 def evaluate(
@@ -54,71 +93,143 @@ def evaluate(
     warmup: int = 0,
     workers: int | None = None,
     on_step: OnStep | None = None,
+    journal: Journal | None = None,
+    records: RecordWriter | None = None,
 ) -> Report:
     """Run a labelled data set through an engine and measure it.
+
+    Batches are preprocessed ahead in threads, and an engine computes as many calls side by side as it has streams.
+    Results are taken in order, so they are those of a plain loop, bit for bit, at any setting.
 
     Args:
         engine: an open engine, or any callable from arrays to arrays.
         batches: samples and labels (:class:`utils.datasets.samples.Batches`).
-        preprocess: samples to one array, or a list of arrays, with the batch first.
+        preprocess: samples to one array, or a list of arrays, with the batch first. One that takes the keyword ``out``
+            writes into the array it is given there, which is used again for later batches.
         postprocess: the engine's output to what ``metric`` takes.
         metric: updated with every batch.
         max_steps: stop after so many batches; 0 or less means all.
         warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
-        workers: preprocessing threads; ``None`` takes one per core, 0 preprocesses in the loop itself.
+        workers: preprocessing threads; ``None`` takes one per core, 0 does everything in the loop itself, in turn.
         on_step: called after every step with a line of its timings.
+        journal: steps finished before, which are not run again; every step from there on is added.
+        records: gets the metric's record of every sample.
 
     Returns:
         The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
 
     Raises:
         DataError: no sample could be run, or a batch has no labels.
+        KeyboardInterrupt: the user interrupted; its text says how far the run got.
     """
-    run = _Run(Timeline(), time.perf_counter(), _rejected(batches), [])
-    # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
-    with closing(prepared(_first(batches, max_steps), preprocess, run.timeline, workers)) as stages:
-        waiting = run.started
-        for ready in _progress(stages, _steps(batches, max_steps)):
-            run.timeline.add("wait", waiting, time.perf_counter())
-            if run.steps == warmup and warmup > 0:
-                run.timeline.clear()
-                run.started, run.timed_samples = time.perf_counter(), 0
-            run.failures += ready.failures
-            run.nan_inputs += ready.nan_inputs
-            run.steps += 1
-            if ready.arrays is not None:
-                _step(engine, ready.batch, ready.arrays, postprocess, metric, run, on_step)
-            waiting = time.perf_counter()
+    run = _Run(Timeline(), 0.0, _rejected(batches), metric, on_step, warmup)
+    rest, total = iter(batches), _steps(batches, max_steps)
+    if records is not None:
+        run.keep.append(_writer(records))
+    if journal is not None:
+        _replay(journal, rest, run)
+        run.keep.append(_appender(journal))
+    if max_steps > 0:
+        rest = islice(rest, max(0, max_steps - run.steps))
+    calibrate(engine, batches, preprocess)
+    workers = 0 if total is not None and total - run.steps == 1 else workers  # threads would only cost their start
+    run.start()
+    try:
+        _loop(engine, rest, preprocess, postprocess, run, workers, None if total is None else total - run.steps)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_so_far(run, total, journal)) from None
     run.ended = time.perf_counter()
-    run.timeline.add("wait", waiting, run.ended)  # for the threads to end
-    if not run.samples:
+    run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
+    _check_any(run)
+    return _report(engine, run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
+
+
+def _check_any(run: _Run) -> None:
+    """Raise where nothing was run; one part of several may be empty."""
+    if not run.samples and rank_and_size()[1] == 1:
         reasons = "; ".join(f"{f.name}: {f.reason}" for f in run.failures[:3])
         raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
-    return _report(engine, metric, run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
 
 
-def _step(
+def _loop(
     engine: Infer,
-    batch: Batch,
-    arrays: list[Array],
+    batches: Iterable[Batch],
+    preprocess: Preprocess,
     postprocess: Callable[[Any], Array],
-    metric: Metric,
     run: _Run,
-    on_step: OnStep | None,
+    workers: int | None,
+    total: int | None,
 ) -> None:
-    if batch.labels is None:
-        raise DataError(f"{batch.names[0]} has no label; pass class folders, a label file, or an .npz with labels")
+    """Feed the engine, and take its results in order."""
+    streams = getattr(engine, "streams", 0) if workers != 0 else 0
+    under_way: deque[tuple[Ready, Future[_Call] | _Call]] = deque()
+    # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
+    with closing(prepared(batches, preprocess, run.timeline, workers, run.buffers)) as stages:
+        try:
+            for ready in _progress(stages, total):
+                run.waited("wait")
+                if run.warmup > 0 and run.steps - run.resumed >= run.warmup:
+                    run.warmup = 0
+                    run.start()
+                if ready.arrays is not None and ready.batch.labels is None:
+                    raise DataError(
+                        f"{ready.batch.names[0]} has no label; pass class folders, a label file, or an .npz with labels"
+                    )
+                under_way.append((ready, _started(engine, ready, streams)))
+                # One call more than the engine computes at a time, so that it never waits for this thread.
+                while len(under_way) > (streams + 1 if streams else 0):
+                    _step(*under_way.popleft(), postprocess, run)
+            while under_way:
+                _step(*under_way.popleft(), postprocess, run)
+        except KeyboardInterrupt:
+            getattr(engine, "cancel", _nothing)()
+            raise
+        finally:
+            for _, call in under_way:
+                if isinstance(call, Future):
+                    call.cancel()
+
+
+class _Call(NamedTuple):
+    """An engine's outputs and the seconds they took; ``None`` where no sample of the batch could be preprocessed."""
+
+    outputs: Any
+    start: float
+    end: float
+
+
+def _started(engine: Infer, ready: Ready, streams: int) -> Future[_Call] | _Call:
+    if ready.arrays is None:
+        return _Call(None, 0.0, 0.0)
+    if not streams:
+        return _called(engine, ready.arrays)
+    queued: Future[_Call] = engine.queue.submit(_called, engine, ready.arrays)  # type: ignore[attr-defined]
+    return queued
+
+
+def _called(engine: Infer, arrays: list[Array]) -> _Call:
     start = time.perf_counter()
     outputs = engine(arrays)
-    middle = time.perf_counter()
-    metric.update(postprocess(outputs), batch.labels)
-    end = time.perf_counter()
-    run.timeline.add("inference", start, middle, len(batch.names))
-    run.timeline.add("postprocess", middle, end, len(batch.names))
-    run.samples += len(batch.names)
-    run.timed_samples += len(batch.names)
-    if on_step is not None:
-        on_step(_step_line(run.steps, len(batch.names), middle - start, end - middle, run.timeline))
+    return _Call(outputs, start, time.perf_counter())
+
+
+def _step(ready: Ready, call: Future[_Call] | _Call, postprocess: Callable[[Any], Array], run: _Run) -> None:
+    """Take the result of a call: update the metric, keep the records, count."""
+    outputs, start, end = call if isinstance(call, _Call) else call.result()
+    run.waited("wait_engine")
+    record, samples = None, len(ready.batch.names)
+    if ready.arrays is not None and ready.batch.labels is not None:
+        record = run.metric.update(postprocess(outputs), ready.batch.labels)
+        run.timeline.add("inference", start, end, samples)
+        run.timed_samples += samples
+        run.buffers.put(ready.arrays, outputs)
+    for keep in run.keep:
+        keep(ready.whole, record, ready.good, ready.failures, ready.nan_inputs)
+    run.count(ready.failures, ready.nan_inputs, samples if ready.arrays is not None else 0)
+    before = run.mark
+    run.waited("postprocess")
+    if run.on_step is not None and ready.arrays is not None:
+        run.on_step(_step_line(run.steps, samples, end - start, run.mark - before, run.timeline))
 
 
 def _step_line(step: int, samples: int, inference: float, postprocess: float, timeline: Timeline) -> str:
@@ -128,27 +239,81 @@ def _step_line(step: int, samples: int, inference: float, postprocess: float, ti
     )
 
 
-def _report(engine: Infer, metric: Metric, run: _Run, finished: bool) -> Report:
+def _replay(journal: Journal, batches: Iterator[Batch], run: _Run) -> None:
+    """Take the finished steps from the journal, as if they had been run now."""
+    for step, batch in zip(journal.replayed(), batches, strict=False):
+        if step.record is not None:
+            run.metric.replay(step.record)
+        for keep in run.keep:
+            keep(batch, step.record, step.good, step.failures, step.nan_inputs)
+        run.count(step.failures, step.nan_inputs, 0 if step.record is None else len(step.record))
+    run.resumed = run.steps
+
+
+def _writer(records: RecordWriter) -> Keep:
+    return lambda batch, record, good, *_: records.write(batch, record, good)
+
+
+def _appender(journal: Journal) -> Keep:
+    from utils.pipeline.journal import Step
+
+    def append(
+        batch: Batch,
+        record: Array | None,
+        good: tuple[int, ...] | None,
+        failures: Sequence[Failure],
+        nan_inputs: Sequence[str],
+    ) -> None:
+        journal.append(Step(len(batch.names), record, good, tuple(failures), tuple(nan_inputs)))
+
+    return append
+
+
+def _so_far(run: _Run, total: int | None, journal: Journal | None) -> str:
+    so_far = f", {run.metric.name} {run.metric.compute():.6f} so far" if run.samples else ""
+    go_on = "; the same command goes on from here" if journal is not None else ""
+    return f"after step {run.steps}{f' of {total}' if total else ''} ({run.samples} samples{so_far}){go_on}"
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _nothing() -> None:
+    """Stand in for what an engine that is a plain callable does not have."""
+
+
+def _report(engine: Infer, run: _Run, finished: bool) -> Report:
     from utils.pipeline.report import Report
 
-    wall = run.ended - run.started
+    wall, line = run.ended - run.started, run.timeline
+    inside = line.seconds("disk") + line.seconds("decode")
+    busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
+    busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
     return Report(
-        metric_name=metric.name,
-        metric=metric.compute(),
+        metric_name=run.metric.name,
+        metric=run.metric.compute() if run.samples else math.nan,
         samples=run.samples,
         steps=run.steps,
         e2e_time=wall,
         avg_sps=run.timed_samples / wall,
-        avg_inference_time=run.timeline.mean("inference"),
-        avg_preprocess_time=run.timeline.mean("preprocess"),
-        avg_postprocess=run.timeline.mean("postprocess"),
-        wait_time=run.timeline.seconds("wait"),
+        avg_inference_time=line.mean("inference"),
+        avg_preprocess_time=line.mean("preprocess"),
+        avg_postprocess=line.mean("postprocess"),
+        wait_time=line.seconds("wait"),
+        wait_engine_time=line.seconds("wait_engine"),
+        postprocess_time=line.seconds("postprocess"),
+        busy=busy | {"postprocess": line.seconds("postprocess")},
+        core_share=(_cpu_seconds() - run.cpu) / (wall * usable_cores()),
         engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
         simulated=bool(getattr(engine, "simulated", False)),
         device=engine.device_report() if hasattr(engine, "device_report") else {},
         failures=run.failures,
         nan_inputs=run.nan_inputs,
         finished=finished,
+        resumed_steps=run.resumed,
+        state=run.metric,
     )
 
 

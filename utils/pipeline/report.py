@@ -7,13 +7,14 @@ import math
 import os
 import platform
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine.base import ConfigError
+from utils.metrics.base import Metric
 from utils.pipeline.stages import Failure
 
 SCHEMA_VERSION = 1
@@ -31,12 +32,18 @@ class Report:
         avg_sps: samples per second of wall time over the timed steps.
         avg_inference_time, avg_preprocess_time, avg_postprocess: seconds per batch; preprocessing runs in threads
             beside the engine, so the three do not add up to the wall time.
-        wait_time: wall seconds the loop waited for preprocessing; with inference and postprocessing it makes up
-            ``e2e_time``.
+        wait_time, wait_engine_time, postprocess_time: wall seconds the loop waited for preprocessing, waited for the
+            engine, and spent on answers and metric; together they make up ``e2e_time``.
+        busy: seconds each stage was at work, summed over threads: disk, decode, preprocess (the rest of it), engine,
+            postprocess.
+        core_share: CPU seconds of the run over wall seconds times cores, 0 to 1.
         engine: what computed, in one line. simulated: whether that was a simulated device.
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
         finished: ``False`` where a step limit ended the run before the data did.
+        resumed_steps: steps taken from a journal; times are of the others.
+        processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
+        state: the metric itself, for merging; not in the JSON.
     """
 
     metric_name: str
@@ -49,12 +56,27 @@ class Report:
     avg_preprocess_time: float
     avg_postprocess: float
     wait_time: float = 0.0
+    wait_engine_time: float = 0.0
+    postprocess_time: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
+    core_share: float = 0.0
     engine: str = ""
     simulated: bool = False
     failures: list[Failure] = field(default_factory=list)
     nan_inputs: list[str] = field(default_factory=list)
     device: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
+    resumed_steps: int = 0
+    processes: int = 1
+    recomputed: int = 0
+    state: Metric | None = None
+
+    def bottleneck(self) -> str:
+        """Return one line that says what bounds the run (:mod:`utils.pipeline.bottleneck`)."""
+        from utils.pipeline.bottleneck import bottleneck
+
+        waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
+        return bottleneck(self.busy, waits, self.e2e_time, self.core_share, self.simulated)
 
     def closing_lines(self) -> list[str]:
         """Return the two lines every valid script ends with."""
@@ -67,7 +89,20 @@ class Report:
 
     def to_dict(self, **extra: Any) -> dict[str, Any]:
         """Return the report as plain data with schema version and environment."""
-        return {"schema_version": SCHEMA_VERSION, "kind": "evaluation", **extra, **asdict(self), **environment()}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "evaluation",
+            **extra,
+            **_fields(self),
+            "bottleneck": self.bottleneck() if self.busy else "",
+            **environment(),
+        }
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    plain = asdict(replace(report, state=None))
+    del plain["state"]
+    return plain
 
 
 def environment() -> dict[str, Any]:

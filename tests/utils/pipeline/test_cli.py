@@ -85,7 +85,7 @@ def test_values_that_cannot_be_used(argv: list[object], text: str) -> None:
         options(*argv)
 
 
-@pytest.mark.parametrize("argv", [["--batch_size", "x"], ["--dtype", "int8"], ["--verbose", "maybe"], ["--nothing"]])
+@pytest.mark.parametrize("argv", [["--batch_size", "x"], ["--dtype", "int4"], ["--verbose", "maybe"], ["--nothing"]])
 def test_argparse_refuses(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         options(*argv)

@@ -60,7 +60,8 @@ def test_to_dict(tmp_path: Path) -> None:
     assert data.keys() == {
         *("schema_version", "kind", "target", "metric_name", "metric", "samples", "steps", "e2e_time", "avg_sps"),
         *("avg_inference_time", "avg_preprocess_time", "avg_postprocess", "engine", "simulated", "failures"),
-        *("wait_time", "nan_inputs", "device", "finished", "environment"),
+        *("wait_time", "wait_engine_time", "postprocess_time", "busy", "core_share", "bottleneck", "resumed_steps"),
+        *("processes", "recomputed", "nan_inputs", "device", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")
     assert data["failures"] == [{"name": "a.png", "reason": "empty"}]

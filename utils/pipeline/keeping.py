@@ -1,0 +1,71 @@
+"""What an evaluation leaves on the disk as it goes: its journal and its per-sample records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from engine.base import DataError, Engine
+from engine.files import hash_files
+from engine.registry import provider
+from utils.datasets.samples import Batches
+from utils.datasets.sharding import rank_and_size
+from utils.metrics.base import Metric
+
+if TYPE_CHECKING:
+    from utils.pipeline.cli import Options
+
+
+@contextmanager
+def kept(opt: Options, engine: Engine, batches: Batches, metric: Metric) -> Iterator[dict[str, Any]]:
+    """Yield what ``evaluate`` takes to keep its steps (``--resume``) and its records (``--json``), open.
+
+    Raises:
+        ConfigError: the journal is of another run, in use, or cannot be written.
+        DataError: the data set changed while a journalled run was under way.
+    """
+    rank, size = rank_and_size()
+    with ExitStack() as stack:
+        keep: dict[str, Any] = {}
+        identity: dict[str, Any] = {}
+        if opt.resume is not None:
+            from utils.pipeline.journal import Journal
+
+            identity = _identity(opt, engine, batches, metric)
+            keep["journal"] = stack.enter_context(Journal.open(opt.resume, identity))
+        if opt.json is not None:
+            from utils.pipeline.launch.part_records import part_path
+            from utils.pipeline.records import RecordWriter, records_path
+
+            path = records_path(opt.json)
+            path = path if size == 1 else part_path(path, rank, size)
+            keep["records"] = stack.enter_context(RecordWriter(path, metric.name, rank=rank, size=size))
+        yield keep
+        if opt.resume is not None and batches.dataset.fingerprint() != identity["data"]:
+            raise DataError(
+                f"data set {opt.data_path} changed under the run, so its journal in {opt.resume} mixes two states; "
+                "delete that folder and run again"
+            )
+
+
+def _identity(opt: Options, engine: Engine, batches: Batches, metric: Metric) -> dict[str, Any]:
+    """Return all that must be the same for a run to go on from another's journal."""
+    rank, size = rank_and_size()
+    return {
+        "model": hash_files(opt.ckpt),
+        "data": batches.dataset.fingerprint(),
+        "samples": len(batches.dataset),
+        "batch_size": opt.batch_size,
+        "input_size": list(opt.size),
+        "target": opt.target,
+        "provider": provider(opt.target),
+        "engine": engine.describe(),
+        "dtype": engine.dtype,
+        "pass_path": opt.pass_path,
+        "decode": opt.decode,
+        "metric": metric.name,
+        "skip_postprocess": opt.skip_postprocess,
+        "rank": rank,
+        "size": size,
+    }

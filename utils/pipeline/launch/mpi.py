@@ -1,0 +1,225 @@
+"""Several processes under ``mpirun``: every rank evaluates its part, rank 0 gets the merged report.
+
+A rank that fails must not leave the others waiting for it, so it ends the whole job. MPI is called by the main thread
+only, and waits by sleeping: Open MPI's own blocking calls spin, which takes a core from those who still compute.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from engine.base import ConfigError, DataError, TecoInferError
+from utils.datasets.sharding import SIZE, rank_and_size
+from utils.pipeline.launch.parts import Part, hosts, merge, part_of
+from utils.pipeline.launch.share import take_cores
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from utils.pipeline.report import Report
+
+LAUNCHED = "OMPI_COMM_WORLD_LOCAL_RANK"
+"""Set by ``mpirun`` in every process it starts; who sets rank and size by hand does not set it."""
+
+_PART, _SAID = 1, 2
+"""Message tags: a finished part; "I have said what is wrong"."""
+_POLL = 0.01
+"""Seconds between two looks for a message."""
+_RANK_0_FIRST = 0.5
+"""Seconds by which rank 0 speaks before the others: what all ranks meet (no such model) is then said once."""
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
+    """Do this process's part of the work and bring all parts together.
+
+    Where rank and size were set by hand there is nobody to merge with: the result is this process's part, and that is
+    said.
+
+    Args:
+        work: evaluates this process's part of the data set; it prints on rank 0 only, and on the others its errors
+            begin with their rank.
+        say: takes a line for the user.
+        resume: the journal's folder, to say how to go on after a process died.
+
+    Returns:
+        The merged report on rank 0, ``None`` on the other ranks, which have nothing more to do.
+
+    Raises:
+        ConfigError: mpi4py is missing; raised before any work.
+        DataError: no process could run a sample.
+    """
+    rank, size = rank_and_size()
+    if size == 1:
+        return work()
+    comm = _world(rank, size) if LAUNCHED in os.environ else None
+    if comm is None:
+        return _alone(work, say, rank, size)
+    with _quiet(rank), _fate_shared(comm, resume):
+        _share_cores(comm)
+        parts = _collect(comm, part_of(work()))
+    if rank:
+        return None
+    say(f"merged from {hosts(parts)}")
+    return merge(parts)
+
+
+def _alone(work: Callable[[], Report], say: Callable[[str], None], rank: int, size: int) -> Report:
+    say(f"rank {rank} of {size}: the metric covers this process's part only")
+    report = work()
+    if not report.samples:
+        raise DataError(f"rank {rank} of {size} has no sample that can be evaluated; use fewer processes")
+    return report
+
+
+def _world(rank: int, size: int) -> Any:
+    """Start MPI and return its communicator; ``None`` where no launcher started the other processes."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "funneled"  # the pipeline's threads do not call MPI
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, the MPI library is not
+        time.sleep(_RANK_0_FIRST if rank else 0)
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f'{SIZE}={size}: merging the parts of several processes needs mpi4py ({reason}); install ".[mpi]"'
+        ) from error
+    return MPI.COMM_WORLD if MPI.COMM_WORLD.size == size else None
+
+
+def _share_cores(comm: Any) -> None:
+    """Divide the cores among the ranks of this machine that may use the same ones: those mpirun binds to no core."""
+    from mpi4py import MPI
+
+    if not hasattr(os, "sched_getaffinity"):
+        return
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    mine = sorted(os.sched_getaffinity(0))
+    same = [rank for rank, cores in enumerate(local.allgather(mine)) if cores == mine]
+    take_cores(same.index(local.rank), len(same))
+    local.Free()
+
+
+def _collect(comm: Any, part: Part) -> list[Part]:
+    """Send the part to rank 0; there, return all of them."""
+    if comm.rank:
+        request = comm.isend(part, dest=0, tag=_PART)
+        _wait(request.Test)
+        return [part]
+    parts = [part]
+    for rank in range(1, comm.size):
+        _wait(partial(comm.iprobe, source=rank, tag=_PART))
+        parts.append(comm.recv(source=rank, tag=_PART))
+    return parts
+
+
+def _wait(ready: Callable[[], bool]) -> None:
+    while not ready():
+        time.sleep(_POLL)
+
+
+@contextmanager
+def _quiet(rank: int) -> Iterator[None]:
+    """Let rank 0 alone write to stdout; what the others have to say on stderr begins with their rank."""
+    if not rank:
+        yield
+        return
+    with redirect_stdout(_Nowhere()), redirect_stderr(cast("TextIO", _Prefixed(f"rank {rank}: ", sys.stderr))):
+        yield
+
+
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+class _Prefixed(io.TextIOBase):
+    """Writes whole lines, each with a prefix."""
+
+    def __init__(self, prefix: str, stream: TextIO) -> None:
+        self._prefix, self._stream, self._rest = prefix, stream, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._stream.write("".join(f"{self._prefix}{line}\n" for line in lines if line.strip()))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextmanager
+def _fate_shared(comm: Any, resume: Path | None) -> Iterator[None]:
+    """End the whole job where this process fails; say how to go on where the job is ended because another one did."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if not _said(comm):
+            _say_stopped(comm.rank, resume)
+        raise SystemExit(_TERMINATED)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except SystemExit as error:
+        if error.code != _TERMINATED:
+            _abort(comm, error)
+        os._exit(_TERMINATED)  # MPI's own end would wait for the process that is gone
+    except BaseException as error:
+        _abort(comm, error)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _said(comm: Any) -> bool:
+    """Whether another rank has said what is wrong; its message may take a moment."""
+    for _ in range(10):
+        if comm.iprobe(tag=_SAID):
+            return True
+        time.sleep(_POLL)
+    return False
+
+
+def _say_stopped(rank: int, resume: Path | None) -> None:
+    """Say at once, as mpirun kills after a second, what happened; rank 1 says it too, as rank 0 may have died."""
+    go_on = f"run the same command again to go on from {resume}" if resume else "--resume DIR lets a run go on"
+    line = f"rank {rank}: stopped by mpirun, as it does on Ctrl-C and when a process dies; {go_on}\n"
+    if rank <= 1:
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, line.encode())
+
+
+def _abort(comm: Any, error: BaseException) -> None:
+    """Say what is wrong, once, and end every process of the job; does not return."""
+    time.sleep(_RANK_0_FIRST if comm.rank else 0)
+    if not _said(comm):
+        for rank in range(comm.size):
+            comm.isend(None, dest=rank, tag=_SAID)
+        sys.stdout.flush()
+        sys.stderr.write(f"{_text(error)}\n")
+        sys.stderr.flush()
+    comm.Abort(_code(error))
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, TecoInferError):
+        return f"error: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _code(error: BaseException) -> int:
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code or 1  # even an orderly end leaves the others without this part
+    return 2 if isinstance(error, TecoInferError) else 130 if isinstance(error, KeyboardInterrupt) else 1

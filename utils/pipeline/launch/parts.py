@@ -1,0 +1,143 @@
+"""The parts of a run: what every process measured of its share of the data set, and how they make one report."""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
+
+from engine.base import ConfigError, DataError
+from utils.datasets.sharding import rank_and_size
+from utils.metrics.base import Metric
+from utils.pipeline.report import Report
+
+_Item = TypeVar("_Item")
+_MISSING: Any = object()
+
+_COMBINED: dict[str, Callable[[list[Any]], Any]] = {
+    "spas": sum,
+    "healthy": sum,
+    "simulated_sps": sum,
+    "memory_per_spa": max,
+    "events": lambda lists: list(chain.from_iterable(lists)),
+}
+"""How what each card reports of itself becomes one figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one process measured: plain data that travels between processes.
+
+    Attributes:
+        report: its result, with the metric's ``state``; 0 samples where there was nothing for it to do.
+        rank, size: it took samples ``rank``, ``rank + size``, ``rank + 2 * size``, ... of the data set.
+        host: name of the machine.
+    """
+
+    report: Report
+    rank: int
+    size: int
+    host: str
+
+
+def part_of(report: Report) -> Part:
+    """Return this process's result as a part."""
+    rank, size = rank_and_size()
+    return Part(report, rank, size, socket.gethostname())
+
+
+def in_order(parts: Sequence[Sequence[_Item]]) -> list[_Item]:
+    """Put per-sample records back into the order of the data set.
+
+    Args:
+        parts: by rank, the records of each process; record ``i`` of rank ``r`` of ``n`` is sample ``r + i * n``. Lists
+            that are not one entry per sample (failures) come out in about the order of the data set.
+    """
+    rows = zip_longest(*parts, fillvalue=_MISSING)
+    return [item for item in chain.from_iterable(rows) if item is not _MISSING]
+
+
+def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
+    """Make one report of all parts of a run; the metric is exactly that of a single process.
+
+    Samples and steps are summed, the wall time is the slowest process's, ``avg_sps`` is all samples over that, and the
+    times per batch are means over all steps. What cannot be added up is the slowest process's.
+
+    Args:
+        parts: one per rank, in any order.
+        recomputed: parts that were computed again because their worker was lost.
+
+    Raises:
+        DataError: no process could run a sample.
+        ConfigError: a part is missing or comes twice, or the metrics do not merge.
+    """
+    parts = sorted(parts, key=lambda part: part.rank)
+    if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
+        found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
+        raise ConfigError(f"the parts of a run must be one per rank, and are: {found or 'none'}; start it again")
+    reports = [part.report for part in parts]
+    failures = in_order([report.failures for report in reports])
+    if not any(report.samples for report in reports):
+        reasons = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures[:3])
+        raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
+    state = _merged_state([report for report in reports if report.samples])
+    slowest = max(reports, key=lambda report: report.e2e_time)
+    wall = slowest.e2e_time
+    return replace(
+        slowest,
+        metric=state.compute(),
+        state=state,
+        samples=sum(report.samples for report in reports),
+        steps=sum(report.steps for report in reports),
+        # A part's speed leaves out its warm-up steps, so its samples must not be counted here.
+        avg_sps=sum(report.avg_sps * report.e2e_time for report in reports) / wall if wall else 0.0,
+        avg_inference_time=_per_step(reports, lambda report: report.avg_inference_time),
+        avg_preprocess_time=_per_step(reports, lambda report: report.avg_preprocess_time),
+        avg_postprocess=_per_step(reports, lambda report: report.avg_postprocess),
+        failures=failures,
+        nan_inputs=in_order([report.nan_inputs for report in reports]),
+        device=_merged_device(reports),
+        finished=all(report.finished for report in reports),
+        processes=len(parts),
+        recomputed=recomputed,
+    )
+
+
+def hosts(parts: Iterable[Part]) -> str:
+    """Return how many processes on how many machines took part, in words."""
+    names = [part.host for part in parts]
+    machines = len(set(names))
+    return f"{len(names)} processes on {machines} machine{'s' if machines > 1 else ''}"
+
+
+def _merged_state(reports: Sequence[Report]) -> Metric:
+    states = [report.state for report in reports if report.state is not None]
+    if len(states) < len(reports):
+        raise ConfigError("a report without its metric's state cannot be merged; make reports with evaluate()")
+    merged = copy.deepcopy(states[0])
+    for state in states[1:]:
+        merged.merge(state)
+    return merged
+
+
+def _per_step(reports: Sequence[Report], seconds: Callable[[Report], float]) -> float:
+    steps = sum(report.steps for report in reports)
+    return sum(seconds(report) * report.steps for report in reports) / steps if steps else 0.0
+
+
+def _merged_device(reports: Sequence[Report]) -> dict[str, Any]:
+    """Add up the simulated cards of all processes: speed and SPA are summed, the latency is the mean over all steps."""
+    ran = [report for report in reports if report.device and report.samples]
+    if not ran:
+        return {}
+    devices = [report.device for report in ran]
+    merged = {**devices[0], "cards": len(devices)}
+    for key, combined in _COMBINED.items():
+        if key in merged:  # a third party's card may say other things
+            merged[key] = combined([device[key] for device in devices])
+    if "simulated_latency" in merged:
+        merged["simulated_latency"] = _per_step(ran, lambda report: float(report.device["simulated_latency"]))
+    return merged

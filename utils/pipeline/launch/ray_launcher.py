@@ -1,0 +1,353 @@
+"""Workers on a Ray cluster: each is an actor with an engine of its own that evaluates one part of the data set.
+
+The zoo and the data must lie at the same path on every machine. A lost worker's part is computed again by a fresh one;
+an error that the zoo raises on purpose would come again, so it ends the run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine import errors
+from engine.base import ConfigError, EngineError, TecoInferError, usable_cores
+from utils.datasets.sharding import RANK, SIZE, rank_and_size
+from utils.pipeline.launch.mpi import LAUNCHED
+from utils.pipeline.launch.parts import Part, hosts, merge, part_of
+from utils.pipeline.launch.share import take_cores
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from utils.pipeline.report import Report
+
+RETRIES = 3
+"""How often a part is computed again before the run gives up."""
+
+_SCRIPT = "teco_script"
+"""Module name of the script in the workers; in the driver it stands for ``__main__``, so that what the script defines
+(a metric) travels."""
+_SETTINGS = ("MAX_ENGINE_NUMS", "SDAA_", "TECO_")
+"""Beginnings of the environment variables that workers on other machines take from the driver."""
+_PATIENCE = 30.0
+"""Seconds without any news after which it is said that workers wait for free cores."""
+_STORE = 2**27
+"""Bytes of shared memory a cluster of our own reserves; parts are a few kilobytes."""
+
+
+class Refused(NamedTuple):
+    """An error that the zoo raised on purpose in a worker: its class and its text."""
+
+    kind: str
+    text: str
+
+
+class _Place(NamedTuple):
+    """Where a worker runs."""
+
+    node: str
+    host: str
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The actor that computes a part, and where it stands."""
+
+    rank: int
+    actor: Any
+    place: _Place | None = None
+    slot: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run on a cluster: who is under way, and what has come back."""
+
+    ray: Any
+    make: Callable[[], Any]
+    function: str
+    args: tuple[Any, ...]
+    size: int
+    slots: dict[str, int]
+    pending: dict[Any, _Worker] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    lost: Counter[int] = field(default_factory=Counter)
+
+
+def launch(
+    function: Callable[..., Report],
+    args: tuple[Any, ...],
+    workers: int,
+    say: Callable[[str], None],
+    *,
+    samples: int | None = None,
+) -> Report:
+    """Evaluate a data set with workers on a Ray cluster: the one of ``RAY_ADDRESS``, else one on this machine.
+
+    Args:
+        function: evaluates the part of the data set that :func:`utils.datasets.sharding.rank_and_size` says; a plain
+            function of an importable module.
+        args: its arguments; they are pickled.
+        workers: number of workers, each with its share of the cluster's cores.
+        say: takes a line for the user.
+        samples: size of the data set where it is known: more workers than that are not started.
+
+    Returns:
+        The merged report.
+
+    Raises:
+        ConfigError: Ray is missing or cannot be reached, or the numbers make no sense.
+        EngineError: the worker of a part died more than :data:`RETRIES` times.
+        TecoInferError: what a worker raised, once.
+    """
+    if workers < 1:
+        raise ConfigError(f"--num_workers {workers} must be at least 1")
+    if rank_and_size()[1] > 1:
+        raise ConfigError(f"--launcher ray does not go with several ranks ({SIZE} is set); leave out one of them")
+    if samples is not None and workers > max(samples, 1):
+        say(f"{max(samples, 1)} workers instead of {workers}: the data set has {samples} samples")
+        workers = max(samples, 1)
+    with _cluster() as ray:
+        sys.modules.setdefault(_SCRIPT, sys.modules["__main__"])
+        nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+        cpus = cpus_each(list(nodes.values()), workers)
+        actor = ray.remote(num_cpus=cpus, max_restarts=0)(_worker_class())
+        run = _Run(
+            ray,
+            make=actor.remote,
+            function=f"{function.__module__}:{function.__qualname__}",
+            args=args,
+            size=workers,
+            slots={node: max(1, int(cores / cpus)) for node, cores in nodes.items()},
+        )
+        return _finish(run, say)
+
+
+def cpus_each(nodes: Sequence[float], workers: int) -> float:
+    """Return the largest number of cores per worker with which all find a place; below 1 where cores are fewer.
+
+    Args:
+        nodes: cores of each machine.
+        workers: how many workers there are to be.
+    """
+    if not sum(nodes) >= 1:
+        raise ConfigError("the Ray cluster has no cores; start its machines with --num-cpus")
+    for cpus in range(int(sum(nodes)) // workers, 0, -1):
+        if sum(int(cores // cpus) for cores in nodes) >= workers:
+            return cpus
+    crowd = 1
+    while sum(int(cores) for cores in nodes) * crowd < workers:
+        crowd += 1
+    return int(1e4 / crowd) / 1e4  # Ray counts in steps of 0.0001
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a script by its path, without running it as the main program; the second time it is there already.
+
+    Raises:
+        ConfigError: it is not a Python file.
+    """
+    loaded = sys.modules.get(_SCRIPT)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(_SCRIPT, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"script {path} is not a Python file on this machine; put the zoo at the same path on all")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_SCRIPT] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], cores: tuple[int, int]) -> Part | Refused:
+    """Compute one part, in a worker.
+
+    Args:
+        function: ``module:name`` of the function that evaluates.
+        args: its arguments.
+        share: rank and number of the parts.
+        cores: this worker's number on its machine, and how many share the machine.
+    """
+    take_cores(*cores)
+    os.environ.update({RANK: str(share[0]), SIZE: str(share[1]), LAUNCHED: str(cores[0])})
+    module, _, name = function.partition(":")
+    try:
+        return part_of(getattr(importlib.import_module(module), name)(*args))
+    except TecoInferError as error:
+        return Refused(type(error).__name__, str(error))
+
+
+def _worker_class() -> type:
+    """Return the actor's class; being local, it travels to workers that do not yet know where the zoo is."""
+
+    class Worker:
+        def start(self, folder: str, paths: list[str], settings: dict[str, str]) -> tuple[str, str]:
+            import os
+            import socket
+            import sys
+
+            import ray
+
+            os.chdir(folder)
+            os.environ.update(settings)
+            sys.path[:0] = [path for path in paths if path not in sys.path]
+            return ray.get_runtime_context().get_node_id(), socket.gethostname()
+
+        def work(self, *args: Any) -> Any:
+            from utils.pipeline.launch.ray_launcher import work_part
+
+            return work_part(*args)
+
+    return Worker
+
+
+@contextmanager
+def _cluster() -> Iterator[Any]:
+    """Join the cluster of ``RAY_ADDRESS``, or start one on this machine and end it afterwards, whatever happens."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; else a warning
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(f'--launcher ray needs Ray ({error}); install ".[ray]"') from error
+    address = os.environ.get("RAY_ADDRESS")
+    own = {} if address else {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _STORE}
+    try:
+        try:
+            with _uninterrupted():
+                ray.init(log_to_driver=False, logging_level="error", **own)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            where = f"the cluster at RAY_ADDRESS={address}" if address else "a cluster on this machine"
+            reason = str(error).strip().partition("\n")[0]
+            fix = "check it with `ray status`, and RAY_AUTH_MODE=token where it asks for a token"
+            raise ConfigError(f"Ray cannot use {where}: {reason}; {fix}") from error
+        yield ray
+    finally:
+        with _uninterrupted():
+            ray.shutdown()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off to the end of the block: Ray crashes, and leaves processes, where it starts or ends half."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def _finish(run: _Run, say: Callable[[str], None]) -> Report:
+    """Start every worker, replace the lost ones, and merge what comes back."""
+    for rank in range(run.size):
+        _start(run, rank)
+    with _progress(run.size, say) as done:
+        try:
+            while run.pending:
+                _next(run, say, done)
+        except KeyboardInterrupt:
+            say(f"interrupted with {len(run.parts)} of {run.size} parts done")
+            raise
+    recomputed = sum(run.lost.values())
+    say(f"merged from {hosts(run.parts)}{f', {recomputed} lost and recomputed' if recomputed else ''}")
+    return merge(run.parts, recomputed=recomputed)
+
+
+def _start(run: _Run, rank: int) -> None:
+    worker = _Worker(rank, run.make())
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    folders = [os.path.abspath(path or ".") for path in sys.path]
+    run.pending[worker.actor.start.remote(str(Path.cwd()), folders, settings)] = worker
+
+
+def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
+    """Wait for the next piece of news from a worker, and do what it asks for."""
+    ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_PATIENCE)
+    if not ready:
+        waiting = sum(worker.place is None for worker in run.pending.values())
+        if waiting:
+            say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
+        return
+    worker = run.pending.pop(ready[0])
+    lost = run.ray.exceptions
+    try:
+        news = run.ray.get(ready[0])
+    except (lost.RayActorError, lost.WorkerCrashedError, lost.OutOfMemoryError, lost.ObjectLostError) as error:
+        _replace(run, worker, error, say)
+        return
+    except lost.RayTaskError as error:  # a bug in the script is shown as it is
+        if worker.place is None or isinstance(error.cause, ModuleNotFoundError):
+            raise ConfigError(
+                f"a worker cannot start: {error.cause}; the zoo and the data must lie at the same path on every machine"
+            ) from error
+        raise
+    if isinstance(news, Refused):
+        raise _raised(news)
+    if isinstance(news, Part):
+        run.parts.append(news)
+        run.ray.kill(worker.actor)  # its cores may be what a replacement waits for
+        done(news)
+        return
+    worker.place = _Place(*news)
+    taken = {other.slot for other in run.pending.values() if other.place and other.place.node == worker.place.node}
+    slots = run.slots.setdefault(worker.place.node, 1)
+    worker.slot = next(slot for slot in range(run.size + 1) if slot not in taken)
+    share, cores = (worker.rank, run.size), (worker.slot, slots)
+    run.pending[worker.actor.work.remote(run.function, run.args, share, cores)] = worker
+
+
+def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], None]) -> None:
+    run.lost[worker.rank] += 1
+    part = f"part {worker.rank + 1} of {run.size}"
+    if run.lost[worker.rank] > RETRIES:
+        reason = " ".join(str(error).split())
+        raise EngineError(
+            f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); use fewer workers, or a smaller batch"
+        ) from error
+    where = f" on {worker.place.host}" if worker.place else ""
+    say(f"{part}: its worker{where} died; computing it again")
+    run.ray.kill(worker.actor)  # where it was only out of reach
+    _start(run, worker.rank)
+
+
+def _raised(refused: Refused) -> TecoInferError:
+    kind = getattr(errors, refused.kind, EngineError)
+    raised: TecoInferError = kind(refused.text)
+    return raised
+
+
+@contextmanager
+def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], None]]:
+    """Give what reports a finished part: a bar on a terminal, else a line."""
+
+    def line(part: Part) -> None:
+        report = part.report
+        say(f"part {part.rank + 1} of {size}: {report.samples} samples in {report.e2e_time:.2f} s on {part.host}")
+
+    if not sys.stderr.isatty():
+        yield line
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=size, unit="part") as bar:
+
+        def advance(_part: Part) -> None:
+            bar.update()
+
+        yield advance
