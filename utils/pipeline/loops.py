@@ -8,7 +8,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,6 +23,8 @@ from utils.pipeline.calibration import calibrate
 from utils.pipeline.stages import Buffers, Failure, Preprocess, Ready, prepared
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from utils.pipeline.journal import Journal
     from utils.pipeline.records import RecordWriter
     from utils.pipeline.report import Report
@@ -186,7 +187,7 @@ def _loop(
             raise
         finally:
             for _, call in under_way:
-                if isinstance(call, Future):
+                if not isinstance(call, _Call):
                     call.cancel()
 
 

@@ -1,0 +1,317 @@
+"""Pictures per second: our pipeline beside what people write instead, on the same pictures and the same ONNX files.
+
+Every contestant runs in a process of its own, opens its model once and warms up on every picture; then they take turns,
+in another order every round. Nothing but a turn is timed: not starting, importing, opening the model or, which favours
+the peer, starting torch's DataLoader workers, while our threads start anew in every turn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from bench import ROOT, arguments, finish
+from peers import INSTALL, NO_COMPUTE, PEERS, Setup
+from pictures import make_pictures
+from throughput_models import BATCH_SIZE, LARGE, NETWORKS, setup_of
+from throughput_processes import Process, Turn, UnavailableError
+
+from engine.base import Array, usable_cores
+
+WORK = ROOT / "benchmarks/results/throughput"
+
+OURS, LIMITS = ("ours", "ours cpu"), {"ours": "limit", "ours cpu": "limit cpu"}
+ALONE = ("int8", "engine float32", "engine int8")
+"""Contestants of the int8 comparison."""
+
+INT8_MODEL = "resnet50"
+SHARE_OF_LIMIT, BEST_PEER, INT8 = 0.97, 1.0, 3.0
+RATIOS = {"plain loop": (1.35, 2.4), "dataloader": (1.1, 1.6)}
+"""Least ratio of ours to a peer: with a model, and with no compute."""
+
+
+@dataclass(slots=True)
+class Result:
+    """One contestant on one model: medians over the rounds, and every round's seconds.
+
+    Attributes:
+        sps: pictures per second of wall time.
+        utilisation: CPU seconds, children included, per wall second and core.
+        peak_mb: largest memory in MB during the warm-up, children included, shared pages counted once.
+        same_top1: share of pictures with the same best class as the plain loop.
+        equal: whether the scores are the plain loop's bit by bit.
+        ratio: ours over this one, the median over the rounds.
+    """
+
+    contestant: str
+    note: str
+    sps: float
+    utilisation: float
+    peak_mb: float
+    same_top1: float | None
+    equal: bool | None
+    ratio: float | None
+    seconds: list[float]
+
+
+@dataclass(slots=True)
+class Target:
+    """A figure that is asked for, and the one measured."""
+
+    what: str
+    at_least: float
+    value: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the measured figure is enough."""
+        return self.value >= self.at_least
+
+
+@dataclass(slots=True)
+class Limit:
+    """What the cores could do if nothing ever waited; seconds are CPU seconds per picture."""
+
+    contestant: str
+    sps: float
+    preprocess_s: float
+    inference_s: float
+    share: float
+
+
+@dataclass(slots=True)
+class Measured:
+    """Everything measured on one model."""
+
+    model: str
+    batch_size: int
+    pictures: int
+    rounds: int
+    results: list[Result] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    def result(self, name: str) -> Result | None:
+        """Return a contestant's result, where it took part."""
+        return next((result for result in self.results if result.contestant == name), None)
+
+    @property
+    def agree(self) -> bool:
+        """Whether ours computed exactly what the plain loop did."""
+        ours = self.result("ours")
+        return ours is not None and ours.equal is not False
+
+
+@dataclass(slots=True)
+class Course:
+    """What the turns of one contestant gave."""
+
+    note: str
+    peak: int
+    scores: Array
+    turns: list[Turn] = field(default_factory=list)
+    values: list[Array] = field(default_factory=list)
+    """What the turns returned, of a limit only."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """Wall seconds per round."""
+        return [turn.seconds for turn in self.turns]
+
+
+def contestants(model: str) -> list[str]:
+    """Return who runs a model."""
+    names = ["ours", "plain loop", "dataloader", "openvino", "limit"]
+    if model != NO_COMPUTE:
+        names += ["ours cpu", "limit cpu", "torch"]
+    return names + (list(ALONE) if model == INT8_MODEL else [])
+
+
+def missing(name: str) -> str | None:
+    """Say what to install before a contestant can run; ``None`` where all is there."""
+    absent = [package for package in PEERS[name][1] if importlib.util.find_spec(package) is None]
+    return f"pip install {' '.join(dict.fromkeys(INSTALL[package] for package in absent))}" if absent else None
+
+
+def measure(setup: Setup, rounds: int) -> Measured:
+    """Let everybody run one model, in turns."""
+    measured = Measured(setup.model, setup.batch_size, len(setup.batches().dataset), rounds)
+    with ExitStack() as stack:
+        running = _started(setup, measured, stack)
+        courses = _courses(running, rounds, measured)
+    names = [name for name in courses if name not in LIMITS.values()]
+    measured.results = [_result(name, courses, measured.pictures) for name in names]
+    measured.limits = [
+        _limit(name, limit, courses, measured.pictures)
+        for name, limit in LIMITS.items()
+        if name in courses and limit in courses
+    ]
+    measured.targets = _targets(measured, courses)
+    return measured
+
+
+def _started(setup: Setup, measured: Measured, stack: ExitStack) -> dict[str, tuple[Process, str]]:
+    """Start every contestant; note in ``measured`` those that cannot run."""
+    running = {}
+    for name in contestants(setup.model):
+        if (advice := missing(name)) is not None:
+            measured.unavailable[name] = advice
+            continue
+        process = Process(name, setup)
+        stack.callback(process.close)
+        start = process.started()  # one by one: a trial for the fastest engine wants the machine to itself
+        if start.ready:
+            running[name] = (process, start.note)
+        else:
+            measured.unavailable[name] = start.note
+    return running
+
+
+def _courses(running: dict[str, tuple[Process, str]], rounds: int, measured: Measured) -> dict[str, Course]:
+    """Let everybody warm up, then take turns; note in ``measured`` those that fail in the warm-up."""
+    from tqdm import tqdm
+
+    courses = {}
+    with tqdm(total=len(running) * (rounds + 1), desc=measured.model, unit="turn", leave=False, disable=None) as bar:
+        for name, (process, note) in running.items():
+            try:
+                scores = process.check()
+                courses[name] = Course(note, process.peak, scores)
+            except UnavailableError as error:
+                measured.unavailable[name] = str(error)
+            bar.update()
+        names = list(courses)
+        for index in range(rounds):
+            first = index % len(names)
+            for name in names[first:] + names[:first]:
+                turn, scores = running[name][0].turn()
+                courses[name].turns.append(turn)
+                if name in LIMITS.values():
+                    courses[name].values.append(scores)
+                bar.update()
+    return courses
+
+
+def _ratio(ours: Course, peer: Course) -> float:
+    """Return how many times faster ours was: the median over rounds, in which a slow spell hits both."""
+    return statistics.median(b / a for a, b in zip(ours.seconds, peer.seconds, strict=True))
+
+
+def _result(name: str, courses: dict[str, Course], pictures: int) -> Result:
+    course, plain = courses[name], courses["plain loop"].scores
+    used = statistics.median(turn.cpu / turn.seconds / usable_cores() for turn in course.turns)
+    same = float((course.scores.argmax(axis=1) == plain.argmax(axis=1)).mean())
+    # Softmax on top keeps the order of a peer's raw outputs, so top-1 can be compared, but not the values.
+    equal = bool(np.array_equal(course.scores, plain)) if name == "ours" else None
+    sps = pictures / statistics.median(course.seconds)
+    ratio = None if name == "ours" or name in ALONE else _ratio(courses["ours"], course)
+    return Result(name, course.note, sps, used, course.peak / 1e6, same, equal, ratio, course.seconds)
+
+
+def _limit(name: str, limit: str, courses: dict[str, Course], pictures: int) -> Limit:
+    costs = np.array(courses[limit].values)
+    limits = usable_cores() / costs.sum(axis=1)
+    speeds = pictures / np.array(courses[name].seconds)
+    preprocess, inference = np.median(costs, axis=0)
+    return Limit(name, *map(float, (np.median(limits), preprocess, inference, np.median(speeds / limits))))
+
+
+def _targets(measured: Measured, courses: dict[str, Course]) -> list[Target]:
+    ours, idle = courses["ours"], measured.model == NO_COMPUTE
+    targets = [
+        Target(f"{limit.contestant}: share of the limit", SHARE_OF_LIMIT, limit.share) for limit in measured.limits
+    ]
+    for peer, least in RATIOS.items():
+        if peer in courses:
+            targets.append(Target(f"ours / {peer}", least[idle], _ratio(ours, courses[peer])))
+    peers = [name for name in courses if name not in (*OURS, *LIMITS.values(), *ALONE)]
+    best, mine = (
+        min(names, key=lambda name: statistics.median(courses[name].seconds))
+        for names in (peers, [name for name in OURS if name in courses])
+    )
+    targets.append(Target(f"{mine} / best peer ({best})", BEST_PEER, _ratio(courses[mine], courses[best])))
+    for mine, peer in (("engine int8", "engine float32"), ("int8", "plain loop")):
+        if mine in courses and peer in courses:
+            targets.append(Target(f"{mine} / {peer}", INT8, _ratio(courses[mine], courses[peer])))
+    return targets
+
+
+def show(measured: Measured) -> None:
+    """Print one model's table."""
+    print(f"\n{measured.model}: {measured.pictures} pictures, batch {measured.batch_size}, {measured.rounds} rounds")
+    print(f"  {'contestant':15} {'pictures/s':>10} {'ours/it':>8} {'CPU':>5} {'peak MB':>8} {'same top-1':>10}")
+    for r in measured.results:
+        ratio = "" if r.ratio is None else f"{r.ratio:.2f}"
+        same = "" if r.same_top1 is None else f"{r.same_top1:.1%}"
+        exact = {True: "  exactly the plain loop's scores", False: "  SCORES DIFFER", None: ""}[r.equal]
+        print(f"  {r.contestant:15} {r.sps:10.1f} {ratio:>8} {r.utilisation:5.0%} {r.peak_mb:8.0f} {same:>10}{exact}")
+    for limit in measured.limits:
+        costs = f"{limit.preprocess_s * 1e3:.2f} ms preprocess + {limit.inference_s * 1e3:.2f} ms inference"
+        print(f"  limit of {limit.contestant}: {limit.sps:.1f} ({costs}, CPU per picture, {usable_cores()} cores)")
+    for name, reason in measured.unavailable.items():
+        print(f"  {name}: not available: {reason}")
+    for target in measured.targets:
+        verdict = "met" if target.met else "MISSED"
+        print(f"  target {target.what}: {target.value:.3f}, at least {target.at_least}: {verdict}")
+
+
+def show_notes(everything: Sequence[Measured]) -> None:
+    """Print once what the contestants are made of, by model where that differs."""
+    notes: dict[tuple[str, str], list[str]] = {}
+    for measured in everything:
+        for result in measured.results:
+            notes.setdefault((result.contestant, result.note), []).append(measured.model)
+    print("\nmedians over the rounds; memory with children, shared pages once; top-1 compared with the plain loop's")
+    for (name, note), models in notes.items():
+        alone = [other for other, _ in notes].count(name) == 1
+        where = "" if alone else f" ({', '.join(models)})"
+        print(f"  {name}{where}: {note}")
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = arguments(__doc__)
+    known = (NO_COMPUTE, *NETWORKS)
+    parser.add_argument("--models", nargs="+", choices=known, help="default: all; with --quick no-compute only")
+    parser.add_argument("--rounds", type=int, help="turns of every contestant; default: 5, with --quick 1")
+    parser.add_argument("--pictures", type=int, help="how many pictures; default: 384, with --quick 32")
+    batch = f"default: {BATCH_SIZE}, {LARGE} and with --quick 8"
+    parser.add_argument("--batch_size", type=int, help=batch)
+    parser.add_argument("--work", type=Path, default=WORK, help="folder for the pictures and the exported models")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw a bar chart (needs matplotlib)")
+    args = parser.parse_args()
+    rounds, count = args.rounds or (1 if args.quick else 5), args.pictures or (32 if args.quick else 384)
+    pictures = make_pictures(args.work / f"pictures{count}", count)
+    everything, skipped = [], []
+    for model in args.models or (known[:1] if args.quick else known):
+        setup = setup_of(model, args.work, pictures, args.batch_size, args.quick)
+        if setup is None:
+            skipped.append(model)
+            print(f'{model} skipped: exporting it needs torch; pip install ".[torch]"', file=sys.stderr)
+            continue
+        everything.append(measure(setup, rounds))
+        show(everything[-1])
+    show_notes(everything)
+    _store(everything, skipped, args)
+    return 0 if all(measured.agree for measured in everything) else 1
+
+
+def _store(everything: Sequence[Measured], skipped: Sequence[str], args: object) -> None:
+    plot: Path | None = args.plot  # type: ignore[attr-defined]
+    models = [asdict(m) | {"targets": [asdict(t) | {"met": t.met} for t in m.targets]} for m in everything]
+    finish("throughput", {"models": models, "cores": usable_cores(), "skipped": list(skipped)}, args)  # type: ignore[arg-type]
+    if plot is not None and everything:
+        from throughput_plot import draw
+
+        draw(everything, plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
