@@ -25,9 +25,9 @@ def test_cgroup_v2_takes_the_smallest_quota_on_the_way_up(tmp_path: Path) -> Non
 
 
 def test_cgroup_v1(tmp_path: Path) -> None:
-    group(tmp_path, "cpu/x", **{"cpu__cfs_quota_us": "200000\n", "cpu__cfs_period_us": "100000\n"})
+    group(tmp_path, "cpu/x", cpu__cfs_quota_us="200000\n", cpu__cfs_period_us="100000\n")
     assert smallest_quota(tmp_path, "3:memory:/x\n2:cpu,cpuacct:/x\n") == 2.0
-    group(tmp_path, "cpu/x", **{"cpu__cfs_quota_us": "-1\n"})
+    group(tmp_path, "cpu/x", cpu__cfs_quota_us="-1\n")
     assert smallest_quota(tmp_path, "2:cpu,cpuacct:/x\n") is None
 
 
