@@ -23,7 +23,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.pipeline.keeping import kept
 from utils.pipeline.loops import Answer
 from utils.pipeline.stages import Failure
-from utils.preprocess.classification_common import DECODES
+from utils.preprocess.modes import DECODES
 
 if TYPE_CHECKING:
     from utils.pipeline.report import Report

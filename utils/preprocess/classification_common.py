@@ -17,6 +17,7 @@ from PIL import Image
 
 from engine.base import DTYPES, ConfigError, DataError
 from utils.preprocess.images import Decoded, decode_file, decode_image
+from utils.preprocess.modes import DECODES
 from utils.preprocess.resizing import CropStart, resize_and_crop
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -27,9 +28,6 @@ MEAN = (0.485, 0.456, 0.406)
 """ImageNet's mean per RGB channel, of samples in 0..1."""
 STD = (0.229, 0.224, 0.225)
 """ImageNet's standard deviation per RGB channel, of samples in 0..1."""
-
-DECODES = ("exact", "fused", "reduced")
-"""Ways from file to cropped picture, from exact to fast; :func:`preprocess_pictures` states their exactness."""
 
 _REDUCED_MARGIN = 2
 """How many times the resized side a JPEG at a reduced scale keeps; at 1 a picture differs by up to 26 levels."""

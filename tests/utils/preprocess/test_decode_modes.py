@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engine.base import ConfigError
-from utils.preprocess.classification_common import DECODES, MEAN, STD
+from utils.preprocess.classification_common import MEAN, STD
 from utils.preprocess.images import Decoded, decode_file, open_image
+from utils.preprocess.modes import DECODES
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
 from utils.preprocess.resizing import resize_and_crop
