@@ -19,14 +19,14 @@ import numpy as np
 from bench import ROOT, arguments, finish
 from peers import INSTALL, NO_COMPUTE, PEERS, Setup
 from pictures import make_pictures
-from throughput_models import BATCH_SIZE, LARGE, NETWORKS, setup_of
+from throughput_models import BATCH_SIZE, LARGE, LIGHT, MANY, NETWORKS, PICTURES, setup_of
 from throughput_processes import Process, Turn, UnavailableError
 
 from engine.base import Array, usable_cores
 
 WORK = ROOT / "benchmarks/results/throughput"
 
-OURS, LIMITS = ("ours", "ours cpu"), {"ours": "limit", "ours cpu": "limit cpu"}
+OURS, LIMITS = ("ours", "ours cpu", "ours reduced"), {"ours": "limit", "ours cpu": "limit cpu"}
 ALONE = ("int8", "engine float32", "engine int8")
 """Contestants of the int8 comparison."""
 
@@ -44,8 +44,8 @@ class Result:
         sps: pictures per second of wall time.
         utilisation: CPU seconds, children included, per wall second and core.
         peak_mb: largest memory in MB during the warm-up, children included, shared pages counted once.
-        same_top1: share of pictures with the same best class as the plain loop.
-        equal: whether the scores are the plain loop's bit by bit.
+        same_top1: share of pictures with the same best class as the serial loop.
+        equal: whether the scores are the serial loop's bit by bit.
         ratio: ours over this one, the median over the rounds.
     """
 
@@ -104,7 +104,7 @@ class Measured:
 
     @property
     def agree(self) -> bool:
-        """Whether ours computed exactly what the plain loop did."""
+        """Whether ours computed exactly what the serial loop did."""
         ours = self.result("ours")
         return ours is not None and ours.equal is not False
 
@@ -128,7 +128,7 @@ class Course:
 
 def contestants(model: str) -> list[str]:
     """Return who runs a model."""
-    names = ["ours", "plain loop", "dataloader", "openvino", "limit"]
+    names = ["ours", "ours reduced", "plain loop", "serial", "dataloader", "openvino", "limit"]
     if model != NO_COMPUTE:
         names += ["ours cpu", "limit cpu", "torch"]
     return names + (list(ALONE) if model == INT8_MODEL else [])
@@ -205,11 +205,11 @@ def _ratio(ours: Course, peer: Course) -> float:
 
 
 def _result(name: str, courses: dict[str, Course], pictures: int) -> Result:
-    course, plain = courses[name], courses["plain loop"].scores
+    course, serial = courses[name], courses["serial"].scores
     used = statistics.median(turn.cpu / turn.seconds / usable_cores() for turn in course.turns)
-    same = float((course.scores.argmax(axis=1) == plain.argmax(axis=1)).mean())
+    same = float((course.scores.argmax(axis=1) == serial.argmax(axis=1)).mean())
     # Softmax on top keeps the order of a peer's raw outputs, so top-1 can be compared, but not the values.
-    equal = bool(np.array_equal(course.scores, plain)) if name == "ours" else None
+    equal = bool(np.array_equal(course.scores, serial)) if name == "ours" else None
     sps = pictures / statistics.median(course.seconds)
     ratio = None if name == "ours" or name in ALONE else _ratio(courses["ours"], course)
     return Result(name, course.note, sps, used, course.peak / 1e6, same, equal, ratio, course.seconds)
@@ -237,7 +237,7 @@ def _targets(measured: Measured, courses: dict[str, Course]) -> list[Target]:
         for names in (peers, [name for name in OURS if name in courses])
     )
     targets.append(Target(f"{mine} / best peer ({best})", BEST_PEER, _ratio(courses[mine], courses[best])))
-    for mine, peer in (("engine int8", "engine float32"), ("int8", "plain loop")):
+    for mine, peer in (("engine int8", "engine float32"), ("int8", "serial")):
         if mine in courses and peer in courses:
             targets.append(Target(f"{mine} / {peer}", INT8, _ratio(courses[mine], courses[peer])))
     return targets
@@ -250,7 +250,7 @@ def show(measured: Measured) -> None:
     for r in measured.results:
         ratio = "" if r.ratio is None else f"{r.ratio:.2f}"
         same = "" if r.same_top1 is None else f"{r.same_top1:.1%}"
-        exact = {True: "  exactly the plain loop's scores", False: "  SCORES DIFFER", None: ""}[r.equal]
+        exact = {True: "  exactly the serial loop's scores", False: "  SCORES DIFFER", None: ""}[r.equal]
         print(f"  {r.contestant:15} {r.sps:10.1f} {ratio:>8} {r.utilisation:5.0%} {r.peak_mb:8.0f} {same:>10}{exact}")
     for limit in measured.limits:
         costs = f"{limit.preprocess_s * 1e3:.2f} ms preprocess + {limit.inference_s * 1e3:.2f} ms inference"
@@ -268,7 +268,7 @@ def show_notes(everything: Sequence[Measured]) -> None:
     for measured in everything:
         for result in measured.results:
             notes.setdefault((result.contestant, result.note), []).append(measured.model)
-    print("\nmedians over the rounds; memory with children, shared pages once; top-1 compared with the plain loop's")
+    print("\nmedians over the rounds; memory with children, shared pages once; top-1 compared with the serial loop's")
     for (name, note), models in notes.items():
         alone = [other for other, _ in notes].count(name) == 1
         where = "" if alone else f" ({', '.join(models)})"
@@ -281,17 +281,23 @@ def main() -> int:
     known = (NO_COMPUTE, *NETWORKS)
     parser.add_argument("--models", nargs="+", choices=known, help="default: all; with --quick no-compute only")
     parser.add_argument("--rounds", type=int, help="turns of every contestant; default: 5, with --quick 1")
-    parser.add_argument("--pictures", type=int, help="how many pictures; default: 384, with --quick 32")
+    parser.add_argument(
+        "--pictures",
+        type=int,
+        help=f"how many pictures; default: {PICTURES}, or {MANY} where that takes seconds only, with --quick 32",
+    )
     batch = f"default: {BATCH_SIZE}, {LARGE} and with --quick 8"
     parser.add_argument("--batch_size", type=int, help=batch)
     parser.add_argument("--work", type=Path, default=WORK, help="folder for the pictures and the exported models")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw a bar chart (needs matplotlib)")
     args = parser.parse_args()
-    rounds, count = args.rounds or (1 if args.quick else 5), args.pictures or (32 if args.quick else 384)
-    pictures = make_pictures(args.work / f"pictures{count}", count)
+    rounds, count = args.rounds or (1 if args.quick else 5), args.pictures
     everything, skipped = [], []
     for model in args.models or (known[:1] if args.quick else known):
-        setup = setup_of(model, args.work, pictures, args.batch_size, args.quick)
+        pictures = count or (32 if args.quick else MANY if model in LIGHT else PICTURES)
+        setup = setup_of(
+            model, args.work, make_pictures(args.work / f"pictures{pictures}", pictures), args.batch_size, args.quick
+        )
         if setup is None:
             skipped.append(model)
             print(f'{model} skipped: exporting it needs torch; pip install ".[torch]"', file=sys.stderr)

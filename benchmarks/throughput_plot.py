@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 COLOURS = {
     "ours": "#0b5cad",
     "ours cpu": "#5aa5e8",
+    "ours reduced": "#a9d0f5",
     "plain loop": "#8a8a8a",
+    "serial": "#bdbdbd",
     "dataloader": "#d98032",
     "openvino": "#7a4fa3",
     "torch": "#c0392b",

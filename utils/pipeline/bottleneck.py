@@ -7,6 +7,21 @@ from collections.abc import Mapping
 _CORES_FULL = 0.85
 """Share of the cores' time from which on more threads cannot help."""
 
+_ONE_CORE = 0.85, 1.15
+"""Cores kept busy where the threads take turns in the interpreter, which runs one at a time: about one."""
+
+_ABOUT_ONE_CORE = 0.5, 2.0
+"""The same where samples are tiny: other programs may take some, and a small engine computes beside the interpreter.
+
+A disk that is waited for leaves far less to do.
+"""
+
+_TINY = 5e-4
+"""CPU seconds per sample, engine included, below which preprocessing is the interpreter's work for the most part.
+
+The digits take 1.5e-4, a photograph of 500x375 takes 3e-3 without any engine.
+"""
+
 _ADVICE = {
     "disk": "keep the pictures on a faster disk, or in memory",
     "decode": "--decode reduced, or more cores",
@@ -17,11 +32,20 @@ _ADVICE = {
 
 
 def bottleneck(
-    busy: Mapping[str, float], waits: Mapping[str, float], wall: float, core_share: float, simulated: bool
+    busy: Mapping[str, float],
+    waits: Mapping[str, float],
+    wall: float,
+    core_share: float,
+    simulated: bool,
+    *,
+    cores: int,
+    samples: int,
 ) -> str:
     """Return one line: the stage that bounds the run, how busy each was, and what would help most.
 
-    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for.
+    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for. A
+    span of the disk also holds the time its thread waited for a core or for the interpreter, so the disk is named only
+    where neither is short.
 
     Args:
         busy: seconds at work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
@@ -30,17 +54,30 @@ def bottleneck(
         wall: wall seconds of the run.
         core_share: CPU seconds over wall seconds times cores.
         simulated: the engine is a simulated device, which the host computes.
+        cores: the cores that ``core_share`` is of.
+        samples: samples that were run in that time.
     """
+    full = core_share >= _CORES_FULL
     front = {stage: busy.get(stage, 0.0) for stage in ("disk", "decode", "preprocess")}
-    if core_share >= _CORES_FULL:
-        bound = max(busy, key=lambda stage: busy[stage])
-    else:
-        waited = max(waits, key=lambda stage: waits[stage])
-        bound = max(front, key=lambda stage: front[stage]) if waited == "preprocess" else waited
+    used = core_share * cores
+    tiny = _ABOUT_ONE_CORE[0] <= used <= _ABOUT_ONE_CORE[1] and used * wall < _TINY * samples
+    candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not (full or tiny)}
+    waited = max(waits, key=lambda stage: waits[stage])
+    if not full:
+        candidates = {s: t for s, t in candidates.items() if (s in front if waited == "preprocess" else s == waited)}
+    bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
+    # Two threads at work on one core's worth of computing wait for each other.
+    turns = tiny or (_ONE_CORE[0] <= used <= _ONE_CORE[1] and sum(front.values()) > 1.5 * used * wall)
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
-    advice = _ADVICE[bound]
-    if bound == "engine" and simulated:
-        advice = "a real card: this host computes what the simulated one would"
-    elif bound in front and core_share < _CORES_FULL:
-        advice = "more --workers" if bound != "disk" else advice
+    advice = _advice(bound, full, turns, simulated)
     return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {advice}"
+
+
+def _advice(bound: str, full: bool, turns: bool, simulated: bool) -> str:
+    if bound == "engine" and simulated:
+        return "a real card: this host computes what the simulated one would"
+    if bound not in ("decode", "preprocess") or full:
+        return _ADVICE[bound]
+    if turns:
+        return "--worker_mode process, as threads take turns in the interpreter here"
+    return "more --workers"

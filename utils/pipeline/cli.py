@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +19,10 @@ from engine import PASS_PATH, ConfigError, Engine, EngineSpec, TecoInferError, e
 from engine.base import ALL_DTYPES
 from engine.registry import provider
 from utils.datasets.sharding import rank_and_size
+from utils.pipeline.interrupt import INTERRUPTED, tell
 from utils.pipeline.keeping import kept
 from utils.pipeline.loops import Answer
-from utils.pipeline.stages import Failure
+from utils.pipeline.stages import WORKER_MODES, Failure
 from utils.preprocess.modes import DECODES
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Options(argparse.Namespace):
     json: Path | None
     save: Path | None
     workers: int | None
+    worker_mode: str
     streams: int | None
     decode: str
     resume: Path | None
@@ -174,6 +175,12 @@ def options(
     add("--json", type=Path, default=None, metavar="FILE", help="also write the result as JSON")
     add("--save", type=Path, default=None, metavar="DIR", help="write every picture with its answer drawn on it")
     add("--workers", type=int, default=None, help="preprocessing threads (default: one per core; 0: none)")
+    add(
+        "--worker_mode",
+        choices=WORKER_MODES,
+        default="thread",
+        help="process: for preprocessing code that holds the GIL",
+    )
     add("--streams", type=int, default=None, help="calls computed side by side (default: one per core to evaluate)")
     add("--decode", choices=DECODES, default="exact", help="exact, or a faster way that changes pixels a little")
     add("--resume", type=Path, metavar="DIR", help="keep finished steps there, and go on from those kept")
@@ -194,6 +201,8 @@ def _check(parsed: Options) -> None:
         raise ConfigError(f"--input_size {parsed.input_size} must be one or two positive numbers: height and width")
     if parsed.workers is not None and parsed.workers < 0:
         raise ConfigError(f"--workers {parsed.workers} must be at least 0")
+    if not parsed.max_drop >= 0:  # NaN too
+        raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
     if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run
         raise ConfigError(f"--json {parsed.json}: folder {parsed.json.parent} does not exist; create it first")
     if parsed.save is not None and parsed.skip_postprocess:
@@ -201,8 +210,9 @@ def _check(parsed: Options) -> None:
 
 
 def pace(parsed: Options) -> dict[str, Any]:
-    """Return what ``evaluate`` and ``predict`` take of the flags: preprocessing threads and per-step lines."""
-    return {"workers": parsed.workers, "on_step": print if parsed.verbose else None}
+    """Return what ``evaluate`` and ``predict`` take of the flags: preprocessing workers and per-step lines."""
+    on_step = print if parsed.verbose else None
+    return {"workers": parsed.workers, "worker_mode": parsed.worker_mode, "on_step": on_step}
 
 
 def limits(parsed: Options) -> dict[str, Any]:
@@ -223,11 +233,7 @@ def _env_int(name: str, default: int) -> int:
 
 def finish(report: Report, parsed: Options) -> int:
     """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
-    if parsed.json is not None:
-        from utils.pipeline.report import write_json
-
-        where = {"target": parsed.target, "provider": provider(parsed.target), "model": str(parsed.ckpt)}
-        write_json(report.to_dict(**where, data=str(parsed.data_path)), parsed.json)
+    write_result(report, parsed)
     if report.nan_inputs:
         warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
     if not report.finished:
@@ -241,6 +247,15 @@ def finish(report: Report, parsed: Options) -> int:
         print(report.bottleneck())
     print("\n".join(report.closing_lines()))
     return 1 if report.failures else 0
+
+
+def write_result(report: Report, parsed: Options, **extra: Any) -> None:
+    """Write the JSON, where it is asked for; the keyword arguments are added to it."""
+    if parsed.json is not None:
+        from utils.pipeline.report import write_json
+
+        where = {"target": parsed.target, "provider": provider(parsed.target), "model": str(parsed.ckpt)}
+        write_json(report.to_dict(**where, data=str(parsed.data_path), **extra), parsed.json)
 
 
 def _device_line(device: Mapping[str, Any]) -> str:
@@ -322,21 +337,9 @@ def run(main: Callable[[], int]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except KeyboardInterrupt as interrupt:
-        warn(f"interrupted {interrupt}".rstrip())
-        code = 130
+        tell(str(interrupt))
+        code = INTERRUPTED
     sys.exit(code)
-
-
-def stop_soon(_signal: int, _frame: Any) -> None:
-    """Interrupt, and end the process in any case before a second is over: a decoder or an engine may take longer."""
-    last = threading.Timer(_PATIENCE, os._exit, [130])
-    last.daemon = True
-    last.start()
-    raise KeyboardInterrupt
-
-
-_PATIENCE = 0.9
-"""Seconds between Ctrl-C and the end of the process at the latest."""
 
 
 def valid(description: str | None, evaluation: Evaluation, **defaults: Any) -> None:

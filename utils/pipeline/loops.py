@@ -20,6 +20,7 @@ from utils.datasets.samples import Batch
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.calibration import calibrate
+from utils.pipeline.interrupt import telling
 from utils.pipeline.stages import Buffers, Failure, Preprocess, Ready, prepared
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class _Run:
     nan_inputs: list[str] = field(default_factory=list)
     keep: list[Keep] = field(default_factory=list)
     buffers: Buffers = field(default_factory=Buffers)
+    worker_mode: str = "thread"
     steps: int = 0
     resumed: int = 0
     samples: int = 0
@@ -67,7 +69,17 @@ class _Run:
         """Begin to measure time."""
         self.timeline.clear()
         self.started = self.mark = time.perf_counter()
-        self.cpu, self.timed_samples = _cpu_seconds(), 0
+        self.cpu, self.timed_samples = self.cpu_seconds(), 0
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of this process and its children so far."""
+        times = os.times()
+        ended = times.user + times.system + times.children_user + times.children_system
+        if self.worker_mode == "thread":
+            return ended
+        from utils.pipeline.processes import live_cpu_seconds
+
+        return ended + live_cpu_seconds()
 
     def waited(self, what: str) -> None:
         """Record that the loop waited for ``what`` until now."""
@@ -93,6 +105,7 @@ def evaluate(
     max_steps: int = -1,
     warmup: int = 0,
     workers: int | None = None,
+    worker_mode: str = "thread",
     on_step: OnStep | None = None,
     journal: Journal | None = None,
     records: RecordWriter | None = None,
@@ -112,6 +125,7 @@ def evaluate(
         max_steps: stop after so many batches; 0 or less means all.
         warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
         workers: preprocessing threads; ``None`` takes one per core, 0 does everything in the loop itself, in turn.
+        worker_mode: ``"process"`` gives every preprocessing thread a process of its own; see :func:`.stages.prepared`.
         on_step: called after every step with a line of its timings.
         journal: steps finished before, which are not run again; every step from there on is added.
         records: gets the metric's record of every sample.
@@ -123,7 +137,7 @@ def evaluate(
         DataError: no sample could be run, or a batch has no labels.
         KeyboardInterrupt: the user interrupted; its text says how far the run got.
     """
-    run = _Run(Timeline(), 0.0, _rejected(batches), metric, on_step, warmup)
+    run = _Run(Timeline(), 0.0, _rejected(batches), metric, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
     if records is not None:
         run.keep.append(_writer(records))
@@ -135,10 +149,8 @@ def evaluate(
     calibrate(engine, batches, preprocess)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # threads would only cost their start
     run.start()
-    try:
+    with telling(lambda: _so_far(run, total, journal)):
         _loop(engine, rest, preprocess, postprocess, run, workers, None if total is None else total - run.steps)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_so_far(run, total, journal)) from None
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
     _check_any(run)
@@ -165,7 +177,7 @@ def _loop(
     streams = getattr(engine, "streams", 0) if workers != 0 else 0
     under_way: deque[tuple[Ready, Future[_Call] | _Call]] = deque()
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
-    with closing(prepared(batches, preprocess, run.timeline, workers, run.buffers)) as stages:
+    with closing(prepared(batches, preprocess, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
         try:
             for ready in _progress(stages, total):
                 run.waited("wait")
@@ -276,11 +288,6 @@ def _so_far(run: _Run, total: int | None, journal: Journal | None) -> str:
     return f"after step {run.steps}{f' of {total}' if total else ''} ({run.samples} samples{so_far}){go_on}"
 
 
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 def _nothing() -> None:
     """Stand in for what an engine that is a plain callable does not have."""
 
@@ -306,7 +313,7 @@ def _report(engine: Infer, run: _Run, finished: bool) -> Report:
         wait_engine_time=line.seconds("wait_engine"),
         postprocess_time=line.seconds("postprocess"),
         busy=busy | {"postprocess": line.seconds("postprocess")},
-        core_share=(_cpu_seconds() - run.cpu) / (wall * usable_cores()),
+        core_share=(run.cpu_seconds() - run.cpu) / (wall * usable_cores()),
         engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
         simulated=bool(getattr(engine, "simulated", False)),
         device=engine.device_report() if hasattr(engine, "device_report") else {},
@@ -326,18 +333,19 @@ def predict(
     *,
     failures: list[Failure],
     workers: int | None = None,
+    worker_mode: str = "thread",
     on_step: OnStep | None = None,
 ) -> Iterator[Answer]:
     """Yield the model's answer to every sample, in order.
 
     Args:
-        engine, batches, preprocess, workers, on_step: as in :func:`evaluate`; labels are not needed.
+        engine, batches, preprocess, workers, worker_mode, on_step: as in :func:`evaluate`; labels are not needed.
         postprocess: the engine's output to one answer per sample, also for a batch of one.
         failures: samples that cannot be run are appended here.
     """
     failures += _rejected(batches)
     timeline = Timeline()
-    with closing(prepared(batches, preprocess, timeline, workers)) as stages:
+    with closing(prepared(batches, preprocess, timeline, workers, None, worker_mode)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures
             if ready.arrays is None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import ConfigError
+from engine.cores import usable_cores
 from utils.metrics.base import Metric
 from utils.pipeline.stages import Failure
 
@@ -76,7 +77,9 @@ class Report:
         from utils.pipeline.bottleneck import bottleneck
 
         waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
-        return bottleneck(self.busy, waits, self.e2e_time, self.core_share, self.simulated)
+        timed = round(self.avg_sps * self.e2e_time)
+        shares = (self.busy, waits, self.e2e_time, self.core_share, self.simulated)
+        return bottleneck(*shares, cores=usable_cores(), samples=timed)
 
     def closing_lines(self) -> list[str]:
         """Return the two lines every valid script ends with."""

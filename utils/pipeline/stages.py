@@ -7,12 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, DataError, TecoInferError
+from engine.base import Array, ConfigError, DataError, TecoInferError
 from engine.cores import host_slots, usable_cores
 from engine.timeline import Timeline, recording
 from utils.datasets.samples import Batch
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Preprocess = Callable[[Any], "Array | Sequence[Array]"]
+
+WORKER_MODES = ("thread", "process")
+"""Where preprocessing ahead of the engine may run; see :func:`prepared`."""
 
 # What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run.
 SAMPLE_ERRORS = (TecoInferError, OSError, ValueError)
@@ -84,7 +88,7 @@ class _Worker:
 
     def __init__(self, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None) -> None:
         self.preprocess, self.timeline = preprocess, timeline
-        self.buffers = buffers if buffers is not None and _takes_out(preprocess) else None
+        self.buffers = buffers if buffers is not None and takes_out(preprocess) else None
         self._turn = threading.Lock()
         self._tiny = False
 
@@ -98,7 +102,7 @@ class _Worker:
     def _timed(self, batch: Batch) -> Ready:
         with host_slots().taken():
             start = time.thread_time()
-            ready = _prepare(batch, self.preprocess, self.timeline, self.buffers)
+            ready = prepare(batch, self.preprocess, self.timeline, self.buffers)
             cpu = time.thread_time() - start
         self._tiny = cpu < self.TINY * len(batch.names)
         return ready
@@ -110,22 +114,31 @@ def prepared(
     timeline: Timeline,
     workers: int | None = None,
     buffers: Buffers | None = None,
+    worker_mode: str = "thread",
 ) -> Generator[Ready, None, None]:
     """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
 
     A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
     is preprocessed in the calling thread. A function that takes ``out`` writes into ``buffers`` the consumer gave back.
+
+    ``worker_mode`` ``"process"`` lets every thread preprocess in a process of its own, for functions that hold the
+    interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.processes`).
+
+    Raises:
+        ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
     """
+    if worker_mode not in WORKER_MODES:
+        raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")
     workers = usable_cores() if workers is None else workers
     if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
-            yield _prepare(batch, preprocess, timeline)
+            yield prepare(batch, preprocess, timeline)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     waiting: deque[Future[Ready]] = deque()
-    work = _Worker(preprocess, timeline, buffers)
-    with ThreadPoolExecutor(workers, thread_name_prefix="preprocess") as pool:
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
+    with pool, _working(worker_mode, preprocess, timeline, buffers) as work:
         try:
             for batch in batches:
                 waiting.append(pool.submit(work, batch))
@@ -138,14 +151,26 @@ def prepared(
                 future.cancel()
 
 
-def _takes_out(preprocess: Preprocess) -> bool:
+def _working(
+    mode: str, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None
+) -> AbstractContextManager[Callable[[Batch], Ready]]:
+    if mode == "thread":
+        return nullcontext(_Worker(preprocess, timeline, buffers))
+    from utils.pipeline.processes import Processes
+
+    return Processes(preprocess, timeline, buffers)
+
+
+def takes_out(preprocess: Preprocess) -> bool:
+    """Say whether a preprocess function can write into an array that it is given."""
     try:
         return "out" in inspect.signature(preprocess).parameters
     except (TypeError, ValueError):  # a callable without a signature
         return False
 
 
-def _prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None = None) -> Ready:
+def prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None = None) -> Ready:
+    """Preprocess one batch here and now, into one of ``buffers`` where the function takes ``out``."""
     start, whole = time.perf_counter(), batch
     arrays: list[Array] | None
     failures: list[Failure]
@@ -156,8 +181,8 @@ def _prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: 
             done = preprocess(batch.samples) if room is None else preprocess(batch.samples, out=room)  # type: ignore[call-arg]
         arrays, failures = as_list(done), []
     except SAMPLE_ERRORS:
-        batch, arrays, failures, good = _one_by_one(batch, preprocess)
-    nan_inputs = [batch.names[i] for i in _nan_rows(arrays, len(batch.names))] if arrays else []
+        batch, arrays, failures, good = one_by_one(batch, preprocess)
+    nan_inputs = nan_names(arrays, batch.names)
     timeline.add("preprocess", start, time.perf_counter(), len(batch.names))
     return Ready(batch, arrays, failures, nan_inputs, whole, good)
 
@@ -167,9 +192,10 @@ def as_list(arrays: Array | Sequence[Array]) -> list[Array]:
     return [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
 
 
-def _one_by_one(
+def one_by_one(
     batch: Batch, preprocess: Preprocess
 ) -> tuple[Batch, list[Array] | None, list[Failure], tuple[int, ...] | None]:
+    """Preprocess sample by sample; return those that made it, their arrays, the failures, and the positions."""
     good: list[int] = []
     parts: list[list[Array]] = []
     failures = []
@@ -179,13 +205,18 @@ def _one_by_one(
             good.append(i)
         except SAMPLE_ERRORS as error:
             failures.append(Failure(batch.names[i], str(error)))
-    kept = Batch(
-        [batch.samples[i] for i in good],  # type: ignore[arg-type]
-        None if batch.labels is None else batch.labels[good],
-        [batch.names[i] for i in good],
-    )
+    kept = subset(batch, good)
     all_good = len(good) == len(batch.names)
     return kept, _joined(parts, kept.names) if parts else None, failures, None if all_good else tuple(good)
+
+
+def subset(batch: Batch, good: Sequence[int]) -> Batch:
+    """Return the samples at the positions ``good``."""
+    return Batch(
+        [batch.samples[i] for i in good],  # type: ignore[arg-type]
+        None if batch.labels is None else batch.labels[list(good)],
+        [batch.names[i] for i in good],
+    )
 
 
 def _joined(parts: list[list[Array]], names: list[str]) -> list[Array]:
@@ -204,9 +235,10 @@ def _joined(parts: list[list[Array]], names: list[str]) -> list[Array]:
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-def _nan_rows(arrays: list[Array], count: int) -> list[int]:
-    bad = np.zeros(count, bool)
-    for array in arrays:
-        if array.dtype.kind == "f" and array.ndim and len(array) == count:
-            bad |= np.isnan(array.reshape(count, -1)).any(axis=1)
-    return [int(i) for i in np.flatnonzero(bad)]
+def nan_names(arrays: list[Array] | None, names: list[str]) -> list[str]:
+    """Return the names of samples whose input holds NaN."""
+    bad = np.zeros(len(names), bool)
+    for array in arrays or ():
+        if array.dtype.kind == "f" and array.ndim and len(array) == len(names):
+            bad |= np.isnan(array.reshape(len(names), -1)).any(axis=1)
+    return [names[i] for i in np.flatnonzero(bad)]

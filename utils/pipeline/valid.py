@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import usable_cores
 from utils.datasets.sharding import rank_and_size
-from utils.pipeline.cli import Evaluation, Options, finish, options, stop_soon, warn
+from utils.pipeline.cli import Evaluation, Options, finish, options, warn, write_result
+from utils.pipeline.interrupt import ending_soon
 
 if TYPE_CHECKING:
     from utils.pipeline.report import Report
@@ -31,11 +32,15 @@ def main(description: str | None, evaluation: Evaluation, **defaults: Any) -> in
         The exit code.
     """
     opt = options(description, **defaults)
-    if threading.current_thread() is threading.main_thread() and opt.launcher == "none":
-        signal.signal(signal.SIGINT, stop_soon)
+    alone = threading.current_thread() is threading.main_thread() and opt.launcher == "none"
+    with ending_soon() if alone else nullcontext():
+        return _run(evaluation, opt)
+
+
+def _run(evaluation: Evaluation, opt: Options) -> int:
     report = _evaluated(evaluation, opt)
     if report is None:  # a process beside rank 0, which says it all
-        return 0
+        return 0 if opt.exact else _beside(evaluation, opt)
     if opt.json is not None and report.processes > 1:
         from utils.pipeline.launch.part_records import merge_records
         from utils.pipeline.records import records_path
@@ -43,6 +48,12 @@ def main(description: str | None, evaluation: Evaluation, **defaults: Any) -> in
         merge_records(records_path(opt.json), report.processes)
     code = finish(report, opt)
     return code if opt.exact else _compare(evaluation, opt, report) or code
+
+
+def _beside(evaluation: Evaluation, opt: Options) -> int:
+    """Do this process's part of the exact run that rank 0 compares with."""
+    _evaluated(evaluation, _exact(opt))
+    return 0
 
 
 def _evaluated(evaluation: Evaluation, opt: Options) -> Report | None:
@@ -72,22 +83,42 @@ def part(script: Path, name: str, opt: Options) -> Report:
     return _opened(getattr(load_script(script), name), opt)
 
 
+def _exact(opt: Options) -> Options:
+    """Return the flags of the same run, as exact as its target can be, which leaves no files."""
+    dtype = "float32" if opt.dtype in ("int8", "bfloat16") else opt.dtype
+    return Options(**{**vars(opt), "decode": "exact", "dtype": dtype, "json": None, "resume": None})
+
+
 def _compare(evaluation: Evaluation, opt: Options, report: Report) -> int:
     """Run again as exactly as the target can, say what speed was bought with which accuracy, and judge it."""
-    exact = Options(**{**vars(opt), "decode": "exact", "dtype": "float32", "json": None, "resume": None})
-    if opt.dtype not in ("int8", "bfloat16"):
-        exact.dtype = opt.dtype
+    exact = _exact(opt)
     reference = _evaluated(evaluation, exact)
     if reference is None:
         return 0
-    change = (report.metric - reference.metric) / reference.metric if reference.metric else 0.0
     modes = {f"--dtype {opt.dtype}": exact.dtype != opt.dtype, f"--decode {opt.decode}": opt.decode != exact.decode}
     what = " and ".join(mode for mode, used in modes.items() if used)
+    found = _comparison(report, reference, what, opt.max_drop)
+    write_result(report, opt, comparison=found)
+    speed = f"{found['speed_ratio']:.2f} times the samples/s" if found["speed_ratio"] else "speeds not comparable"
     print(
         f"{what} against exact: {report.metric_name} {report.metric:.6f} against {reference.metric:.6f} "
-        f"({change:+.4%} relative), {report.avg_sps / reference.avg_sps:.2f} times the samples/s"
+        f"({found['relative_change']:+.4%} relative), {speed}"
     )
-    if change < -opt.max_drop:
-        warn(f"error: the metric drops by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
-        return DROPPED
-    return 0
+    if found["accepted"]:
+        return 0
+    warn(f"error: the metric drops by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
+    return DROPPED
+
+
+def _comparison(report: Report, exact: Report, mode: str, max_drop: float) -> dict[str, Any]:
+    """Return what the JSON holds of it; the ratio is ``None`` where every step came from a journal, so took no time."""
+    change = (report.metric - exact.metric) / exact.metric if exact.metric else 0.0
+    return {
+        "mode": mode,
+        "metric": report.metric,
+        "exact_metric": exact.metric,
+        "relative_change": change,
+        "speed_ratio": report.avg_sps / exact.avg_sps if report.avg_sps and exact.avg_sps else None,
+        "max_drop": max_drop,
+        "accepted": change >= -max_drop,
+    }

@@ -94,13 +94,15 @@ def test_argparse_refuses(argv: list[str], capsys: pytest.CaptureFixture[str]) -
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cli.limits(options()) == {"max_steps": -1, "warmup": 0, "workers": None, "on_step": None}
+    default = {"workers": None, "worker_mode": "thread", "on_step": None}
+    assert cli.limits(options()) == {"max_steps": -1, "warmup": 0, **default}
     monkeypatch.setenv(LIMIT, "3")
     monkeypatch.setenv(WARMUP, "1")
-    assert cli.limits(options("--verbose", "--workers", 0)) == {
+    assert cli.limits(options("--verbose", "--workers", 0, "--worker_mode", "process")) == {
         "max_steps": 3,
         "warmup": 1,
         "workers": 0,
+        "worker_mode": "process",
         "on_step": print,
     }
     monkeypatch.setenv(LIMIT, "many")

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import DIGITS, SaveOnnx
+
+from engine import Engine, EngineSpec, open_engine
+from engine.base import usable_cores
+from engine.timeline import stage
+from utils.datasets import Dataset, load_dataset
+from utils.datasets.samples import Batch
+from utils.metrics import TopK
+from utils.pipeline import evaluate
+from utils.pipeline.bottleneck import bottleneck
+from utils.pipeline.report import Report
+from utils.postprocess.pytorch.classification import scores
+from utils.preprocess.pytorch.classification import preprocess
+
+STAGES = ("disk", "decode", "preprocess", "engine", "postprocess")
+FASTER_DISK = "keep the pictures on a faster disk, or in memory"
+CAPACITY = "--target cpu --dtype int8, where the metric allows it"
+
+
+def line(
+    busy: dict[str, float],
+    waits: dict[str, float],
+    core_share: float,
+    *,
+    simulated: bool = False,
+    cores: int = 8,
+    samples: int = 1000,
+) -> tuple[str, str]:
+    """Return bound and advice of a run of 10 seconds."""
+    spans = dict.fromkeys(STAGES, 0.1) | busy
+    waited = dict.fromkeys(("preprocess", "engine", "postprocess"), 0.1) | waits
+    text = bottleneck(spans, waited, 10.0, core_share, simulated, cores=cores, samples=samples)
+    bound, advice = text.removeprefix("bound by ").split("; helps most: ")
+    shares = ", ".join(f"{name} {spans[name] / 10:.0%}" for name in STAGES)
+    assert bound.endswith(f"(busy, of the wall time: {shares}; cores {core_share:.0%})")
+    return bound.split(" ")[0], advice
+
+
+@pytest.mark.parametrize(
+    ("busy", "waits", "bound", "advice"),
+    [
+        ({"disk": 9.0, "decode": 2.0}, {"preprocess": 9.0}, "disk", FASTER_DISK),
+        ({"disk": 1.0, "decode": 9.0}, {"preprocess": 9.0}, "decode", "more --workers"),
+        ({"preprocess": 9.0, "engine": 9.5}, {"preprocess": 9.0}, "preprocess", "more --workers"),
+        ({"preprocess": 9.9, "engine": 9.0}, {"engine": 9.0}, "engine", CAPACITY),
+        ({"decode": 9.9, "postprocess": 9.0}, {"postprocess": 9.0}, "postprocess", "a larger --batch_size"),
+    ],
+)
+def test_with_cores_to_spare_it_is_what_the_loop_waits_for(
+    busy: dict[str, float], waits: dict[str, float], bound: str, advice: str
+) -> None:
+    assert line(busy, waits, 0.3) == (bound, advice)
+
+
+@pytest.mark.parametrize(
+    ("busiest", "advice"),
+    [
+        ("decode", "--decode reduced, or more cores"),
+        ("preprocess", "--decode fused, or more cores"),
+        ("engine", CAPACITY),
+        ("postprocess", "a larger --batch_size"),
+    ],
+)
+@pytest.mark.parametrize("waited", ["preprocess", "engine", "postprocess"])
+def test_with_full_cores_it_is_what_uses_them(busiest: str, advice: str, waited: str) -> None:
+    assert line({busiest: 40.0, "disk": 60.0}, {waited: 9.0}, 0.97) == (busiest, advice)
+
+
+def test_a_simulated_card_is_not_made_faster_by_a_dtype() -> None:
+    for core_share in (0.4, 0.99):
+        bound, advice = line({"engine": 50.0}, {"engine": 9.0}, core_share, simulated=True)
+        assert (bound, advice.split(":")[0]) == ("engine", "a real card")
+
+
+@pytest.mark.parametrize("cores", [2, 8, 64])
+def test_tiny_samples_take_turns(cores: int) -> None:
+    """One core's worth of work at 1e-4 s per sample: what stands in the disk's spans is waiting for the interpreter."""
+    spans = {"disk": 12.0, "decode": 6.0, "preprocess": 5.0}
+    for used in (0.6, 1.0, 1.5):
+        bound, advice = line(spans, {"preprocess": 9.0}, used / cores, cores=cores, samples=100_000)
+        assert bound == "decode"
+        assert advice.startswith("--worker_mode process")
+
+
+def test_a_slow_disk_with_tiny_samples_is_still_the_disk() -> None:
+    assert line({"disk": 19.0}, {"preprocess": 9.0}, 0.2 / 8, samples=20_000)[0] == "disk"
+
+
+def test_code_that_holds_the_interpreter_wants_processes() -> None:
+    assert line({"preprocess": 19.0}, {"preprocess": 9.0}, 1 / 8)[1].startswith("--worker_mode process")
+    assert line({"preprocess": 9.5}, {"preprocess": 9.0}, 1 / 8)[1] == "more --workers"  # it is a single thread
+
+
+# ------------------------------------------------------------------------------------------------------------ real runs
+
+
+@pytest.fixture
+def engine(save_onnx: SaveOnnx) -> Iterator[Engine]:
+    path = save_onnx("g (float[N,4] x) => (float[N,4] y) { y = Identity(x) }")
+    with open_engine("onnx", EngineSpec(ckpt=path)) as opened:
+        yield opened
+
+
+def many(count: int = 24, size: int = 4) -> list[Batch]:
+    return [
+        Batch(list(np.ones((size, 4), np.float32)), np.zeros(size, np.int64), [f"{i}"] * size) for i in range(count)
+    ]
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+PACKED = zlib.compress(bytes(4_000_000))
+
+
+def slow_stack(samples: list[np.ndarray], work: Callable[[], Any], name: str | None = None) -> np.ndarray:
+    if name is None:
+        work()
+    else:
+        with stage(name):
+            work()
+    return np.stack(samples)
+
+
+def bound_of(report: Report) -> str:
+    return report.bottleneck().removeprefix("bound by ").split(" ")[0]
+
+
+def advice_of(report: Report) -> str:
+    return report.bottleneck().split("helps most: ")[1]
+
+
+def cores_used(report: Report) -> float:
+    """Cores kept busy; where other programs take them, the line cannot know what it would say alone."""
+    return report.core_share * usable_cores()
+
+
+def sleep() -> None:
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("name", ["disk", "decode", None])
+def test_a_stage_that_waits(engine: Engine, name: str | None, workers: int) -> None:
+    prepare = partial(slow_stack, work=sleep, name=name)
+    report = evaluate(engine, many(), prepare, np.asarray, TopK(), workers=workers)
+    assert bound_of(report) == (name or "preprocess")
+    assert advice_of(report) == (FASTER_DISK if name == "disk" else "more --workers")
+
+
+def test_decoding_that_computes(engine: Engine) -> None:
+    prepare = partial(slow_stack, work=partial(zlib.decompress, PACKED), name="decode")
+
+    report = evaluate(engine, many(), prepare, np.asarray, TopK(), workers=2 * usable_cores())
+    assert bound_of(report) == "decode"
+    if report.core_share > 0.9:  # where other programs leave the cores to this one, more workers are not asked for
+        assert advice_of(report) == "--decode reduced, or more cores"
+
+
+def test_an_engine_that_waits(engine: Engine) -> None:
+    def slow(arrays: Any) -> Any:
+        time.sleep(0.01)
+        return engine(arrays)
+
+    report = evaluate(slow, many(), np.stack, np.asarray, TopK())
+    assert bound_of(report) == "engine"
+
+
+def test_an_engine_that_computes(save_onnx: SaveOnnx) -> None:
+    text = "g (float[N,4] x) => (float[N,4] y) <int64[2] big = {700, 700}, float[1] tiny = {1e-30}> {"
+    text += " m = ReduceMax<keepdims=1>(x) w = Expand(m, big) a = MatMul(w, w) b = MatMul(a, w)"
+    text += " r = ReduceMax<keepdims=1>(b) s = Mul(r, tiny) y = Add(x, s) }"
+    spec = EngineSpec(ckpt=save_onnx(text), streams=usable_cores())
+    with open_engine("onnx", spec) as opened:
+        report = evaluate(opened, many(16), np.stack, np.asarray, TopK())
+    assert bound_of(report) == "engine"
+    assert advice_of(report) == CAPACITY
+
+
+def test_a_postprocess_that_computes(engine: Engine) -> None:
+    def slow(outputs: Any) -> np.ndarray:
+        compute(0.01)
+        return np.asarray(outputs)
+
+    report = evaluate(engine, many(), np.stack, slow, TopK())
+    assert bound_of(report) == "postprocess"
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="on one core it is the core that is short")
+def test_preprocessing_that_holds_the_interpreter(engine: Engine) -> None:
+    prepare = partial(slow_stack, work=partial(compute, 0.01))
+    report = evaluate(engine, many(), prepare, np.asarray, TopK(), workers=usable_cores())
+    assert bound_of(report) == "preprocess"
+    if 0.9 < cores_used(report) < 1.1:
+        assert advice_of(report).startswith("--worker_mode process")
+
+
+@pytest.mark.parametrize("workers", [None, 1, 4])
+@pytest.mark.parametrize("size", [8, 64])
+def test_the_digits_are_not_bound_by_the_disk(workers: int | None, size: int) -> None:
+    """Their pictures lie in the page cache and take a tenth of a millisecond, most of it in the interpreter."""
+    samples = list(load_dataset(DIGITS / "data" / "val")) * 4
+    spec = EngineSpec(DIGITS / "digits_dyn.onnx", input_size=((1, 3, 32, 32),), streams=usable_cores())
+    prepare = partial(preprocess, dtype="float32", resize_shape=32, crop_shape=32)
+
+    with open_engine("onnx", spec) as opened:
+        report = evaluate(opened, Dataset(samples).batches(size), prepare, scores, TopK(), workers=workers)
+    if 0.6 < cores_used(report) < 1.8:
+        assert bound_of(report) != "disk"
+        assert advice_of(report) != "more --workers"
+
+
+def test_the_line_is_in_the_report(engine: Engine, tmp_path: Path) -> None:
+    report = evaluate(engine, many(), np.stack, np.asarray, TopK())
+    assert report.to_dict()["bottleneck"] == report.bottleneck()
+    assert report.busy.keys() == set(STAGES)

@@ -1,0 +1,238 @@
+"""The valid scripts' way from flags to exit code, with a faster mode beside the exact one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support import DIGITS, ROOT
+
+from engine import ConfigError, Engine, EngineError
+from utils.pipeline import cli
+from utils.pipeline.launch.ray_launcher import load_script
+from utils.pipeline.report import Report
+from utils.pipeline.valid import DROPPED, main
+
+LINE = re.compile(
+    r"(?P<mode>--.+) against exact: top1 (?P<metric>[\d.]+) against (?P<exact>[\d.]+) "
+    r"\((?P<change>[+-][\d.]+)% relative\), (?P<speed>[\d.]+ times the samples/s|speeds not comparable)"
+)
+
+Valid = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def digits_run(opt: cli.Options, engine: Engine) -> Report:
+    report: Report = load_script(DIGITS / "example_valid.py").run(opt, engine)
+    return report
+
+
+def started(*argv: object, evaluation: cli.Evaluation = digits_run) -> int:
+    words = list(map(str, argv))
+    data = DIGITS / "data" / "val"
+    return main(
+        None, evaluation, argv=words, ckpt=DIGITS / "digits_dyn.onnx", data_path=data, batch_size=64, input_size=32
+    )
+
+
+@pytest.fixture
+def valid(tmp_path: Path) -> Valid:
+    """Return a function that runs the digits' valid script here and gives exit code and JSON."""
+
+    def run(*argv: object, **options: Any) -> tuple[int, dict[str, Any]]:
+        code = started(*argv, "--json", tmp_path / "result.json", **options)
+        return code, json.loads((tmp_path / "result.json").read_text())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def outlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits' model with one channel of each block a hundred thousand times as large, and divided by that again.
+
+    In float32 it computes the same; of int8's 256 levels this channel leaves the others none.
+    """
+    model = onnx.load(str(DIGITS / "digits_dyn.onnx"))
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def scale(name: str, where: Any, factor: float) -> None:
+        array = numpy_helper.to_array(weights[name]).copy()
+        array[where] *= factor
+        weights[name].CopyFrom(numpy_helper.from_array(array, name))
+
+    for block in range(3):
+        for name in (f"blocks.{block}.first.0.weight", f"blocks.{block}.first.0.weight_bias"):
+            scale(name, 0, 1e5)
+        scale(f"blocks.{block}.second.0.weight", (slice(None), 0), 1e-5)
+    path = tmp_path_factory.mktemp("outlier") / "outlier.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def test_an_exact_run_compares_nothing(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = valid("--target", "onnx")
+    assert code == 0
+    assert "comparison" not in data
+    assert "against exact" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("decode", ["reduced", "fused"])
+def test_a_faster_decode_is_compared(valid: Valid, decode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = valid("--target", "onnx", "--decode", decode)
+    out = capsys.readouterr().out
+    found = LINE.fullmatch(out.splitlines()[-1])
+    assert code == 0
+    assert found is not None, out
+    assert found["mode"] == data["comparison"]["mode"] == f"--decode {decode}"
+    assert data["comparison"]["metric"] == data["metric"] == pytest.approx(float(found["metric"]), abs=1e-6)
+    assert data["comparison"]["exact_metric"] == pytest.approx(float(found["exact"]), abs=1e-6)
+    assert data["comparison"]["speed_ratio"] > 0
+    assert out.count("eval_metric") == 1  # scripts read the metric there: it is that of the mode asked for
+
+
+def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = valid("--target", "cpu", "--dtype", "int8", "--calib", 16, "--decode", "fused")
+    found = LINE.fullmatch(capsys.readouterr().out.splitlines()[-1])
+    comparison = data["comparison"]
+    assert code == 0
+    assert found is not None
+    assert found["mode"] == comparison["mode"] == "--dtype int8 and --decode fused"
+    assert comparison.keys() == {
+        *("mode", "metric", "exact_metric", "relative_change", "speed_ratio", "max_drop", "accepted")
+    }
+    change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
+    assert comparison["relative_change"] == pytest.approx(change)
+    assert float(found["change"]) == pytest.approx(100 * change, abs=1e-4)
+    assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
+
+
+def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--ckpt", outlier)
+    code, data = valid(*flags)
+    err = capsys.readouterr().err.splitlines()
+    assert code == DROPPED == 3
+    assert err[-1] == (
+        "error: the metric drops by more than 1.00%; use less of --dtype int8, or allow it by --max_drop"
+    )
+    assert data["comparison"]["accepted"] is False
+    assert data["comparison"]["exact_metric"] > 0.99
+    drop = -data["comparison"]["relative_change"]
+    assert drop > 0.01
+    code, data = valid(*flags, "--max_drop", drop + 1e-6)
+    assert code == 0
+    assert data["comparison"]["accepted"] is True
+    assert "drops by more" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "-0.001"])
+def test_a_bound_that_is_none(value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--max_drop {value}(\.0)? must be at least 0"):
+        started(f"--max_drop={value}")
+
+
+def test_bad_samples_still_show_in_the_exit_code(valid: Valid, tmp_path: Path) -> None:
+    shutil.copytree(DIGITS / "data" / "val" / "3", tmp_path / "val" / "3")
+    (tmp_path / "val" / "3" / "broken.png").write_bytes(b"no picture")
+    code, data = valid("--target", "onnx", "--decode", "fused", "--data_path", tmp_path / "val")
+    assert code == 1
+    assert data["comparison"]["accepted"] is True
+
+
+def test_a_second_run_that_fails_loses_nothing(
+    valid: Valid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def only_fast(opt: cli.Options, engine: Engine) -> Report:
+        if opt.decode == "exact":
+            raise EngineError("the engine failed")
+        return digits_run(opt, engine)
+
+    with pytest.raises(EngineError, match="the engine failed"):
+        valid("--target", "onnx", "--decode", "fused", evaluation=only_fast)
+    data = json.loads((tmp_path / "result.json").read_text())
+    assert data["metric"] > 0.9
+    assert "comparison" not in data
+    assert f"eval_metric {data['metric']:.6f}" in capsys.readouterr().out
+
+
+def test_a_run_out_of_the_journal_has_no_speed(
+    valid: Valid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        code, data = valid("--target", "onnx", "--decode", "fused", "--resume", tmp_path / "journals")
+        assert code == 0
+    assert data["comparison"]["speed_ratio"] is None
+    assert capsys.readouterr().out.splitlines()[-1].endswith("relative), speeds not comparable")
+
+
+@pytest.mark.parametrize("exact", [0.0, 0.5])
+def test_a_metric_that_is_better_or_nothing(
+    valid: Valid, tmp_path: Path, exact: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exact run is better, equal or worse: only worse modes are refused."""
+
+    def scaled(opt: cli.Options, engine: Engine) -> Report:
+        from dataclasses import replace
+
+        report = digits_run(opt, engine)
+        return replace(report, metric=exact) if opt.decode == "exact" else report
+
+    code, data = valid("--target", "onnx", "--decode", "fused", evaluation=scaled)
+    assert code == 0
+    assert data["comparison"]["relative_change"] == ((data["metric"] - exact) / exact if exact else 0.0)
+
+
+# ------------------------------------------------------------------------------------------------------ many processes
+
+MANY = [
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (Debian: openmpi-bin)"),
+    pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason='mpi4py is not installed (".[mpi]")'),
+]
+
+
+def mpirun(*argv: object) -> tuple[int, str, str]:
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
+    env = {**os.environ, **root, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["mpirun", "--oversubscribe", "-n", "2", sys.executable, str(DIGITS / "example_valid.py")]
+    done = subprocess.run([*command, *map(str, argv)], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("_installed", [pytest.param(None, marks=MANY)])
+def test_several_processes_compare_together(_installed: None, tmp_path: Path) -> None:
+    code, out, err = mpirun("--target", "onnx", "--decode", "reduced", "--json", tmp_path / "result.json")
+    assert (code, err) == (0, "")
+    assert out.count("against exact") == out.count("eval_metric") == 1
+    data = json.loads((tmp_path / "result.json").read_text())
+    assert (data["processes"], data["samples"]) == (2, 360)
+    assert data["comparison"]["exact_metric"] == pytest.approx(0.994444, abs=1e-6)
+
+
+@pytest.mark.parametrize("_installed", [pytest.param(None, marks=MANY)])
+def test_int8_in_several_processes_is_refused_once(_installed: None) -> None:
+    code, out, err = mpirun("--target", "cpu", "--dtype", "int8")
+    assert code == 2
+    assert "eval_metric" not in out
+    assert err.count("int8 is calibrated in one process") == 1
+
+
+def test_numbers_are_plain(valid: Valid) -> None:
+    """A metric that is a numpy number ends up in the JSON as any other."""
+
+    def numpy_metric(opt: cli.Options, engine: Engine) -> Report:
+        from dataclasses import replace
+
+        return replace(digits_run(opt, engine), metric=np.float32(0.5))
+
+    _, data = valid("--target", "onnx", "--decode", "fused", evaluation=numpy_metric)
+    assert (data["comparison"]["metric"], data["comparison"]["accepted"]) == (0.5, True)

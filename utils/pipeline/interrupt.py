@@ -1,0 +1,72 @@
+"""Ctrl-C: a run says how far it got and ends within a second, whatever a decoder or an engine is busy with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+INTERRUPTED = 130
+"""Exit code of an interrupted run (128 + SIGINT, as shells have it)."""
+
+_PATIENCE = 0.8
+"""Seconds between Ctrl-C and the end of the process at the latest: whoever waits for a long call gives up then."""
+
+_told = threading.Event()
+_how_far: list[Callable[[], str]] = []
+"""Of what is under way, the innermost last."""
+
+
+@contextmanager
+def telling(how_far: Callable[[], str]) -> Iterator[None]:
+    """Let an interruption inside the ``with`` block say how far it got, such as ``after step 3 of 8``."""
+    _how_far.append(how_far)
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True  # it is still needed where the way out takes too long
+        raise KeyboardInterrupt(how_far()) from None
+    finally:
+        if not interrupted:
+            _how_far.remove(how_far)
+
+
+def tell(text: str) -> None:
+    """Say on stderr that the run was interrupted, and how far it got."""
+    _told.set()
+    sys.stderr.write(f"interrupted {text}".rstrip() + "\n")
+
+
+@contextmanager
+def ending_soon() -> Iterator[None]:
+    """End the process soon after a Ctrl-C inside the ``with`` block, also where the main thread cannot be interrupted.
+
+    Python runs its handlers in the main thread, which may sit in a call of an engine for long. The interpreter's own
+    handler writes to a pipe at once, though, and a thread waits for that. To be used in the main thread.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    threading.Thread(target=_end_soon, args=(reading,), name="interrupt", daemon=True).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+
+
+def _end_soon(reading: int) -> None:
+    while came := os.read(reading, 1):
+        if came[0] == signal.SIGINT:
+            time.sleep(_PATIENCE)
+            if not _told.is_set():
+                text = f"interrupted {_how_far[-1]() if _how_far else ''}".rstrip() + "\n"
+                os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
+            os._exit(INTERRUPTED)
+    os.close(reading)
