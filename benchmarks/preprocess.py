@@ -1,4 +1,12 @@
-"""Preprocessing, picture files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps."""
+"""Preprocessing, picture files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps.
+
+Tried and left out, CPU time of a picture of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
+
+- simplejpeg decodes in 0.49 ms, Pillow in 0.56 to 0.62. Its pixels reach a Pillow image by a copy, and then nothing is
+  won; or, without one, as ``RGBX``, whose four channels take 0.15 ms longer to resize than three.
+- Pillow opens a file in 0.02 ms: going straight to its JPEG plugin cannot win 2 %.
+- Packing the crop and normalising it take 0.04 and 0.06 ms; normalising without the block in between wins 0.01.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Resize and crop as torchvision and Paddle do: Pillow's antialiased bilinear filter on the whole picture, then a crop.
 
-Pillow can also resize only the part that the crop keeps (``box``). That is faster, and not bit by bit the same, for two
-reasons: Pillow keeps the part's edges as float32, so weights are rounded another way; and from 13 on it takes rows or
-columns first, whichever is cheaper, with samples rounded to 8 bits in between, so a part may be done in the other order
-than the whole.
+:mod:`utils.preprocess.exact_crop` leaves out what the crop does not need where that changes no bit. Pillow itself can
+also resize only the part that the crop keeps (``box``). That is faster, and not bit by bit the same, for two reasons:
+Pillow keeps the part's edges as float32, so weights are rounded another way; and from 13 on it may take the part's rows
+and columns in the other order than the whole's, with samples rounded to 8 bits in between.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeAlias
 from PIL import Image
 
 from engine.base import DataError
+from utils.preprocess.exact_crop import resized_crop
 from utils.preprocess.images import Box, Decoded
 
 CropStart: TypeAlias = Callable[[int, int], int]
@@ -41,9 +42,11 @@ def resize_and_crop(
     left, top = crop_start(width, crop[1]), crop_start(height, crop[0])
     right, bottom = left + crop[1], top + crop[0]
     if size != image.size or box != (0, 0, *size):
-        if fused and left >= 0 and top >= 0 and right <= width and bottom <= height:
-            part = _part(box, size, (left, top, right, bottom))
-            return image.resize(crop[::-1], Image.Resampling.BILINEAR, part)
+        if left >= 0 and top >= 0 and right <= width and bottom <= height:
+            if fused:
+                part = _part(box, size, (left, top, right, bottom))
+                return image.resize(crop[::-1], Image.Resampling.BILINEAR, part)
+            return resized_crop(image, size, (left, top, right, bottom))
         image = image.resize(size, Image.Resampling.BILINEAR, box)
     return image if crop[::-1] == size and left == top == 0 else image.crop((left, top, right, bottom))
 
