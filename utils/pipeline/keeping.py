@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from engine.base import DataError, Engine
-from engine.files import hash_files
 from engine.registry import provider
 from utils.datasets.loading import LABEL_FILE, load_dataset
 from utils.datasets.samples import Batches
@@ -78,6 +77,8 @@ def _fingerprint_now(opt: Options, batches: Batches, before: dict[str, int]) -> 
 
 def _identity(opt: Options, engine: Engine, batches: Batches, metric: Metric) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
+    from engine.files import hash_files
+
     rank, size = rank_and_size()
     return {
         "model": hash_files(opt.ckpt),

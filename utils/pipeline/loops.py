@@ -345,7 +345,7 @@ def predict(
     """
     failures += _rejected(batches)
     timeline = Timeline()
-    with closing(prepared(batches, preprocess, timeline, workers, None, worker_mode)) as stages:
+    with closing(prepared(batches, preprocess, timeline, workers, None, worker_mode, detailed=False)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures
             if ready.arrays is None:
@@ -372,14 +372,6 @@ def _rejected(batches: Iterable[Batch]) -> list[Failure]:
 def _steps(batches: Iterable[Batch], max_steps: int) -> int | None:
     total = len(batches) if isinstance(batches, Sized) else None
     return total if max_steps < 1 else min(max_steps, total if total is not None else max_steps)
-
-
-def _first(batches: Iterable[Batch], max_steps: int) -> Iterable[Batch]:
-    if max_steps < 1:
-        return batches
-    from itertools import islice
-
-    return islice(batches, max_steps)
 
 
 def _progress(stages: Iterator[Any], total: int | None) -> Iterator[Any]:

@@ -115,6 +115,7 @@ def prepared(
     workers: int | None = None,
     buffers: Buffers | None = None,
     worker_mode: str = "thread",
+    detailed: bool = True,
 ) -> Generator[Ready, None, None]:
     """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
 
@@ -124,6 +125,9 @@ def prepared(
     ``worker_mode`` ``"process"`` lets every thread preprocess in a process of its own, for functions that hold the
     interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.processes`).
 
+    Without ``detailed`` a single batch is not split up into stages: Pillow, given a path, loads one plugin where it
+    loads all for bytes.
+
     Raises:
         ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
     """
@@ -132,7 +136,7 @@ def prepared(
     workers = usable_cores() if workers is None else workers
     if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
-            yield prepare(batch, preprocess, timeline)
+            yield prepare(batch, preprocess, timeline, detailed=detailed)
         return
     from concurrent.futures import ThreadPoolExecutor
 
@@ -169,7 +173,9 @@ def takes_out(preprocess: Preprocess) -> bool:
         return False
 
 
-def prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None = None) -> Ready:
+def prepare(
+    batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None = None, *, detailed: bool = True
+) -> Ready:
     """Preprocess one batch here and now, into one of ``buffers`` where the function takes ``out``."""
     start, whole = time.perf_counter(), batch
     arrays: list[Array] | None
@@ -177,7 +183,7 @@ def prepare(batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: B
     good: tuple[int, ...] | None = None
     room = buffers.take(len(batch.names)) if buffers is not None else None
     try:
-        with recording(timeline):
+        with recording(timeline) if detailed else nullcontext():
             done = preprocess(batch.samples) if room is None else preprocess(batch.samples, out=room)  # type: ignore[call-arg]
         arrays, failures = as_list(done), []
     except SAMPLE_ERRORS:
