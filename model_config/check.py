@@ -1,33 +1,41 @@
-"""The functional check: ``python -m model_config.check [CASE ...]``.
+"""The gate: `teco check [CASE ...]`, the same as `python -m model_config.check`.
 
-Runs export, valid, single and multi of every case of the ``model.yaml`` files as a pull request would.
-Exit codes: 0 all passed; 1 a step failed; 2 unusable configuration or unknown case; 130 interrupted.
+Checks structure, function, accuracy and speed of every case of the `model.yaml` files as a pull request would.
+Exit codes: 0 all passed; 1 something failed; 2 unusable configuration or unknown case; 4 nothing failed, but some
+accuracy could not be decided; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
+import platform
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, TecoInferError
-from model_config.config import ROOT, Case, Step, load_cases, select_cases
-from model_config.runner import StepResult, run_cases
-
-SCHEMA_VERSION = 1
-"""Version of the JSON layout; it rises when a field changes its meaning or goes."""
+from engine.base import ConfigError, TecoInferError, usable_cores
+from model_config.config import ROOT, Case, Problem, read_cases, select_cases
+from model_config.results import CaseResult, CheckResult, Finding
+from model_config.runner import Limits, default_memory
 
 CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
 """The files that are read where no ``--config`` is given, relative to the repository's root."""
 
-_REASON_WIDTH = 120
-"""Characters of a reason the table shows; the JSON and the logs have all of it."""
+SHARED = ("utils", "contrib/utils")
+"""Folders whose files are held to the rules of shared code."""
+
+_GIB = 2**30
 
 
 def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -39,60 +47,172 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """
     args = _arguments(argv)
     try:
-        files = args.config or [root / name for name in CONFIGS if (root / name).is_file()]
-        cases = select_cases(load_cases(files, root), args.cases)
-        if args.json is not None and not args.json.absolute().parent.is_dir():
-            raise ConfigError(f"--json {args.json}: folder {args.json.parent} does not exist; create it")
-        work_dir = _work_dir(args.work_dir)
-        results, interrupted = _run(cases, work_dir, args.timeout, root)
-        print(table(results))
-        print(f"logs: {work_dir / 'logs'}")
-        if args.json is not None:
-            _write(args.json, results, work_dir, interrupted)
+        _check_packages(args)
+        check = _checked(args, root)
+        _report(check, args)
     except TecoInferError as error:
         print(error, file=sys.stderr)
         return 2
-    if interrupted:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0 if all(result.passed for result in results) else 1
-
-
-def table(results: Sequence[StepResult]) -> str:
-    """Return the results as an aligned table, one line per step."""
-    rows = [("case", "step", "result", "seconds", "eval_metric", "reason")]
-    for result in results:
-        metric = "" if result.eval_metric is None else f"{result.eval_metric:g}"
-        word = "passed" if result.passed else "FAILED"
-        reason = result.reason if len(result.reason) <= _REASON_WIDTH else result.reason[: _REASON_WIDTH - 3] + "..."
-        rows.append((result.case, result.step, word, f"{result.seconds:.1f}", metric, reason))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return check.exit_code
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m model_config.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="teco check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("cases", nargs="*", metavar="CASE", help="case_name of a case to run (default: all)")
+    add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
+    add("--changed-since", metavar="REV", help="only the cases that a change since this commit or branch touches")
     add("--config", type=Path, action="append", metavar="FILE", help=f"instead of {' and '.join(CONFIGS)}; repeatable")
     add("--json", type=Path, metavar="FILE", help="also write the results as JSON")
-    add("--timeout", type=_seconds, default=600.0, metavar="SECONDS", help="limit of each step (default: 600)")
+    add("--junit", type=Path, metavar="FILE", help="also write them as JUnit XML")
+    add("--markdown", type=Path, metavar="FILE", help="also write them as Markdown for a pull request")
+    add("--html", type=Path, metavar="FILE", help="also write them as one self-contained page")
+    add("--jobs", type=_count, metavar="N", help="cases side by side (default: one per core)")
+    add("--timeout", type=_positive, default=600.0, metavar="SECONDS", help="limit of each step (default: 600)")
+    memory = default_memory() / _GIB
+    add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
     add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
+    add("--no-cache", action="store_true", help="run also what has not changed since it was checked")
+    add("--update", action="store_true", help="write numerics.yaml and perf.yaml beside each model that passes")
+    add("--verbose", action="store_true", help="print what the steps print, as they print it")
     return parser.parse_args(argv)
 
 
-def _seconds(text: str) -> float:
+def _positive(text: str) -> float:
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text} must be a positive number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} must be a positive number")
     return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return value
+
+
+def _check_packages(args: argparse.Namespace) -> None:
+    """Say what is missing before anything runs."""
+    from model_config.reports.extra import extra
+
+    with extra("the check"):
+        import packaging.requirements  # noqa: F401
+        import rich.console  # noqa: F401
+    if args.html is not None:
+        with extra("the HTML page"):
+            import jinja2  # noqa: F401
+
+
+def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
+    start, date = time.perf_counter(), datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    files = args.config or [root / name for name in CONFIGS if (root / name).is_file()]
+    cases, problems = read_cases(files, root)
+    if not cases and problems:
+        raise ConfigError("\n".join(_of_whole(problems)))
+    cases, why = _selected(cases, args, root)
+    check = CheckResult(
+        (),
+        (*_of_whole(problems), *_of_shared(root)),
+        commit=commit_of(root),
+        date=date,
+        logs=_work_dir(args.work_dir) / "logs",
+        environment=_environment(),
+    )
+    if not cases:
+        print(f"no model is touched by what changed since {args.changed_since}")
+        return replace(check, seconds=time.perf_counter() - start)
+    for name, reason in why.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    results, interrupted = _run(cases, problems, check, args, root)
+    order = {case.name: place for place, case in enumerate(cases)}
+    results.sort(key=lambda result: order[result.case])
+    return replace(check, cases=tuple(results), interrupted=interrupted, seconds=time.perf_counter() - start)
+
+
+def _selected(cases: list[Case], args: argparse.Namespace, root: Path) -> tuple[list[Case], dict[str, str]]:
+    cases = select_cases(cases, args.cases)
+    if args.changed_since is None:
+        return cases, {}
+    from model_config.changed import changed_cases
+
+    return changed_cases(cases, args.changed_since, root)
+
+
+def _of_whole(problems: Sequence[Problem]) -> tuple[str, ...]:
+    return tuple(str(problem.finding) for problem in problems if not problem.case)
+
+
+def _of_shared(root: Path) -> tuple[str, ...]:
+    from model_config.structure import check_shared
+    from model_config.structure.source import listed
+
+    names = [name for folder in SHARED if (root / folder).is_dir() for name in listed(folder, root)]
+    return tuple(str(finding) for finding in check_shared(names, root))
+
+
+def _run(
+    cases: Sequence[Case], problems: Sequence[Problem], check: CheckResult, args: argparse.Namespace, root: Path
+) -> tuple[list[CaseResult], bool]:
+    """Return what came of the cases, and whether Ctrl-C ended the run before its end."""
+    from model_config.imports import Imports
+    from model_config.one_case import Settings, check_case
+    from model_config.schedule import run_all
+
+    found: dict[str, list[Finding]] = {}
+    for problem in problems:
+        found.setdefault(problem.case, []).append(problem.finding)
+    jobs = min(args.jobs or usable_cores(), len(cases))
+    limits = Limits(args.timeout, int(args.memory * _GIB))
+    results: list[CaseResult] = []
+    with _progress(sum(len(case.steps) for case in cases)) as step_done:
+        settings = Settings(
+            check.logs.parent,
+            root,
+            limits,
+            cached=not args.no_cache,
+            update=args.update,
+            commit=check.commit,
+            date=check.date,
+            problems=found,
+            on_output=_show_line if args.verbose else None,
+            on_step=step_done,
+            imports=Imports(root),
+        )
+        try:
+            for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):
+                results.append(result)
+        except KeyboardInterrupt:
+            return results, True
+    return results, False
+
+
+_PRINTING = threading.Lock()
+
+
+def _show_line(case: str, step: str, line: str) -> None:
+    with _PRINTING:
+        print(f"[{case} {step}] {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[str, str], None]]:
+    """Show a bar on a terminal; anything else stays quiet."""
+    from tqdm import tqdm
+
+    with tqdm(total=steps, unit="step", disable=None, leave=False) as bar:
+
+        def done(case: str, step: str) -> None:
+            bar.set_postfix_str(f"{case} {step}", refresh=False)
+            bar.update()
+
+        yield done
 
 
 def _work_dir(folder: Path | None) -> Path:
     if folder is None:
-        return Path(tempfile.mkdtemp(prefix="model_config_check-"))
+        return Path(tempfile.mkdtemp(prefix="teco-check-"))
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -100,35 +220,51 @@ def _work_dir(folder: Path | None) -> Path:
     return folder.resolve()
 
 
-def _run(cases: Sequence[Case], work_dir: Path, timeout: float, root: Path) -> tuple[list[StepResult], bool]:
-    """Return the results, and whether Ctrl-C ended the run before its end; on a terminal, show what is running."""
-    live = sys.stderr.isatty()
-
-    def announce(case: Case, step: Step) -> None:
-        if live:
-            print(f"{case.name} {step.name} ... ", end="", file=sys.stderr, flush=True)
-
-    results: list[StepResult] = []
-    try:
-        for result in run_cases(cases, work_dir, timeout=timeout, root=root, on_start=announce):
-            results.append(result)
-            if live:
-                print(f"{'passed' if result.passed else 'FAILED'} ({result.seconds:.1f} s)", file=sys.stderr)
-    except KeyboardInterrupt:
-        return results, True
-    return results, False
+def commit_of(root: Path) -> str:
+    """Return the short hash of the checkout, with ``-dirty`` where files differ; empty outside a repository."""
+    found = []
+    for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain")):
+        try:
+            ran = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)  # noqa: S607
+        except OSError:  # git is not installed
+            return ""
+        if ran.returncode != 0:
+            return ""
+        found.append(ran.stdout.strip())
+    return found[0] + ("-dirty" if found[1] else "")
 
 
-def _write(path: Path, results: Sequence[StepResult], work_dir: Path, interrupted: bool) -> None:
-    from utils.pipeline.report import environment, write_json
+def _environment() -> dict[str, Any]:
+    from model_config.scorecard import PACKAGES, version
+    from utils.pipeline.report import environment
 
-    steps: list[dict[str, Any]] = [
-        {**asdict(result), "stdout": str(result.stdout), "stderr": str(result.stderr)} for result in results
-    ]
-    passed = not interrupted and all(result.passed for result in results)
-    data = {"schema_version": SCHEMA_VERSION, "kind": "model_config_check", "passed": passed}
-    data |= {"interrupted": interrupted, "logs": str(work_dir / "logs"), "steps": steps}
-    write_json({**data, **environment()}, path)
+    versions = {name: version(name) for name in PACKAGES}
+    return {**environment()["environment"], **versions, "system": f"{platform.system()} {platform.release()}"}
+
+
+def _report(check: CheckResult, args: argparse.Namespace) -> None:
+    """Print the table and write what is asked for, the plainest first: nothing found is lost to a later failure."""
+    from model_config.reports.terminal import print_table
+    from model_config.reports.text import write_text
+
+    if args.json is not None:
+        from utils.pipeline.report import write_json
+
+        args.json.absolute().parent.mkdir(parents=True, exist_ok=True)
+        write_json(check.to_dict(), args.json)
+    print_table(check)
+    if args.junit is not None:
+        from model_config.reports.junit import junit_xml
+
+        write_text(junit_xml(check), args.junit)
+    if args.markdown is not None:
+        from model_config.reports.markdown import markdown
+
+        write_text(markdown(check), args.markdown)
+    if args.html is not None:
+        from model_config.reports.page import html_page
+
+        write_text(html_page(check), args.html)
 
 
 def interrupt_on_termination() -> None:

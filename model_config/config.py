@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.base import DTYPES, ConfigError
-
-if TYPE_CHECKING:
-    import yaml
+from engine.base import ALL_DTYPES, ConfigError
+from model_config.case_file import Entry, read_entries
+from model_config.results import Finding
 
 ROOT = Path(__file__).resolve().parents[1]
 """The repository that ``run_dir`` starts from."""
 
 HISTORICAL_PREFIX = "TecoInference"
 """First part a ``run_dir`` may have; it is the historical name of the repository's root."""
+
+RULE = "model-yaml"
+"""Rule of every finding about a ``model.yaml``."""
 
 STEPS = {
     "export": "run_export",
@@ -31,6 +34,10 @@ STEPS = {
 
 REQUIRED = ("ckpt", "batch_size", "data_path", "target", "dtype")
 """Parameters every example step must have; ``others`` holds the rest."""
+
+TOLERANCES = ("tolerance", "reference_tolerance")
+ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "accept_inconclusive")
+"""Keys of a case's ``accuracy``."""
 
 Scalar = str | int | float | bool
 
@@ -59,40 +66,98 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class AccuracyRule:
+    """What a case's metric must equal, and how closely.
+
+    Attributes:
+        tolerance: largest relative difference from the ``onnx`` target in float32.
+        baseline_ckpt: ONNX file of that run, relative to ``run_dir``; empty for the one that goes with the step's own.
+        reference: metric of the source framework, where it is known.
+        reference_source: where ``reference`` comes from.
+        reference_tolerance: largest relative difference from ``reference``.
+        accept_inconclusive: why a comparison that its samples cannot decide is accepted; empty where it is not.
+    """
+
+    tolerance: float = 0.001
+    baseline_ckpt: str = ""
+    reference: float | None = None
+    reference_source: str = ""
+    reference_tolerance: float = 0.01
+    accept_inconclusive: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One model to check: ``run_dir`` is relative to the repository's root, ``source`` the file that describes it."""
+    """One model to check.
+
+    Attributes:
+        name: its ``case_name``.
+        run_dir: the model's folder relative to the repository's root, with forward slashes.
+        steps: what to run; empty where the case has problems.
+        source, line: where it is described.
+        accuracy: what its metric must equal.
+    """
 
     name: str
     run_dir: str
     steps: tuple[Step, ...]
     source: Path
+    line: int = field(default=0, compare=False)
+    accuracy: AccuracyRule = AccuracyRule()
 
 
-def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
-    """Read the cases of all files, in their order.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a case cannot be used: the case's name (empty: it concerns the whole file), and the broken rule."""
+
+    case: str
+    finding: Finding
+
+
+def read_cases(files: Iterable[Path], root: Path = ROOT) -> tuple[list[Case], list[Problem]]:
+    """Read the cases of all files, in their order, and everything that is wrong with them.
+
+    A case with a problem is listed too, without steps, so that it can be reported; the others are as usable as ever.
+    A name that is used twice is listed once, with a problem: which of the two is meant is not to be guessed.
 
     Args:
         files: files in the format that ``model_config/README.md`` describes.
         root: the repository that ``run_dir`` starts from.
-
-    Raises:
-        ConfigError: a file cannot be used; its text has one line for every problem of every file.
     """
-    cases: list[Case] = []
-    problems: list[str] = []
+    cases: dict[str, Case] = {}
+    problems: list[Problem] = []
     for file in files:
         reader = _Reader(file, root)
-        found = reader.read()
-        for case in found:
-            first = next((known for known in cases if known.name == case.name), None)
-            if first is not None:
-                reader.case = case.name
-                reader.problem("case_name", f"is used twice, first in {first.source}; give each case its own name")
-            cases.append(case)
+        for case in reader.read():
+            first = cases.setdefault(case.name, case)
+            if first is not case:
+                what = f"is used twice, first in {relative(first.source, root)}:{first.line}"
+                reader.note(case.name, case.line, "case_name", what, "give each case its own name")
         problems += reader.problems
+    bad = {problem.case for problem in problems}
+    usable = [case if case.name not in bad else _without_steps(case) for case in cases.values()]
+    return usable, problems
+
+
+def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
+    """Return the cases of all files, all of them usable.
+
+    Raises:
+        ConfigError: there is a problem; the text has one line for every problem of every file.
+    """
+    cases, problems = read_cases(files, root)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(str(problem.finding) for problem in problems))
     return cases
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return a path relative to the repository where it lies in it, with forward slashes."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+
+def _without_steps(case: Case) -> Case:
+    return Case(case.name, case.run_dir, (), case.source, case.line)
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
@@ -121,40 +186,76 @@ class _Reader:
     def __init__(self, file: Path, root: Path) -> None:
         self.file = file
         self.root = root
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.case = ""
+        self.entry = Entry(0)
 
-    def problem(self, key: str, text: str) -> None:
-        """Note a problem of the current case; ``text`` says what is wrong and, after a semicolon, the fix."""
-        self.problems.append(f"{self.file}: {self.case}: {key}: {text}")
+    def note(self, case: str, line: int, key: str, what: str, fix: str) -> None:
+        """Note a problem of a case, or of the whole file where ``case`` is empty."""
+        said = ": ".join(filter(None, (case, key, what)))
+        self.problems.append(Problem(case, Finding(relative(self.file, self.root), line, RULE, said, fix)))
+
+    def problem(self, key: str, what: str, fix: str) -> None:
+        """Note a problem of the current case."""
+        self.note(self.case, self.entry.line_of(key), key, what, fix)
 
     def read(self) -> list[Case]:
-        """Return the usable cases of the file; an empty file has none."""
+        """Return the cases of the file, those with problems included; an empty file has none."""
         try:
-            data = _parse(self.file)
-        except ConfigError as error:
-            self.problems.append(str(error))
+            text = self.file.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            self.note("", 0, "", f"cannot be read: {error.strerror}", "check the path")
             return []
-        if data is not None and not isinstance(data, list):
-            what = type(data).__name__
-            self.problems.append(
-                f"{self.file}: holds a {what}, not a list of cases; start each case with '- case_name:'"
-            )
+        except UnicodeDecodeError as error:
+            self.note("", 0, "", f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")
             return []
-        read = [self._case(index, item) for index, item in enumerate(data or [], start=1)]
-        return [case for case in read if case is not None]
+        entries, troubles = read_entries(text)
+        for trouble in troubles:
+            self.note("", trouble.line, trouble.key, trouble.what, trouble.fix)
+        return [self._case(index, entry) for index, entry in enumerate(entries, start=1)]
 
-    def _case(self, index: int, item: Any) -> Case | None:
-        before = len(self.problems)
-        name = item.get("case_name") if isinstance(item, dict) else None
-        self.case = name if isinstance(name, str) and name.isprintable() and name.strip() else f"case {index}"
-        fields = self._mapping(item, "case", ("case_name", "run_dir", *STEPS.values()))
+    def _case(self, index: int, entry: Entry) -> Case:
+        self.entry = entry
+        self.case = entry.name or f"case {index} of {relative(self.file, self.root)}"
+        for trouble in entry.troubles:
+            self.note(self.case, trouble.line, trouble.key, trouble.what, trouble.fix)
+        if entry.troubles:
+            return Case(self.case, "", (), self.file, entry.line)
+        fields = self._mapping(entry.data, "case", ("case_name", "run_dir", *STEPS.values()), ("accuracy",))
         name, run_dir = self._text(fields, "case_name"), self._text(fields, "run_dir")
         if name and not re.fullmatch(r"\w[\w.+-]*", name):
-            self.problem("case_name", f"{name!r} must be made of letters, digits and _ . + -; rename it")
+            self.problem("case_name", f"{name!r} must be made of letters, digits and _ . + -", "rename it")
         run_dir = self._run_dir(run_dir) if run_dir else ""
         steps = tuple(self._step(step, key, fields[key], run_dir) for step, key in STEPS.items() if key in fields)
-        return Case(name, run_dir, steps, self.file) if len(self.problems) == before else None
+        accuracy = self._accuracy(fields["accuracy"], run_dir) if "accuracy" in fields else AccuracyRule()
+        return Case(self.case, run_dir, steps, self.file, entry.line, accuracy)
+
+    def _accuracy(self, item: Any, run_dir: str) -> AccuracyRule:
+        if _empty(item):
+            self.problem("accuracy", "is empty", f"give some of {', '.join(ACCURACY)}, or leave the key out")
+            return AccuracyRule()
+        fields = self._mapping(item, "accuracy", (), ACCURACY)
+        found: dict[str, Any] = {}
+        for key in fields:
+            if key in (*TOLERANCES, "reference"):
+                found[key] = self._number(fields[key], f"accuracy.{key}", positive=key in TOLERANCES)
+            else:
+                found[key] = self._text(fields, key, "accuracy")
+        if found.get("baseline_ckpt") and run_dir:
+            self._check_inside(found["baseline_ckpt"], "accuracy.baseline_ckpt", run_dir)
+        return AccuracyRule(**found)
+
+    def _number(self, value: Any, key: str, *, positive: bool) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            if not positive or 0 < value < 1:
+                return float(value)
+            self.problem(key, f"{value!r} is not between 0 and 1", "write a share, such as 0.001 for 0.1 %")
+        else:
+            what = "is empty" if _empty(value) else f"{value!r} is not a finite number"
+            self.problem(
+                key, what, "write a number without quotes, such as 0.001 (not 1e-3, which YAML takes for text)"
+            )
+        return 0.0
 
     def _step(self, name: str, key: str, item: Any, run_dir: str) -> Step:
         export = name == "export"
@@ -168,16 +269,23 @@ class _Reader:
         if export:
             return Step(name, run_file, self._parameters(fields["params"], where))
         params = self._mapping(fields["params"], where, REQUIRED, ("others",))
-        return Step(name, run_file, self._required(params, where) | self._others(params, where))
+        required = self._required(params, where)
+        if run_dir and required.get("ckpt"):
+            self._check_inside(required["ckpt"], f"{where}.ckpt", run_dir)
+        if run_dir and required.get("data_path"):
+            self._check_data(required["data_path"], f"{where}.data_path", run_dir)
+        return Step(name, run_file, required | self._others(params, where))
 
     def _required(self, params: dict[str, Any], where: str) -> dict[str, Any]:
         texts = {key: self._text(params, key, where) for key in REQUIRED if key != "batch_size"}
-        if texts["dtype"] and texts["dtype"] not in DTYPES:
-            self.problem(f"{where}.dtype", f"{texts['dtype']!r} is unknown; use one of: {', '.join(DTYPES)}")
+        if texts["dtype"] and texts["dtype"] not in ALL_DTYPES:
+            known = f"use one of: {', '.join(ALL_DTYPES)}"
+            near = _near(texts["dtype"], ALL_DTYPES).strip()
+            self.problem(f"{where}.dtype", f"{texts['dtype']!r} is unknown", f"{near} {known}".strip())
         batch = params.get("batch_size")
         if "batch_size" in params and (type(batch) is not int or batch < 1):
             what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
-            self.problem(f"{where}.batch_size", f"{what}; write a number without quotes, such as 64")
+            self.problem(f"{where}.batch_size", what, "write a number without quotes, such as 64")
         return {key: batch if key == "batch_size" else texts[key] for key in REQUIRED}
 
     def _others(self, params: dict[str, Any], where: str) -> dict[str, Any]:
@@ -185,38 +293,40 @@ class _Reader:
             return {}
         others = self._parameters(params["others"], f"{where}.others")
         for key in set(others) & set(REQUIRED):
-            self.problem(f"{where}.others.{key}", "is one of the required parameters; write it only in params")
+            self.problem(f"{where}.others.{key}", "is one of the required parameters", "write it only in params")
         return others
 
     def _parameters(self, item: Any, where: str) -> dict[str, Any]:
         """Read free parameters: names that can follow ``--``, and values that are scalars or lists of scalars."""
         if not isinstance(item, dict) or not item:
-            self.problem(where, f"{_what(item)}; write 'name: value' lines, or leave the key out")
+            self.problem(where, _what(item), "write 'name: value' lines, or leave the key out")
             return {}
         for key, value in item.items():
             if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z]\w*(-\w+)*", key, re.ASCII):
-                self.problem(f"{where}.{key!r}", "is not the name of a command-line flag; write it without the dashes")
-            elif not all(map(_usable, value if isinstance(value, list) and value else [value])):
                 self.problem(
-                    f"{where}.{key}", f"{_what(value)}; give text, a number or true/false, in quotes if need be"
+                    f"{where}.{key!r}", "is not the name of a command-line flag", "write it without the dashes"
                 )
+            elif not all(map(_usable, value if isinstance(value, list) and value else [value])):
+                self.problem(f"{where}.{key}", _what(value), "give text, a number or true/false, in quotes if need be")
         return item
 
     def _mapping(self, item: Any, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
         """Return the entry's known keys; note missing and unknown ones."""
         if not isinstance(item, dict):
-            self.problem(where, f"{_what(item)}; it needs the keys {', '.join(required)}")
+            self.problem(
+                where, _what(item), f"write 'key: value' lines with the keys {', '.join(required or optional)}"
+            )
             return {}
         prefix = "" if where == "case" else f"{where}."
         known = [*required, *optional]
         for key in item:
             if key not in known:
-                near = _near(str(key), known) or f" use one of: {', '.join(known)}"
+                near = _near(str(key), known).strip() or f"use one of: {', '.join(known)}"
                 shown = key if isinstance(key, str) and key.isprintable() else repr(key)
-                self.problem(f"{prefix}{shown}", f"is an unknown key;{near}")
+                self.problem(f"{prefix}{shown}", "is an unknown key", near)
         for key in required:
             if key not in item:
-                self.problem(f"{prefix}{key}", "is missing; add it")
+                self.problem(f"{prefix}{key}", "is missing", "add it")
         return {key: item[key] for key in item if key in known}
 
     def _text(self, fields: dict[str, Any], key: str, where: str = "") -> str:
@@ -224,8 +334,9 @@ class _Reader:
         value = fields.get(key, "")
         if key not in fields or (isinstance(value, str) and _usable(value)):
             return str(value)
-        quotes = "; the null engine is written 'null', in quotes" if key == "target" and value is None else ""
-        self.problem(f"{where}.{key}" if where else key, f"{_what(value)}{quotes or '; write a text'}")
+        null = key == "target" and value is None
+        fix = "the null engine is written 'null', in quotes" if null else "write a text"
+        self.problem(f"{where}.{key}" if where else key, _what(value), fix)
         return ""
 
     def _run_dir(self, text: str) -> str:
@@ -234,22 +345,33 @@ class _Reader:
         parts = path.parts[1:] if path.parts[:1] == (HISTORICAL_PREFIX,) else path.parts
         folder, root = os.path.realpath(self.root.joinpath(*parts)), os.path.realpath(self.root)
         if path.is_absolute() or ".." in parts or not Path(folder).is_relative_to(root):
-            self.problem("run_dir", f"{text!r} leaves the repository; write a path that starts at its root")
+            self.problem("run_dir", f"{text!r} leaves the repository", "write a path that starts at its root")
         elif folder == root:
-            self.problem("run_dir", f"{text!r} is the whole repository; name the model's folder")
+            self.problem("run_dir", f"{text!r} is the whole repository", "name the model's folder")
         elif not os.path.isdir(folder):
-            self.problem("run_dir", f"folder {text!r} does not exist under {self.root}; check the path")
+            self.problem("run_dir", f"folder {text!r} does not exist under {self.root}", "check the path")
         else:
             return "/".join(parts)
         return ""
 
     def _check_run_file(self, text: str, key: str, run_dir: str) -> None:
+        if self._check_inside(text, key, run_dir) and not os.path.isfile(self.root / run_dir / text):
+            self.problem(key, f"file {text!r} does not exist in run_dir {run_dir!r}", "check the name")
+
+    def _check_inside(self, text: str, key: str, run_dir: str) -> bool:
+        """Say whether a path stays in the model's folder, links included; note a problem where it does not."""
         path, folder = PurePosixPath(text), os.path.realpath(self.root / run_dir)
-        file = os.path.realpath(os.path.join(folder, text))
-        if path.is_absolute() or ".." in path.parts or not Path(file).is_relative_to(folder):
-            self.problem(key, f"{text!r} leaves run_dir {run_dir!r}; write a path inside it")
-        elif not os.path.isfile(file):
-            self.problem(key, f"file {text!r} does not exist in run_dir {run_dir!r}; check the name")
+        inside = Path(os.path.realpath(os.path.join(folder, text))).is_relative_to(folder)
+        if path.is_absolute() or ".." in path.parts or not inside:
+            self.problem(key, f"{text!r} leaves run_dir {run_dir!r}", "write a path inside it")
+            return False
+        return True
+
+    def _check_data(self, text: str, key: str, run_dir: str) -> None:
+        """Note a relative ``data_path`` that leaves the repository; an absolute one (a shared disk) is meant so."""
+        reached = Path(os.path.realpath(self.root / run_dir / text))
+        if not os.path.isabs(text) and not reached.is_relative_to(os.path.realpath(self.root)):
+            self.problem(key, f"{text!r} leaves the repository", "write the data set's absolute path")
 
 
 def _usable(value: Any) -> bool:
@@ -270,48 +392,3 @@ def _what(value: Any) -> str:
     if isinstance(value, str) and not _usable(value):
         return f"{value!r} has characters that cannot be used"
     return f"has the wrong type ({type(value).__name__})"
-
-
-def _parse(file: Path) -> Any:
-    """Return the file's plain data.
-
-    Raises:
-        ConfigError: it cannot be read, is not YAML, or says the same key twice.
-    """
-    import yaml
-
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader), file)
-        return yaml.safe_load(text)
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}: line {line}: not YAML: {error.problem}; correct the line") from error
-    except ConfigError:
-        raise
-    # PyYAML lets the errors of a bad value (`!!bool 5`, a 13th month, endless nesting) through as they come.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{file}: not usable YAML ({type(error).__name__}: {reason}); correct the file") from error
-
-
-def _refuse_duplicates(top: yaml.Node | None, file: Path) -> None:
-    """Raise on a key that a mapping has twice: ``safe_load`` would silently keep the last."""
-    waiting, seen = [top], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or id(node) in seen or not isinstance(node.value, list):
-            continue
-        seen.add(id(node))
-        pairs = [pair for pair in node.value if isinstance(pair, tuple)]
-        waiting += [value for _, value in pairs] or node.value
-        keys: set[str] = set()
-        for key, _ in pairs:
-            if isinstance(key.value, str) and key.value in keys:
-                line = key.start_mark.line + 1
-                raise ConfigError(f"{file}: line {line}: key {key.value!r} is given twice; keep one of the two")
-            keys.add(str(key.value))

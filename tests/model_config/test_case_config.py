@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base import ConfigError
-from model_config.config import REQUIRED, ROOT, STEPS, load_cases, select_cases
+from model_config.config import REQUIRED, ROOT, STEPS, AccuracyRule, Case, Problem, load_cases, read_cases, select_cases
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 
@@ -35,12 +36,19 @@ def load(root: Path, data: Any, name: str = "model.yaml") -> list[Any]:
     return load_cases([file], root)
 
 
+def read(root: Path, text: str) -> tuple[list[Case], list[Problem]]:
+    file = root / "model.yaml"
+    file.write_text(text)
+    return read_cases([file], root)
+
+
 def problems(root: Path, data: Any) -> list[str]:
+    """Return what is wrong with a file, one line each, without the file's name."""
     with pytest.raises(ConfigError) as caught:
         load(root, data)
     lines = str(caught.value).splitlines()
-    assert all(line.startswith(f"{root / 'model.yaml'}: ") for line in lines)
-    return [line.removeprefix(f"{root / 'model.yaml'}: ") for line in lines]
+    assert all(re.match(r"model\.yaml(:\d+)?: model-yaml: .*; .", line) for line in lines), lines
+    return [line.split(": model-yaml: ", 1)[1] for line in lines]
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -98,9 +106,10 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        ("case_name", ..., "case 1: case_name: is missing"),
-        ("case_name", "", "case 1: case_name: is empty"),
-        ("case_name", 7, "case 1: case_name: has the wrong type (int)"),
+        ("case_name", ..., "case 1 of model.yaml: case_name: is missing"),
+        ("case_name", "", "case 1 of model.yaml: case_name: is empty"),
+        ("case_name", 7, "7: case_name: has the wrong type (int)"),
+        ("case_name", {"a": 1}, "case 1 of model.yaml: case_name: has the wrong type (dict)"),
         ("case_name", "../up", "case_name: '../up' must be made of letters"),
         ("run_dir", ..., "one: run_dir: is missing"),
         ("run_dir", None, "run_dir: is empty"),
@@ -128,7 +137,25 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
         ("run_example_valid.params.batch_size", True, "batch_size: True is not a whole number"),
         ("run_example_valid.params.batch_size", "64", "batch_size: '64' is not a whole number"),
         ("run_example_valid.params.batch_size", None, "batch_size: is empty"),
-        ("run_example_valid.params.dtype", "fp16", "dtype: 'fp16' is unknown; use one of: float32, float16"),
+        (
+            "run_example_valid.params.dtype",
+            "fp16",
+            "dtype: 'fp16' is unknown; use one of: float32, float16, bfloat16, int8",
+        ),
+        ("run_example_valid.params.ckpt", "../m.onnx", "params.ckpt: '../m.onnx' leaves run_dir 'example/a/b'"),
+        ("run_example_valid.params.ckpt", "/m.onnx", "params.ckpt: '/m.onnx' leaves run_dir 'example/a/b'"),
+        ("run_example_valid.params.data_path", "../../../../x", "data_path: '../../../../x' leaves the repository"),
+        ("accuracy", {}, "accuracy: is empty; give some of tolerance, "),
+        ("accuracy", [1], "accuracy: has the wrong type (list)"),
+        ("accuracy", {"tolerence": 1}, "accuracy.tolerence: is an unknown key; did you mean 'tolerance'?"),
+        ("accuracy", {"tolerance": 0}, "accuracy.tolerance: 0 is not between 0 and 1"),
+        ("accuracy", {"tolerance": "0.1 %"}, "accuracy.tolerance: '0.1 %' is not a finite number"),
+        ("accuracy", {"tolerance": True}, "accuracy.tolerance: True is not a finite number"),
+        ("accuracy", {"reference": float("nan")}, "accuracy.reference: nan is not a finite number"),
+        ("accuracy", {"reference": None}, "accuracy.reference: is empty"),
+        ("accuracy", {"reference_source": ""}, "accuracy.reference_source: is empty"),
+        ("accuracy", {"baseline_ckpt": "../m.onnx"}, "accuracy.baseline_ckpt: '../m.onnx' leaves run_dir"),
+        ("accuracy", {"accept_inconclusive": True}, "accuracy.accept_inconclusive: has the wrong type (bool)"),
         ("run_example_valid.params.target", None, "target: is empty; the null engine is written 'null', in quotes"),
         ("run_example_valid.params.others", {}, "others: is empty"),
         ("run_example_valid.params.others", {"topk": None}, "others.topk: is empty"),
@@ -155,18 +182,31 @@ def test_all_problems_of_all_cases_and_files_are_found_in_one_go(root: Path) -> 
     second["run_example_single"]["params"]["dtype"] = "int3"
     bad = root / "bad.yaml"
     bad.write_text("a: [")
-    (root / "model.yaml").write_text(yaml.safe_dump([first, second]))
+    text = yaml.safe_dump([first, second])
+    (root / "model.yaml").write_text(text)
+    numbered = list(enumerate(text.splitlines(), start=1))
+    (ckpt,) = (number for number, line in numbered if line.endswith("ckpt: ''"))
+    (dtype,) = (number for number, line in numbered if line.endswith("dtype: int3"))
     with pytest.raises(ConfigError) as caught:
         load_cases([root / "model.yaml", bad, root / "gone.yaml"], root)
-    lines = str(caught.value).splitlines()
-    assert [line.split(": ")[1] for line in lines] == ["one", "two", "two", "line 1", "cannot be read"]
+    lines = [line.replace(": model-yaml: ", " ") for line in str(caught.value).splitlines()]
+    assert [re.sub(r": .*", "", line) for line in lines] == [
+        "model.yaml:2 one",
+        f"model.yaml:{ckpt} two",
+        f"model.yaml:{dtype} two",
+        "bad.yaml:1 not YAML",
+        "gone.yaml cannot be read",
+    ]
 
 
 def test_a_case_name_is_used_once_over_all_files(root: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (root / name).write_text(yaml.safe_dump([good_case()]))
-    with pytest.raises(ConfigError, match=r"b\.yaml: one: case_name: is used twice, first in .*a\.yaml"):
-        load_cases([root / "a.yaml", root / "b.yaml"], root)
+    (case,), (problem,) = read_cases([root / "a.yaml", root / "b.yaml"], root)
+    assert str(problem.finding) == (
+        "b.yaml:1: model-yaml: one: case_name: is used twice, first in a.yaml:1; give each case its own name"
+    )
+    assert (case.name, case.steps, problem.case) == ("one", (), "one")
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "[]"])
@@ -180,18 +220,18 @@ def test_a_file_without_cases_is_fine_as_long_as_another_has_one(root: Path, tex
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: [1", "line 1: not YAML"),
-        ("\tx: 1", "line 1: not YAML"),
-        ("one: 1", "holds a dict, not a list of cases"),
-        ("just words", "holds a str, not a list"),
-        ("- just words", "case 1: case: has the wrong type (str)"),
-        ("-\n", "case 1: case: is empty"),
+        ("a: [1", "not YAML: expected"),
+        ("\tx: 1", "not YAML: found character"),
+        ("one: 1", "holds a mapping, not a list of cases"),
+        ("just words", "holds a single value, not a list"),
+        ("- just words", "case 1 of model.yaml: case: has the wrong type (str)"),
+        ("-\n", "case 1 of model.yaml: case: is empty"),
         ("- a: !!python/object/apply:os.system ['true']", "not YAML: could not determine a constructor"),
         ("- a: !!bool 5", "not usable YAML (KeyError"),
         ("- a: 2024-13-01", "not usable YAML (ValueError"),
-        ("- a: &x [*x]", "case 1: a: is an unknown key"),
+        ("- a: &x [*x]", "case 1 of model.yaml: a: is an unknown key"),
         ("[" * 20000, "not usable YAML (RecursionError"),
-        ("- case_name: a\n  case_name: b", "line 2: key 'case_name' is given twice"),
+        ("- case_name: a\n  case_name: b", "a: case_name: is given twice; keep one of the two"),
         ("a: 1\n---\nb: 2", "not YAML"),
     ],
 )
@@ -225,6 +265,71 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(root: Path) -> None:
         select_cases(cases, ["digit"])
 
 
+def test_a_bad_case_stops_no_other_and_is_still_listed(root: Path) -> None:
+    cases, found = read(root, yaml.safe_dump([good_case("one"), changed("run_dir", "gone") | {"case_name": "bad"}]))
+    assert [(case.name, len(case.steps)) for case in cases] == [("one", 4), ("bad", 0)]
+    assert [problem.case for problem in found] == ["bad"]
+
+
+BROKEN = {
+    "not YAML": "- case_name: two\n  run_dir: [a, b\n  run_export: {\n",
+    "bad indent": "- case_name: two\n  run_dir: a\n run_export: b\n",
+    "open quote": "- case_name: two\n  run_dir: 'example\n",
+    "given twice": "- case_name: two\n  run_dir: a\n  run_dir: b\n",
+    "bad date": "- case_name: two\n  run_dir: 2024-13-01\n",
+    "tag": "- case_name: two\n  run_dir: !!python/name:os.system x\n",
+    "text": "- case_name: two\n  just words\n",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_a_case_that_is_not_yaml_stops_no_other_in_its_file(root: Path, broken: str) -> None:
+    good = [yaml.safe_dump([good_case(name)], sort_keys=False) for name in ("one", "three")]
+    cases, found = read(root, "# cases\n" + good[0] + broken + good[1])
+    assert [(case.name, len(case.steps)) for case in cases] == [("one", 4), ("two", 0), ("three", 4)]
+    assert {problem.case for problem in found} == {"two"}
+    first = ("# cases\n" + good[0]).count("\n") + 1
+    assert all(first <= problem.finding.line <= first + 3 for problem in found)
+    assert cases[2].line == first + broken.count("\n")
+
+
+def test_the_line_is_that_of_the_key(root: Path) -> None:
+    text = yaml.safe_dump([changed("run_example_valid.params.dtype", "half")], sort_keys=False)
+    _, (problem,) = read(root, text)
+    lines = text.splitlines()
+    assert lines[problem.finding.line - 1] == "      dtype: half"
+    _, (problem,) = read(root, yaml.safe_dump([changed("run_example_multi.params.ckpt", ...)], sort_keys=False))
+    assert lines[problem.finding.line - 1] == "    params:"
+
+
+def test_the_accuracy_rule_is_read_and_has_the_specifications_defaults(root: Path) -> None:
+    rule = {"tolerance": 0.002, "reference": 0.75, "reference_source": "train.py", "baseline_ckpt": "m.onnx"}
+    assert load(root, [good_case()])[0].accuracy == AccuracyRule(0.001, "", None, "", 0.01, "")
+    assert load(root, [changed("accuracy", rule)])[0].accuracy == AccuracyRule(**rule)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8"])
+def test_every_precision_an_engine_may_take_is_accepted(root: Path, dtype: str) -> None:
+    assert load(root, [changed("run_example_valid.params.dtype", dtype)])
+
+
+def test_data_may_lie_on_a_shared_disk_but_not_behind_a_link_out_of_the_repository(root: Path, tmp_path: Path) -> None:
+    (root / "example/a/b/shared").symlink_to(tmp_path)
+    (root / "example/a/b/m.onnx").symlink_to(tmp_path / "m.onnx")
+    case = good_case()
+    for step in ("valid", "single", "multi"):
+        case[f"run_example_{step}"]["params"] |= {"ckpt": "own.onnx", "data_path": "/data/imagenet"}
+    assert load(root, [case])
+    case["run_example_single"]["params"] |= {"data_path": "../b"}
+    assert load(root, [case])
+    case["run_example_multi"]["params"]["data_path"] = "shared"
+    case["run_example_valid"]["params"]["ckpt"] = "m.onnx"
+    assert problems(root, [case]) == [
+        "one: run_example_valid.params.ckpt: 'm.onnx' leaves run_dir 'example/a/b'; write a path inside it",
+        "one: run_example_multi.params.data_path: 'shared' leaves the repository; write the data set's absolute path",
+    ]
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates()
 DATA = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3), max_leaves=6
@@ -253,7 +358,7 @@ def test_any_value_anywhere_is_read_or_refused_in_whole_lines(
     except ConfigError as error:
         refusal = str(error)
     assert all(word and "\0" not in word for word in words)
-    assert all(line.startswith(f"{root / 'model.yaml'}: ") for line in refusal.split("\n") if refusal)
+    assert all(line.startswith("model.yaml:") for line in refusal.split("\n") if refusal)
 
 
 @settings(max_examples=150, deadline=None)
@@ -265,5 +370,20 @@ def test_any_text_is_read_or_refused(text: str, tmp_path_factory: pytest.TempPat
     except ConfigError as error:
         refusal = str(error)
     else:
-        refusal = str(root / "model.yaml")
-    assert refusal.startswith(str(root / "model.yaml"))
+        refusal = "model.yaml:"
+    assert all(line.startswith("model.yaml:") for line in refusal.split("\n"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(alphabet="-:[]{}&*!|>'\"%@`#,? \n\tab0.", max_size=30), indent=st.sampled_from(["  ", " ", ""]))
+def test_no_text_in_one_case_spoils_the_cases_beside_it(
+    text: str, indent: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.getbasetemp() / "beside"
+    (root / "example/a/b").mkdir(parents=True, exist_ok=True)
+    (root / "example/a/b/run.py").touch()
+    first, third = (yaml.safe_dump([good_case(name)], sort_keys=False) for name in ("one", "three"))
+    bad = "- " + text.replace("\n", f"\n{indent}") + "\n"
+    cases, _ = read(root, first + bad + third)
+    by_name = {case.name: len(case.steps) for case in cases}
+    assert (by_name["one"], by_name["three"]) == (4, 4)

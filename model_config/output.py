@@ -1,0 +1,83 @@
+"""A step's output on its way into a log: bounded on the disk and in memory, and heard line by line."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+_CHUNK = 65536
+_LINE = 4096
+"""Characters of a line that are passed on; the log has all of it."""
+
+_BREAK = re.compile(rb"[\r\n]+")
+"""Progress bars end their lines with a carriage return."""
+
+
+class Drain(threading.Thread):
+    """Reads a pipe to its end; ``trouble`` then says why the step had to be ended for its output, if it had.
+
+    Args:
+        pipe: what to read; it is closed at the end.
+        log: file to write, and ``limit`` the bytes of it; a last line says that it was cut.
+        on_line: gets every line, without its end.
+        end: called once where the limit is reached or the log cannot be written; reading goes on.
+    """
+
+    def __init__(
+        self,
+        pipe: IO[bytes],
+        log: Path,
+        limit: int,
+        on_line: Callable[[str], None] | None,
+        end: Callable[[], None],
+    ) -> None:
+        super().__init__(daemon=True)
+        self.pipe = pipe
+        self.log = log
+        self.left = limit
+        self.limit = limit
+        self.on_line = on_line
+        self.end = end
+        self.trouble = ""
+        self.begun = b""
+
+    def run(self) -> None:
+        """Copy until the pipe ends."""
+        with self.pipe, self.log.open("wb", buffering=0) as log:
+            while chunk := self.pipe.read1(_CHUNK):  # type: ignore[attr-defined]  # a BufferedReader
+                if not self.trouble:
+                    self._keep(chunk, log)
+                    self._tell(chunk)
+            if self.begun and self.on_line is not None:
+                self.on_line(_text(self.begun))
+
+    def _keep(self, chunk: bytes, log: IO[bytes]) -> None:
+        try:
+            log.write(chunk[: self.left])
+            self.left -= len(chunk)
+            if self.left >= 0:
+                return
+            log.write(f"\n... cut here: more than {self.limit} bytes\n".encode())
+            stream = self.log.suffix.lstrip(".")
+            self.trouble = f"printed more than {self.limit / 2**20:g} MiB to {stream} and was killed; print less"
+        except OSError as error:
+            self.trouble = f"its log {self.log} cannot be written: {error.strerror}; make room on the disk"
+        self.end()
+
+    def _tell(self, chunk: bytes) -> None:
+        if self.on_line is None:
+            return
+        *lines, rest = _BREAK.split(self.begun + chunk)
+        for line in lines:
+            self.on_line(_text(line))
+        if len(rest) > _LINE:
+            self.on_line(_text(rest))
+            rest = b""
+        self.begun = rest
+
+
+def _text(line: bytes) -> str:
+    return line[:_LINE].decode("utf-8", errors="replace")

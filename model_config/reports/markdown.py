@@ -1,0 +1,109 @@
+"""The result of a check as a comment on a pull request."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from model_config.reports import text
+from model_config.reports.terminal import deciding
+from model_config.results import SEVERITY, CaseResult, CheckResult, StepResult, Verdict
+
+_T = TypeVar("_T")
+
+LIMIT = 60_000
+"""Largest number of characters; GitHub refuses a comment of more than 65 536."""
+
+_TABLE_SHARE = LIMIT // 2
+_BLOCK = LIMIT // 3
+_REASON = 2_000
+_LOG_LINES, _LOG_CHARACTERS, _LOG_BYTES = 30, 3_000, 65_536
+_SIGNS = {Verdict.NONE: "➖", Verdict.PASS: "✅", Verdict.INCONCLUSIVE: "❔", Verdict.FAIL: "❌"}
+_CUT = " [...]"
+
+
+def markdown(check: CheckResult) -> str:
+    """Return a check as GitHub Markdown of at most :data:`LIMIT` characters, the worst cases first.
+
+    Whatever comes from the check is escaped: it can neither break the table, nor become HTML, nor mention anybody.
+    """
+    cases = sorted(check.cases, key=lambda case: SEVERITY.index(case.verdict), reverse=True)
+    head = f"## {_SIGNS[check.verdict]} {escape(text.headline(check))}\n\n{escape(_summary(check))}\n"
+    if check.problems:
+        listed = _fitting(check.problems, _listed, LIMIT // 4, "problem")
+        head += f"\n### Outside the cases\n\n{listed}"
+    if cases:
+        titles = "case | target | structure | function | accuracy | speed | metric | difference | time"
+        head += f"\n| | {titles} |\n|---|---|---|---|---|---|---|--:|--:|--:|\n"
+        head += _fitting(cases, _row, _TABLE_SHARE, "case")
+    bad = [case for case in cases if case.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
+    return head + _fitting(bad, _block, LIMIT - len(head) - 200, "failing case")
+
+
+def escape(value: str) -> str:
+    """Return any text as one line of Markdown that shows it literally.
+
+    A zero-width space after ``@`` and ``#`` keeps GitHub from linking people and issues.
+    """
+    line = text.one_line(value)
+    line = line if len(line) <= _REASON else line[:_REASON] + _CUT
+    line = html.escape(line, quote=False)
+    line = re.sub(r"([\\`*_\[\]~|])", r"\\\1", line)
+    line = _unlinked(line)
+    return re.sub(r"^(\d*)([-+#.)=])", r"\1\\\2", line)
+
+
+def _unlinked(line: str) -> str:
+    return re.sub(r"([@#])(?=\w)|(?<=\w)(:)(?=//)", "\\g<0>\u200b", line)
+
+
+def _summary(check: CheckResult) -> str:
+    parts = [f"commit {check.commit}" if check.commit else "", check.date, f"took {text.seconds(check.seconds)}"]
+    return " · ".join(part for part in (*parts, text.exit_line(check)) if part)
+
+
+def _fitting(items: Sequence[_T], write: Callable[[_T], str], room: int, what: str) -> str:
+    """Return the first items, written, that fit into so many characters, and how many do not."""
+    kept = ""
+    for index, item in enumerate(items):
+        piece = write(item)
+        if len(kept) + len(piece) > room:
+            more = text.plural(len(items) - index, f"more {what}")
+            return f"{kept}\n_{more} left out: too long for a comment._\n"
+        kept += piece
+    return kept
+
+
+def _listed(line: str) -> str:
+    return f"- {escape(line)}\n"
+
+
+def _row(case: CaseResult) -> str:
+    words = [f"{_SIGNS[verdict]} {verdict.value}" for verdict in case.parts.values()]
+    metric, difference = deciding(case)
+    time = text.seconds(case.seconds) + (" (cached)" if case.cached else "")
+    cells = [_SIGNS[case.verdict], escape(case.case), escape(case.target), *words, metric, difference, time]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _block(case: CaseResult) -> str:
+    summary = _unlinked(html.escape(text.one_line(f"{case.case}: {case.verdict.value}"), quote=False))
+    lines = _fitting(case.reasons, _listed, _BLOCK // 2, "reason")
+    if case.accepted:
+        lines += f"- inconclusive accuracy accepted: {escape(case.accepted)}\n"
+    failed = [step for step in case.steps if not step.passed]
+    return (
+        f"\n<details><summary>{_SIGNS[case.verdict]} {summary}</summary>\n\n"
+        f"{lines}{_fitting(failed, _log, _BLOCK // 2, 'log')}\n</details>\n"
+    )
+
+
+def _log(step: StepResult) -> str:
+    log = next((log for path in (step.stderr, step.stdout) if (log := text.read_log(path, _LOG_BYTES)).text), None)
+    if log is None:
+        return ""
+    end = log.tail(_LOG_LINES, _LOG_CHARACTERS)
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", end)), 3)
+    return f"\nEnd of the log of {escape(step.step)}:\n\n{fence}text\n{end}\n{fence}\n"

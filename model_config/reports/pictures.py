@@ -1,0 +1,49 @@
+"""Pictures inside a page: small copies as data URIs."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.base import DataError
+from model_config.reports.extra import extra
+
+LARGEST_SIDE = 480
+"""Pixels of the longer side of a copy."""
+
+
+class Picture(NamedTuple):
+    """A picture in a page: the name of its file, and its copy; an empty URI where it cannot be read."""
+
+    name: str
+    uri: str
+    width: int = 0
+    height: int = 0
+
+
+def thumbnails(paths: Iterable[Path]) -> list[Picture]:
+    """Return copies of at most :data:`LARGEST_SIDE` pixels.
+
+    Raises:
+        ConfigError: Pillow is not installed.
+    """
+    return [_thumbnail(path) for path in paths]
+
+
+def _thumbnail(path: Path) -> Picture:
+    with extra("pictures in the HTML report"):
+        from PIL import Image
+
+        from utils.preprocess.images import open_image
+    try:
+        image = open_image(path)
+    except DataError:
+        return Picture(path.name, "")
+    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "WEBP", quality=88)
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return Picture(path.name, f"data:image/webp;base64,{data}", *image.size)

@@ -1,0 +1,124 @@
+"""Geometry of the plots in the HTML pages; the templates draw it as SVG.
+
+Every position is a percentage of the plot's width, so that a plot fits a phone and its text keeps its size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from model_config.reports import text
+from model_config.results import Accuracy, Speed
+
+_MARGIN = 6.0
+"""Percent left free at both ends, where the outermost labels stand."""
+_LABEL_ROOM = 13.0
+"""Percent between two labels of ticks, so that they do not touch on a phone."""
+_RATIOS = (1.0, 2.0, 1.5, 1.2, 0.5, 5.0, 10.0, 0.2, 20.0, 50.0, 100.0, 0.1)
+"""Ratios worth a label, the most important first."""
+_BUCKETS = (1.05, 1.2, 1.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on the axis; without a label, a line only."""
+
+    x: float
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencePlot:
+    """A relative difference with its interval, on the band of what is tolerated.
+
+    Attributes:
+        label: all of it in words, for those who do not see it.
+        band, interval, bootstrap: left end and width; ``None`` where there is none.
+        zero, point: positions. ticks: marks of the axis.
+    """
+
+    label: str
+    band: tuple[float, float]
+    interval: tuple[float, float] | None
+    bootstrap: tuple[float, float] | None
+    zero: float
+    point: float
+    ticks: list[Tick]
+
+
+@dataclass(frozen=True, slots=True)
+class RatioPlot:
+    """A time as a multiple of its baseline, on a logarithmic axis.
+
+    Attributes:
+        label: all of it in words.
+        bar: left end and width of what lies between baseline and value.
+        one, point: positions of the baseline and of the value. ticks: marks of the axis.
+    """
+
+    label: str
+    bar: tuple[float, float]
+    one: float
+    point: float
+    ticks: list[Tick]
+
+
+def difference_plot(one: Accuracy) -> DifferencePlot | None:
+    """Return the plot of a comparison; ``None`` where its difference is no finite number."""
+    ends = [*(one.interval or ()), *(one.bootstrap or ()), one.relative_difference, one.tolerance]
+    if not all(map(math.isfinite, ends)):
+        return None
+    reach = 1.15 * max(map(abs, ends)) or 1.0
+
+    def place(value: float) -> float:
+        return _place(value, -reach, reach)
+
+    def span(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+        return interval and (place(interval[0]), place(interval[1]) - place(interval[0]))
+
+    tolerated = place(-one.tolerance), place(one.tolerance) - place(-one.tolerance)
+    step = _nice_step(reach)
+    marks = [index * step for index in range(-2, 3) if abs(index * step) <= reach]
+    label = f"relative difference {text.percent(one.relative_difference)}, tolerance ±{text.share(one.tolerance)}"
+    if one.interval:
+        label += f", 95 % interval {text.percent(one.interval[0])} to {text.percent(one.interval[1])}"
+    return DifferencePlot(
+        label,
+        band=tolerated,
+        interval=span(one.interval),
+        bootstrap=span(one.bootstrap),
+        zero=place(0.0),
+        point=place(one.relative_difference),
+        ticks=[Tick(place(mark), text.percent(mark)) for mark in marks],
+    )
+
+
+def ratio_plot(one: Speed) -> RatioPlot | None:
+    """Return the plot of a time beside its baseline; ``None`` where there is no baseline."""
+    if one.ratio is None or not (math.isfinite(one.ratio) and one.ratio > 0):
+        return None
+    low, high = math.log(min(0.75, one.ratio / 1.3)), math.log(max(2.4, one.ratio * 1.3))
+
+    def place(ratio: float) -> float:
+        return _place(math.log(ratio), low, high)
+
+    at, origin = place(one.ratio), place(1.0)
+    ticks: list[Tick] = []
+    for ratio in _RATIOS:
+        x = place(ratio)
+        if _MARGIN <= x <= 100 - _MARGIN and all(abs(x - tick.x) >= _LABEL_ROOM for tick in ticks):
+            ticks.append(Tick(x, f"{ratio:g}×"))
+    lines = [Tick(place(bound)) for bound in _BUCKETS]
+    label = f"{text.one_line(one.what)}: {one.ratio:.3g} times the baseline"
+    return RatioPlot(label, (min(at, origin), abs(at - origin)), origin, at, ticks + lines)
+
+
+def _place(value: float, low: float, high: float) -> float:
+    return round(_MARGIN + (100 - 2 * _MARGIN) * (value - low) / (high - low), 3)
+
+
+def _nice_step(reach: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least two of which lie within the reach."""
+    power = 10.0 ** math.floor(math.log10(reach))
+    return next(power * factor for factor in (5, 2, 1, 0.5) if 2 * power * factor <= reach)

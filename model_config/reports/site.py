@@ -1,0 +1,33 @@
+"""One page about the whole zoo, drawn from the scorecards beside the models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from model_config.reports.page import render
+from model_config.reports.text import write_text
+from model_config.reports.zoo import find_models
+from model_config.results import CaseResult, CheckResult
+
+
+def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> None:
+    """Write one self-contained HTML page about every model below a root.
+
+    Args:
+        root: the repository.
+        out: the file to write.
+        checks: results to show below their models, with logs and pictures; of a case in several, the last one.
+
+    Raises:
+        ConfigError: a scorecard cannot be read, the page cannot be written, or jinja2 or Pillow is not installed.
+    """
+    models = find_models(root)
+    latest = {case.case: case for check in checks for case in check.cases}
+    cases: dict[str, list[CaseResult]] = {model.path: [] for model in models}
+    for case in latest.values():
+        cases.setdefault(case.run_dir.removeprefix("TecoInference/").rstrip("/"), []).append(case)
+    metric_targets = sorted({entry.key.target for model in models for entry in model.metrics})
+    time_targets = sorted({entry.key.target for model in models for entry in model.figures})
+    page = render("site.html.j2", models=models, cases=cases, metric_targets=metric_targets, time_targets=time_targets)
+    write_text(page, out)

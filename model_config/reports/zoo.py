@@ -1,0 +1,178 @@
+"""The models of the zoo with what their scorecards say, for the page about all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError
+from model_config.reports.text import one_line
+from model_config.results import Accuracy, Verdict
+from model_config.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
+
+PLACES = {"core": "example", "contrib": "contrib/example"}
+"""Where models are: folders ``<domain>/<model>`` below these, from the repository's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What tells one entry of a scorecard from another."""
+
+    case: str
+    target: str
+    dtype: str
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of a case, and the comparisons it stood in."""
+
+    key: Key
+    name: str
+    value: float
+    samples: int
+    against: tuple[Accuracy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Times of a case in seconds: a sample's on the host, beside the calibration kernel's; simulated ones, if any."""
+
+    key: Key
+    host: float | None
+    kernel: float | None
+    simulated: float | None
+    latency: float | None
+
+    @property
+    def relative(self) -> float | None:
+        """A sample's host time over the calibration kernel's."""
+        return self.host / self.kernel if self.host is not None and self.kernel else None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's folder with its scorecard.
+
+    Attributes:
+        name, domain, place, path, title: folder, the one around it, a key of :data:`PLACES`, path from the root, and
+            the first heading of its README.
+        metrics, figures: of ``numerics.yaml`` and ``perf.yaml``; both empty where it was never checked.
+        commit, date, versions, written_by: of the newer of the two files.
+    """
+
+    name: str
+    domain: str
+    place: str
+    path: str
+    title: str
+    metrics: tuple[Metric, ...]
+    figures: tuple[Figures, ...]
+    commit: str
+    date: str
+    versions: Mapping[str, str]
+    written_by: str
+
+    @property
+    def targets(self) -> list[str]:
+        """Targets that have a metric or a time, sorted."""
+        keys = [entry.key for entry in self.metrics] + [entry.key for entry in self.figures]
+        return sorted({key.target for key in keys})
+
+
+def find_models(root: Path) -> list[Model]:
+    """Return the models below a root, core first, each sorted by path.
+
+    Raises:
+        ConfigError: a scorecard cannot be read, or is not one.
+    """
+    return [
+        _model(folder, place, root)
+        for place, where in PLACES.items()
+        for folder in sorted((root / where).glob("*/*"))
+        if _is_model(folder)
+    ]
+
+
+def _is_model(folder: Path) -> bool:
+    return any(next(folder.glob(pattern), None) for pattern in ("example_*.py", NUMERICS, PERF))
+
+
+def _model(folder: Path, place: str, root: Path) -> Model:
+    numerics, perf = _scorecard(folder, NUMERICS), _scorecard(folder, PERF)
+    last = max(numerics, perf, key=lambda data: (str(data.get("date", "")), bool(data)))
+    try:
+        return Model(
+            folder.name,
+            folder.parent.name,
+            place,
+            folder.relative_to(root).as_posix(),
+            _title(folder),
+            tuple(_metric(entry) for entry in numerics.get("metrics", [])),
+            tuple(_figures(entry) for entry in perf.get("figures", [])),
+            str(last.get("commit", "")),
+            str(last.get("date", "")),
+            {str(name): str(value) for name, value in last.get("versions", {}).items()},
+            str(last.get("written_by", "")),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = (
+            f"lacks {error}"
+            if isinstance(error, KeyError)
+            else f"has a value of the wrong kind ({one_line(str(error))})"
+        )
+        raise ConfigError(
+            f"{folder}: {NUMERICS} or {PERF} {what}; delete both and write them anew with `teco check --update`"
+        ) from error
+
+
+def _scorecard(folder: Path, name: str) -> dict[str, Any]:
+    data = read(folder, name)
+    if data and data.get("schema_version") != SCHEMA_VERSION:
+        found = one_line(str(data.get("schema_version")))
+        what = f"schema_version is {found}, not {SCHEMA_VERSION}"
+        raise ConfigError(f"{folder / name}: {what}; delete it and write it anew with `teco check --update`")
+    return data
+
+
+def _key(entry: Mapping[str, Any]) -> Key:
+    return Key(str(entry["case"]), str(entry["target"]), str(entry["dtype"]), int(entry["batch_size"]))
+
+
+def _metric(entry: Mapping[str, Any]) -> Metric:
+    name, value = str(entry["metric"]), float(entry["value"])
+    against = tuple(_accuracy(name, value, one) for one in entry.get("against", []))
+    return Metric(_key(entry), name, value, int(entry["samples"]), against)
+
+
+def _accuracy(name: str, value: float, one: Mapping[str, Any]) -> Accuracy:
+    low_high = one.get("interval")
+    return Accuracy(
+        Verdict(one["verdict"]),
+        "",
+        str(one["reference"]),
+        name,
+        value,
+        float(one["value"]),
+        float(one["relative_difference"]),
+        float(one["tolerance"]),
+        int(one.get("samples", 0)),
+        (float(low_high[0]), float(low_high[1])) if low_high else None,
+    )
+
+
+def _figures(entry: Mapping[str, Any]) -> Figures:
+    names = ("host_s", "kernel_s", "simulated_s", "simulated_latency_s")
+    return Figures(_key(entry), *(None if entry.get(name) is None else float(entry[name]) for name in names))
+
+
+def _title(folder: Path) -> str:
+    """Return the first heading of the README; the folder's name where there is none."""
+    try:
+        lines = (folder / "README.md").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line[2:].strip() for line in lines if line.startswith("# ")), folder.name)

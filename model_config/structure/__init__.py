@@ -1,0 +1,121 @@
+"""The structure of a model's folder: one small function per rule, all of them in :data:`RULES`.
+
+``check_structure`` looks at a case's folder, ``check_shared`` at files outside such folders (``contrib/utils/...``).
+Nothing is run or imported, nothing is fetched; bad content is a finding and never an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from model_config.config import ROOT, Case
+from model_config.results import Finding
+from model_config.structure import examples, files, parameters, readme, requirements, scripts
+from model_config.structure.source import Broken, Folder, Source
+
+__all__ = ["CASE_RULES", "FILE_RULES", "Rule", "check_shared", "check_structure", "rules"]
+
+CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
+    "layout": files.check_layout,
+    "required-files": files.check_required,
+    "names": files.check_names,
+    "sample-data": parameters.check_data,
+    "yaml-flags": parameters.check_flags,
+    "readme-headings": readme.check_headings,
+    "readme-order": readme.check_order,
+    "readme-text": readme.check_sections,
+    "readme-steps": readme.check_steps,
+    "readme-commands": readme.check_commands,
+    "requirements-lines": requirements.check_lines,
+    "requirements-twice": requirements.check_duplicates,
+    "requirements-torch": requirements.check_torch,
+    "requirements-versions": requirements.check_versions,
+    "engine": examples.check_engine,
+    "script-length": examples.check_length,
+    "own-loop": examples.check_loop,
+}
+"""Rules of a model's folder as a whole."""
+
+FILE_RULES: dict[str, Callable[[Source], Iterable[Broken]]] = {
+    "readable": files.check_readable,
+    "size": files.check_size,
+    "text": files.check_text,
+    "syntax": scripts.check_syntax,
+    "links": readme.check_links,
+    "absolute-path": scripts.check_absolute,
+    "debug": scripts.check_debug,
+    "tls": scripts.check_tls,
+    "unsafe": scripts.check_unsafe,
+    "device": scripts.check_devices,
+}
+"""Rules of any single file, in a model's folder or shared."""
+
+SHARED_RULES: dict[str, Callable[[Source], Iterable[Broken]]] = {"package": files.check_package}
+"""Rules of shared files only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as the documentation lists it: its name, one sentence, and whether shared files are held to it too."""
+
+    name: str
+    description: str
+    shared: bool
+
+
+def rules() -> list[Rule]:
+    """Return all rules in the order they are checked."""
+    tables = ((CASE_RULES, False), (FILE_RULES, True), (SHARED_RULES, True))
+    return [
+        Rule(name, (check.__doc__ or "").splitlines()[0], shared)
+        for table, shared in tables
+        for name, check in table.items()
+    ]
+
+
+def check_structure(case: Case, root: Path = ROOT) -> list[Finding]:
+    """Return every rule that a case's folder breaks, sorted by file and line.
+
+    Args:
+        case: the case; its folder need not exist.
+        root: the repository that ``case.run_dir`` starts from; in a git checkout, what git ignores is left out.
+    """
+    folder = Folder(case, root)
+    broken = {name: list(check(folder)) for name, check in CASE_RULES.items()}
+    found = [_finding(name, one) for name, places in broken.items() for one in places]
+    return sorted(
+        {*found, *_of_files(folder.files, FILE_RULES)}, key=_place
+    )  # what three scripts import is found thrice
+
+
+def check_shared(names: Iterable[str | PurePosixPath], root: Path = ROOT) -> list[Finding]:
+    """Return the rules that files outside the models' folders break, such as a data set's in ``contrib/utils``.
+
+    Args:
+        names: files relative to the root, as ``git diff --name-only`` lists them; deleted ones are left out.
+        root: the repository.
+    """
+    sources = [Source(str(name), root) for name in names if os.path.lexists(root / name)]
+    return sorted(_of_files(sources, {**FILE_RULES, **SHARED_RULES}), key=_place)
+
+
+def _of_files(sources: Iterable[Source], table: dict[str, Callable[[Source], Iterable[Broken]]]) -> Iterator[Finding]:
+    for source in sources:
+        for name, check in table.items():
+            yield from (_finding(name, one) for one in check(source))
+
+
+def _finding(rule: str, broken: Broken) -> Finding:
+    return Finding(_plain(broken.file), broken.line, rule, _plain(broken.message), _plain(broken.fix))
+
+
+def _plain(text: str) -> str:
+    """Return a text that any terminal and any file takes, whatever bytes a file's name is made of."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _place(finding: Finding) -> tuple[str, int, str, str]:
+    return finding.file, finding.line, finding.rule, finding.message

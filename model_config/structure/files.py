@@ -1,0 +1,153 @@
+"""Rules of files and folders as such: which there are, their names, sizes, links, and how texts are stored."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from model_config.config import STEPS
+from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, Source, inside
+
+REQUIRED = ("README.md", "requirements.txt")
+"""What every model's folder holds besides the scripts of its steps."""
+
+LAYOUT = re.compile(r"(contrib/)?example/[^/]+/[^/]+")
+NAME = re.compile(r"[a-z0-9_]+")
+MODULE = re.compile(r"\w+", re.ASCII)
+
+EXTENDS = "__path__ = pkgutil.extend_path(__path__, __name__)"
+"""What an ``__init__.py`` of ``contrib/utils`` says."""
+
+MAX_FILE = 10_000_000
+"""Bytes of the largest file; what is larger belongs behind a download."""
+
+MAX_WEIGHTS = 1_000_000
+"""Bytes of the largest file of weights: enough for a demonstration."""
+
+WEIGHTS = re.compile(r"\.(bin|ckpt|data|engine|h5|onnx|pdiparams|pdmodel|pdparams|pkl|pth?|safetensors|tecoengine)")
+"""Endings of files of weights."""
+
+
+def check_required(folder: Folder) -> Iterator[Broken]:
+    """The folder holds ``README.md``, ``requirements.txt`` and the script of every step, and git keeps them."""
+    wanted = dict.fromkeys(REQUIRED, "every model has one")
+    wanted |= {step.run_file: f"{STEPS[step.name]}.run_file names it" for step in folder.case.steps}
+    for name, why in wanted.items():
+        path, full = folder.path / name, folder.full(name)
+        if os.path.isdir(path):
+            yield Broken(full, 0, "is a folder", "put a file of this name in its place")
+        elif not os.path.lexists(path):
+            near = difflib.get_close_matches(name, _names(folder), n=1, cutoff=0.8)
+            yield Broken(full, 0, f"is missing; {why}", f"rename {near[0]}" if near else "add it")
+        elif folder.find(name) is None:
+            yield Broken(full, 0, "is there, but git ignores it", "correct .gitignore, or add it with 'git add -f'")
+
+
+def _names(folder: Folder) -> list[str]:
+    return [os.path.relpath(source.name, folder.run_dir) for source in folder.files]
+
+
+def check_layout(folder: Folder) -> Iterator[Broken]:
+    """A model lies in ``example/<domain>/<model>`` or ``contrib/example/<domain>/<model>``."""
+    if not os.path.isdir(folder.path):
+        yield folder.broken("the folder does not exist", "correct run_dir, or add the folder")
+    if not LAYOUT.fullmatch(folder.run_dir):
+        yield folder.broken("is not a model's folder", "move it to [contrib/]example/<domain>/<model>")
+    if not inside(folder.path, folder.root):
+        yield folder.broken("the folder lies outside the repository", "put it where run_dir says, not a link to it")
+
+
+def check_names(folder: Folder) -> Iterator[Broken]:
+    """Folders and scripts are named in lower case with underscores; modules below so that they can be imported."""
+    for part in PurePosixPath(folder.run_dir).parts:
+        if not NAME.fullmatch(part):
+            yield folder.broken(
+                f"folder {part!r} is not in lower case with underscores", f"rename it to {_snake(part)}"
+            )
+    steps = {folder.full(step.run_file) for step in folder.case.steps}
+    folders: set[str] = set()
+    for source in folder.files:
+        if source.suffix not in (".py", ".sh"):
+            continue
+        path = PurePosixPath(source.name).relative_to(folder.run_dir)
+        pattern = NAME if len(path.parts) == 1 or source.name in steps else MODULE
+        if not pattern.fullmatch(path.stem):
+            fix = f"rename it to {_snake(path.stem)}{path.suffix}"
+            yield source.broken(0, f"script {path.name!r} is not in lower case with underscores", fix)
+        folders |= {parent.as_posix() for parent in path.parents if not MODULE.fullmatch(parent.name or "_")}
+    for name in sorted(folders):
+        fix = f"rename it to {_snake(PurePosixPath(name).name)}"
+        yield Broken(folder.full(name), 0, f"folder {name!r} of scripts has a name Python cannot import", fix)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_") or "a_name"
+
+
+def check_text(source: Source) -> Iterator[Broken]:
+    """Texts are UTF-8 without a byte order mark, with plain line ends."""
+    if source.suffix not in TEXT_SUFFIXES or not source.data:
+        return
+    if source.data.startswith(b"\xef\xbb\xbf"):
+        yield source.broken(1, "starts with a byte order mark", "save it as UTF-8 without one")
+    try:
+        source.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"byte {source.data[error.start]:#04x}"
+        yield source.broken(_line(source, error.start), f"{byte} is not UTF-8 text", "save the file as UTF-8")
+        return
+    for what, name in ((b"\0", "a null byte"), (b"\r", "a carriage return (a line end of Windows)")):
+        at = source.data.find(what)
+        if at >= 0:
+            yield source.broken(_line(source, at), f"holds {name}", "save it as a text with plain line ends (LF)")
+
+
+def _line(source: Source, byte: int) -> int:
+    return source.data.count(b"\n", 0, byte) + 1
+
+
+def check_size(source: Source) -> Iterator[Broken]:
+    """No file is larger than 10 MB, and no weights are larger than 1 MB: they are downloaded or made by the export."""
+    limit = MAX_WEIGHTS if WEIGHTS.fullmatch(source.suffix) else MAX_FILE
+    if source.size is not None and source.size > limit:
+        what = "weights of " if limit == MAX_WEIGHTS else ""
+        fix = "take it out of git; README 2.3 and 2.4 say where weights and data come from"
+        yield source.broken(0, f"{what}{source.size / 1e6:.1f} MB are more than {limit / 1e6:.0f} MB", fix)
+
+
+def check_readable(source: Source) -> Iterator[Broken]:
+    """Everything is a regular file that can be read, or a link to one; links stay in the repository."""
+    if os.path.islink(source.path):
+        yield from _check_symlink(source)
+    elif source.size is None:
+        yield source.broken(0, "is not a regular file", "take it out of git, or put a plain file in its place")
+    elif source.suffix in TEXT_SUFFIXES and source.unreadable:
+        yield source.broken(0, f"cannot be read: {source.unreadable}", "correct its permissions")
+    elif source.suffix in TEXT_SUFFIXES and source.size > MAX_TEXT:
+        yield source.broken(0, "is too large to be looked at", "make it smaller than 10 MB")
+
+
+def _check_symlink(source: Source) -> Iterator[Broken]:
+    target = os.readlink(source.path)
+    if not inside(source.path, source.root):
+        yield source.broken(0, f"links out of the repository, to {target!r}", "commit the file itself")
+    elif not os.path.exists(source.path):
+        yield source.broken(0, f"links to {target!r}, which is not there", "correct or remove the link")
+
+
+def check_package(source: Source) -> Iterator[Broken]:
+    """Packages of ``contrib/utils`` merge behind the core's: ``__init__.py`` is there and extends its path."""
+    path = PurePosixPath(source.name)
+    if path.suffix != ".py" or path.parts[:2] != ("contrib", "utils"):
+        return
+    init = Source((path.parent / "__init__.py").as_posix(), source.root)
+    fix = f"write 'import pkgutil' and '{EXTENDS}' into {init.name}"
+    if not os.path.isfile(init.path):
+        yield source.broken(0, "its folder has no __init__.py: the core does not see it", fix)
+    elif path.name == "__init__.py" and EXTENDS not in source.text.splitlines():
+        yield source.broken(0, "does not extend the package's path", fix)
+    if not MODULE.fullmatch(path.stem):
+        yield source.broken(0, f"{path.name!r} cannot be imported", f"rename it to {_snake(path.stem)}.py")

@@ -1,0 +1,52 @@
+"""Rules that read ``model.yaml`` beside the folder: flags the scripts have, and data that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from model_config.case_file import read_entries
+from model_config.config import STEPS, relative
+from model_config.structure.flags import known_flags, unknown
+from model_config.structure.readme import DATA_SECTION, sections
+from model_config.structure.source import Broken, Folder
+
+
+def check_flags(folder: Folder) -> Iterator[Broken]:
+    """Every parameter of ``model.yaml`` is a flag of the step's script, where the script's flags can be read."""
+    for step, source in folder.scripts:
+        flags = known_flags(source, folder)
+        for name in step.params:
+            fix = unknown(f"--{name}", flags) if flags is not None else ""
+            if fix:
+                file, line = place(folder, step.name, name)
+                yield Broken(file, line, f"{STEPS[step.name]}: {step.run_file} has no flag --{name}", fix)
+
+
+def check_data(folder: Folder) -> Iterator[Broken]:
+    """The ``data_path`` of a step is there, or is absolute, or section 2.4 of the README says how to get it."""
+    told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
+    for step in folder.case.steps:
+        text = str(step.params.get("data_path", ""))
+        path = folder.path / text
+        if not text or os.path.isabs(text):
+            continue
+        if not os.path.exists(path) and not any(text in line for line in told):
+            file, line = place(folder, step.name, "data_path")
+            message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
+            yield Broken(file, line, message, f"add the data, or name {text!r} in section 2.4 of the README")
+
+
+def place(folder: Folder, step: str, name: str) -> tuple[str, int]:
+    """Return the file that describes the case, relative to the root, and the line of a step's parameter."""
+    source, key = folder.case.source, f"{STEPS[step]}.params"
+    try:
+        entries, _ = read_entries(source.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError):  # the case was not read from a file, or not from this one
+        entries = []
+    for entry in entries:
+        if entry.name == folder.case.name:
+            direct = entry.line_of(f"{key}.{name}")
+            line = entry.line_of(f"{key}.others.{name}") if direct == entry.line_of(key) else direct
+            return relative(source, folder.root), line
+    return relative(source, folder.root), folder.case.line

@@ -1,0 +1,119 @@
+"""Rules of a model's ``requirements.txt``: lines that pip can read, and versions that go with the zoo's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from model_config.structure.source import Broken, Folder, Source
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+NAME = "requirements.txt"
+PADDLE = ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx")
+"""Packages that are tested with versions of their own: ``constraints-paddle.txt``."""
+
+SOURCE = re.compile(r"(git|hg|svn|bzr)\+|[a-z]+://|\S+\.(whl|tar\.gz|zip)$|[./~]", re.IGNORECASE)
+"""A requirement that comes from somewhere else than the package index."""
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line that asks for something, as pip reads them."""
+    text, first = "", 0
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        first = first or number
+        text += re.sub(r"(^|\s)#.*$", "", line)
+        if text.endswith("\\"):
+            text = text[:-1]
+            continue
+        if text.strip():
+            yield first, text.strip()
+        text, first = "", 0
+    if text.strip():
+        yield first, text.strip()
+
+
+def _parsed(source: Source) -> Iterator[tuple[int, Requirement]]:
+    """Yield the requirements that are written properly and hold for this machine."""
+    from packaging.markers import UndefinedComparison
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for line, text in _lines(source):
+        try:
+            requirement = Requirement(text)
+            here = requirement.marker is None or requirement.marker.evaluate()
+        except (InvalidRequirement, UndefinedComparison):
+            continue  # check_lines reports what cannot be read
+        if here:
+            yield line, requirement
+
+
+def _source(folder: Folder) -> Source:
+    return folder.find(NAME) or Source(folder.full(NAME), folder.root)
+
+
+def check_lines(folder: Folder) -> Iterator[Broken]:
+    """Every line is ``name`` or ``name>=version``: no options, addresses or paths, and nothing pip cannot read."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    source = _source(folder)
+    for line, text in _lines(source):
+        what = "an option of pip" if text.startswith("-") else "an address or a path" if SOURCE.match(text) else ""
+        try:
+            if not what and Requirement(text).url:
+                what = "an address or a path"
+        except InvalidRequirement as error:
+            reason = str(error).splitlines()[0]
+            yield source.broken(line, f"{text!r} cannot be read: {reason}", "write it as 'name>=version'")
+        if what:
+            yield source.broken(line, f"{text!r} is {what}", "name packages of the package index only")
+
+
+def check_duplicates(folder: Folder) -> Iterator[Broken]:
+    """No package is asked for twice."""
+    from packaging.utils import canonicalize_name
+
+    source, seen = _source(folder), dict[str, int]()
+    for line, requirement in _parsed(source):
+        name = canonicalize_name(requirement.name)
+        if name in seen:
+            message = f"{requirement.name!r} is asked for in line {seen[name]} already"
+            yield source.broken(line, message, "keep one of the two lines")
+        seen.setdefault(name, line)
+
+
+def check_torch(folder: Folder) -> Iterator[Broken]:
+    """``torch`` has a lowest version: an export written for one exporter fails with another."""
+    source = _source(folder)
+    for line, requirement in _parsed(source):
+        if requirement.name.lower() == "torch" and not requirement.specifier:
+            yield source.broken(line, "'torch' has no version", "write the oldest that works, such as 'torch>=2.9'")
+
+
+def check_versions(folder: Folder) -> Iterator[Broken]:
+    """Versions go with those the zoo is tested with, so that both can be installed together."""
+    from packaging.utils import canonicalize_name
+
+    source = _source(folder)
+    wanted = list(_parsed(source))
+    names = {canonicalize_name(requirement.name) for _, requirement in wanted}
+    file = "constraints-paddle.txt" if names & set(PADDLE) else "constraints.txt"
+    pinned = _pins(Source(file, folder.root))
+    for line, requirement in wanted:
+        pin = pinned.get(canonicalize_name(requirement.name))
+        if pin is not None and not requirement.specifier.contains(pin, prereleases=True):
+            message = f"'{requirement.name}{requirement.specifier}' excludes {pin}, which {file} pins"
+            yield source.broken(line, message, f"allow {pin}")
+
+
+def _pins(source: Source) -> dict[str, str]:
+    from packaging.utils import canonicalize_name
+
+    pins: dict[str, str] = {}
+    for _, requirement in _parsed(source):
+        for specifier in requirement.specifier:
+            if specifier.operator == "==" and not specifier.version.endswith("*"):
+                pins[canonicalize_name(requirement.name)] = specifier.version
+    return pins

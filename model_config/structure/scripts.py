@@ -1,0 +1,196 @@
+"""Rules of Python and shell, read off the source; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from model_config.structure.readme import sections
+from model_config.structure.source import SHOWN, Broken, Source
+from model_config.structure.syntax import aliases, at, called, dotted, imported
+
+ABSOLUTE = re.compile(
+    r"/(checkpoints?|data|datasets?|home|media|mnt|nfs|opt|root|share|srv|tmp|Users|var|workspace)/."
+    r"|~/.|[C-Zc-z]:[\\/]\w\w"
+)
+"""The beginning of a path that only one machine has."""
+
+ABSOLUTE_WORD = re.compile(rf"(?:^|[\s=\"'])({ABSOLUTE.pattern})")
+
+DEBUGGERS = ("IPython", "debugpy", "ipdb", "pdb", "pudb", "pydevd", "remote_pdb", "rpdb")
+
+NO_TLS = {
+    "ssl._create_unverified_context": "use ssl.create_default_context()",
+    "ssl._create_default_https_context": "leave it as it is",
+    "ssl.CERT_NONE": "use ssl.CERT_REQUIRED",
+    "urllib3.disable_warnings": "leave certificates checked",
+}
+NO_TLS_KEYWORDS = ("check_hostname", "verify", "verify_ssl")
+NO_TLS_SHELL = re.compile(
+    r"\bcurl\b[^|;&]*\s(-[a-jl-zA-Z]*k[a-zA-Z]*|--insecure)\b|--no-check-certificate|--trusted-host"
+    r"|sslVerify[= ]+(false|0)|GIT_SSL_NO_VERIFY|PYTHONHTTPSVERIFY=0"
+    r"|\b(curl|wget|git|pip3?|aria2c)\b[^|;&]*\s[\"']?http://(?!localhost|127\.)"
+)
+PLAIN_HTTP = re.compile(r"http://(?!localhost|127\.0\.0\.1|0\.0\.0\.0|www\.w3\.org)[^/\s]+/.")
+
+NO_SHELL = "use subprocess.run with a list of arguments"
+NO_PICKLE = "store arrays as .npz and the rest as JSON"
+UNSAFE_CALLS = {
+    "eval": "use ast.literal_eval, or a table of what is allowed",
+    "exec": "import the module instead",
+    "os.system": NO_SHELL,
+    "os.popen": NO_SHELL,
+    "subprocess.getoutput": NO_SHELL,
+    "subprocess.getstatusoutput": NO_SHELL,
+    "pickle.load": NO_PICKLE,
+    "pickle.loads": NO_PICKLE,
+    "pickle.Unpickler": NO_PICKLE,
+    "dill.load": NO_PICKLE,
+    "joblib.load": NO_PICKLE,
+    "pandas.read_pickle": NO_PICKLE,
+    "yaml.unsafe_load": "use yaml.safe_load",
+    "yaml.full_load": "use yaml.safe_load",
+}
+
+DEVICE = re.compile(r"(cuda|gpu|npu|sdaa|xpu):\d+")
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "SDAA_VISIBLE_DEVICES")
+
+
+def check_syntax(source: Source) -> Iterator[Broken]:
+    """Python files can be parsed."""
+    if source.syntax_error:
+        line, reason = source.syntax_error
+        yield source.broken(line, f"is not Python: {reason}", "correct the line")
+
+
+def check_absolute(source: Source) -> Iterator[Broken]:
+    """No script names a path that only one machine has; docstrings and comments may."""
+    for line, text in _texts(source):
+        if ABSOLUTE.match(text):
+            fix = "take it as a flag, or start from Path(__file__).resolve().parent"
+            yield source.broken(line, f"absolute path {text[:SHOWN]!r}", fix)
+    for line, text in _shell_lines(source):
+        match = ABSOLUTE_WORD.search(text)
+        if match:
+            yield source.broken(line, f"absolute path {text[match.start(1) :].split()[0]!r}", "take it as an argument")
+
+
+def _texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield every text but those that continue another: the right side of ``+``, the later pieces of an f-string."""
+    later = {id(piece) for node in source.nodes if isinstance(node, ast.JoinedStr) for piece in node.values[1:]}
+    later |= {id(node.right) for node in source.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)}
+    for node in source.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in later:
+            yield node.lineno, node.value
+
+
+def _shell_lines(source: Source) -> Iterator[tuple[int, str]]:
+    if source.suffix == ".sh":
+        for line, text in enumerate(source.text.split("\n"), start=1):
+            yield line, re.sub(r"(^|\s)#.*", "", text)
+
+
+def check_debug(source: Source) -> Iterator[Broken]:
+    """No breakpoints and no debuggers are left."""
+    names = aliases(source)
+    for node in source.nodes:
+        for module in imported(node):
+            if module.split(".")[0] in DEBUGGERS:
+                yield source.broken(at(node), f"imports the debugger {module}", "remove it")
+        name = called(node, names) if isinstance(node, ast.Call) else ""
+        if name == "breakpoint" or name.endswith(".set_trace"):
+            yield source.broken(at(node), f"{name}() stops in a debugger", "remove the call")
+
+
+def check_tls(source: Source) -> Iterator[Broken]:
+    """Nothing is downloaded without an encrypted connection and a checked certificate."""
+    yield from _check_certificates(source)
+    fix = "use https, and no option that leaves certificates unchecked"
+    for line, text in _texts(source):
+        if PLAIN_HTTP.match(text) or NO_TLS_SHELL.search(text):
+            yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
+    for line, text in [*_shell_lines(source), *_code_lines(source)]:
+        if NO_TLS_SHELL.search(text):
+            yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
+
+
+def _check_certificates(source: Source) -> Iterator[Broken]:
+    names = aliases(source)
+    for node in source.nodes:
+        name = dotted(node, names) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+        if name in NO_TLS:
+            yield source.broken(at(node), f"{name} leaves certificates unchecked", NO_TLS[name])
+        off = _keywords_off(node) if isinstance(node, ast.Call) else _attributes_off(node)
+        # PyTorch's exporter has a `verify` of its own: whether to run the exported file.
+        if off & set(NO_TLS_KEYWORDS) and not (isinstance(node, ast.Call) and "export" in called(node, names)):
+            message = f"{source.line(at(node))!r} leaves certificates unchecked"
+            yield source.broken(at(node), message, "leave the option out")
+
+
+def _keywords_off(call: ast.Call) -> set[str]:
+    return {keyword.arg or "" for keyword in call.keywords if _is(keyword.value, False)}
+
+
+def _attributes_off(node: ast.AST) -> set[str]:
+    """Return the attributes that an assignment sets to False, such as ``verify`` of ``session.verify = False``."""
+    if not isinstance(node, ast.Assign) or not _is(node.value, False):
+        return set()
+    return {target.attr for target in node.targets if isinstance(target, ast.Attribute)}
+
+
+def _code_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the lines of code in a Markdown file."""
+    if source.suffix == ".md":
+        for part in sections(source):
+            prose = {line for line, _ in part.prose}
+            yield from ((line, text) for line, text in part.lines if line not in prose)
+
+
+def check_unsafe(source: Source) -> Iterator[Broken]:
+    """Nothing runs what it reads: no eval, no shell, no unpickling."""
+    names = aliases(source)
+    for call in source.nodes:
+        if not isinstance(call, ast.Call):
+            continue
+        name = called(call, names)
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        if name in UNSAFE_CALLS:
+            yield source.broken(call.lineno, f"calls {name}", UNSAFE_CALLS[name])
+        elif "shell" in given and not _is(given["shell"], False):
+            yield source.broken(call.lineno, f"{name} runs a shell", "give a list of arguments, without shell=True")
+        elif name == "torch.load" and not _is(given.get("weights_only"), True):
+            yield source.broken(call.lineno, "torch.load unpickles anything", "add weights_only=True")
+        elif name == "numpy.load" and "allow_pickle" in given and not _is(given["allow_pickle"], False):
+            yield source.broken(call.lineno, "numpy.load unpickles anything", "remove allow_pickle")
+        elif name == "yaml.load" and not any("Safe" in dotted(node, names) for node in [*call.args, *given.values()]):
+            yield source.broken(call.lineno, "yaml.load builds any object", "use yaml.safe_load")
+
+
+def check_devices(source: Source) -> Iterator[Broken]:
+    """No script is bound to one device of one machine; a flag may have one as its default."""
+    names = aliases(source)
+    defaults = {id(node.value) for node in source.nodes if isinstance(node, ast.keyword) and node.arg == "default"}
+    fix = "take it as a flag, or leave it to the environment"
+    for node in source.nodes:
+        bound = isinstance(node, ast.Assign) and _items(node) & set(VISIBLE) and isinstance(node.value, ast.Constant)
+        text = isinstance(node, ast.Constant) and id(node) not in defaults and DEVICE.fullmatch(str(node.value))
+        if bound or text or (isinstance(node, ast.Call) and _names_device(node, called(node, names))):
+            yield source.broken(at(node), f"{source.line(at(node))!r} chooses a device", fix)
+
+
+def _names_device(call: ast.Call, name: str) -> bool:
+    last = call.func.attr if isinstance(call.func, ast.Attribute) else name
+    takes_number = last in ("cuda", "sdaa", "set_device") or name == "torch.device"
+    given = [arg for arg in call.args if takes_number] + [key.value for key in call.keywords if key.arg == "device_id"]
+    return any(isinstance(arg, ast.Constant) and type(arg.value) is int for arg in given)
+
+
+def _items(assignment: ast.Assign) -> set[str]:
+    """Return the items that are set, such as ``X`` of ``os.environ["X"] = "0"``."""
+    keys = [target.slice for target in assignment.targets if isinstance(target, ast.Subscript)]
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+
+def _is(node: ast.expr | None, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value

@@ -1,0 +1,220 @@
+"""The files a rule looks at, each read once: text, lines and syntax tree, or the reason why there is none."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import subprocess
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from model_config.config import Case, Step
+
+TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
+"""Files that are read as text; all others are data."""
+
+MAX_TEXT = 10_000_000
+"""Bytes up to which a text is read; a larger one is a finding by itself."""
+
+SHOWN = 80
+"""Characters of a line that a message repeats."""
+
+SKIPPED = {"__pycache__", ".git", ".ipynb_checkpoints"}
+"""Folders that no walk enters."""
+
+
+class Broken(NamedTuple):
+    """A place that breaks a rule: ``file`` is relative to the root, ``line`` counts from 1 and is 0 for all of it."""
+
+    file: str
+    line: int
+    message: str
+    fix: str
+
+
+class Source:
+    """One file of the tree.
+
+    Attributes:
+        name: path relative to the root, with forward slashes.
+        path: where it lies.
+    """
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.path = root / name
+        self.root = root
+
+    @property
+    def suffix(self) -> str:
+        """The name's ending in lower case, such as ``.py``."""
+        return PurePosixPath(self.name).suffix.lower()
+
+    @cached_property
+    def size(self) -> int | None:
+        """Bytes of a regular file or of one in the tree that a link leads to; ``None`` for anything else."""
+        try:
+            if self.path.is_symlink() and not inside(self.path, self.root):
+                return None
+            info = self.path.stat()
+        except OSError:
+            return None
+        return info.st_size if stat.S_ISREG(info.st_mode) else None
+
+    @cached_property
+    def _read(self) -> tuple[bytes, str]:
+        if self.size is None or self.size > MAX_TEXT:
+            return b"", ""
+        try:
+            return self.path.read_bytes(), ""
+        except OSError as error:
+            return b"", error.strerror or type(error).__name__
+
+    @property
+    def data(self) -> bytes:
+        """The contents; empty where they are unreadable, or too large for a text."""
+        return self._read[0]
+
+    @property
+    def unreadable(self) -> str:
+        """Why a regular file could not be read; empty where it could."""
+        return self._read[1]
+
+    @cached_property
+    def text(self) -> str:
+        """The contents with plain line ends; what is not UTF-8 is replaced, so that the other rules can go on."""
+        text = self.data.decode("utf-8-sig", errors="replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    @cached_property
+    def _parsed(self) -> tuple[ast.Module, tuple[int, str] | None]:
+        empty = ast.Module([], [])
+        if self.suffix != ".py":
+            return empty, None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an invalid escape is not this check's business
+                return ast.parse(self.text), None
+        except SyntaxError as error:
+            return empty, (error.lineno or 0, error.msg)
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, endless nesting
+            return empty, (0, str(error) or type(error).__name__)
+
+    @property
+    def tree(self) -> ast.Module:
+        """The syntax tree; an empty module where there is none."""
+        return self._parsed[0]
+
+    @property
+    def syntax_error(self) -> tuple[int, str] | None:
+        """Line and text of the syntax error of a Python file."""
+        return self._parsed[1]
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree, without the docstrings."""
+        return list(_walk(self.tree))
+
+    def line(self, number: int) -> str:
+        """Return the beginning of a line, for a message."""
+        text = self.text.split("\n")[number - 1].strip()
+        return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+    def broken(self, line: int, message: str, fix: str) -> Broken:
+        """Return a broken place in this file."""
+        return Broken(self.name, line, message, fix)
+
+
+class Folder:
+    """A model's folder as a pull request holds it: git's view of it where there is git, else all that lies there.
+
+    Attributes:
+        case: the case that runs it. root: the repository.
+        files: all files and links below ``case.run_dir``.
+    """
+
+    def __init__(self, case: Case, root: Path) -> None:
+        self.case = case
+        self.root = root
+        self.run_dir = PurePosixPath(case.run_dir).as_posix()
+        self.path = root / self.run_dir
+        self.files = [Source(name, root) for name in listed(self.run_dir, root)]
+        self._by_name = {source.name: source for source in self.files}
+
+    def find(self, name: str) -> Source | None:
+        """Return the file of this name relative to the folder, where the pull request has it."""
+        return self._by_name.get(self.full(name))
+
+    def full(self, name: str) -> str:
+        """Return a name below the folder as a path relative to the root, such as ``example/a/b/README.md``."""
+        return os.path.normpath(f"{self.run_dir}/{name}").replace(os.sep, "/")
+
+    @property
+    def readme(self) -> Source:
+        """The README; a source without text where there is none."""
+        return self.find("README.md") or Source(self.full("README.md"), self.root)
+
+    @property
+    def scripts(self) -> Iterator[tuple[Step, Source]]:
+        """Each step with its script, where the script exists."""
+        for step in self.case.steps:
+            source = self.find(step.run_file)
+            if source is not None:
+                yield step, source
+
+    @property
+    def examples(self) -> Iterator[tuple[Step, Source]]:
+        """The scripts that run the model: every step but the export; a script of two steps comes once."""
+        seen: set[str] = set()
+        for step, source in self.scripts:
+            if step.name != "export" and source.name not in seen and source.suffix == ".py":
+                seen.add(source.name)
+                yield step, source
+
+    def broken(self, message: str, fix: str) -> Broken:
+        """Return a broken rule of the folder as a whole."""
+        return Broken(self.run_dir, 0, message, fix)
+
+
+def listed(folder: str, root: Path) -> list[str]:
+    """Return the files and links below a folder, relative to the root and sorted; links are not followed."""
+    names = [name for name in _git_listed(folder, root) if os.path.lexists(root / name)]
+    return sorted(set(names) or _walked(folder, root))
+
+
+def inside(path: Path, root: Path) -> bool:
+    """Say whether a path, all links followed, stays in the tree."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def _git_listed(folder: str, root: Path) -> list[str]:
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", folder]
+    try:
+        ran = subprocess.run(command, capture_output=True, check=False)
+    except OSError:  # git is not installed
+        return []
+    return [os.fsdecode(name) for name in ran.stdout.split(b"\0") if name] if ran.returncode == 0 else []
+
+
+def _walked(folder: str, root: Path) -> Iterable[str]:
+    for here, folders, files in os.walk(root / folder):
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        yield from (Path(here, name).relative_to(root).as_posix() for name in [*files, *links])
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [child for child in ast.iter_child_nodes(node) if not _documents(node, child)]
+
+
+def _documents(node: ast.AST, child: ast.AST) -> bool:
+    """Say whether a statement is a text and nothing else: a docstring, of whatever it stands below."""
+    return isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and hasattr(node, "body")

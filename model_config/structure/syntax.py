@@ -1,0 +1,48 @@
+"""Reading Python's syntax tree: what a name stands for, what is called, what is imported."""
+
+from __future__ import annotations
+
+import ast
+
+from model_config.structure.source import Source
+
+
+def aliases(source: Source) -> dict[str, str]:
+    """Return what each imported name of a module stands for, such as ``np`` for ``numpy``."""
+    names: dict[str, str] = {}
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            names |= {
+                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return names
+
+
+def called(call: ast.Call, names: dict[str, str]) -> str:
+    """Return the full dotted name of what is called, such as ``os.system``; nothing where it has no name."""
+    return dotted(call.func, names)
+
+
+def dotted(node: ast.expr, names: dict[str, str]) -> str:
+    """Return the full dotted name of a name or an attribute of one."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([names.get(node.id, node.id), *reversed(parts)])
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Return the modules that a statement imports; relative ones are left out."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def at(node: ast.AST) -> int:
+    """Return a node's line; 0 where it has none."""
+    return getattr(node, "lineno", 0)

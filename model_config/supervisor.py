@@ -1,0 +1,211 @@
+"""Runs one command and lets nothing of it live on: ``python -I -S supervisor.py SETTINGS``.
+
+It stands between the check and a step, as a process of its own, because only a process can adopt what its descendants
+leave behind (``PR_SET_CHILD_SUBREAPER`` of prctl(2)): a daemon that a step starts becomes its child, not init's. It
+ends all of them when the step is done, breaks a limit, or standard input ends, which it also does when the check dies.
+
+``SETTINGS`` is JSON: ``command`` (argument list), ``cores`` (numbers; empty: all), ``timeout`` and ``grace`` (seconds),
+``memory`` (bytes), ``processes``, and ``report``: the file descriptor where the outcome is written, as JSON too:
+``code`` (exit code of the command; null: it was killed), ``why`` (``timeout``, ``memory``, ``processes`` or ``stopped``
+where it was), ``peak`` (bytes), ``count`` (most processes at once) and ``left`` (command lines of what outlived it).
+
+Only the standard library, and little of it: this starts once per step. Limits on memory and processes need Linux.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+_INTERVAL = 0.05
+_SHARE = 0.05
+"""Seconds between two looks at the processes, longer where a look takes more than this share of the time."""
+_KILLING = 10.0
+"""Seconds after which processes that do not die (they wait for a dead disk, say) are given up."""
+_SHOWN = 5
+
+
+class Process:
+    """A line of the process table: parent, group, whether it is a zombie, and resident bytes."""
+
+    __slots__ = ("group", "parent", "resident", "zombie")
+
+    def __init__(self, stat: bytes) -> None:
+        fields = stat[stat.rindex(b")") + 2 :].split()  # the name in parentheses may hold anything
+        self.zombie = fields[0] == b"Z"
+        self.parent, self.group = int(fields[1]), int(fields[2])
+        self.resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(top: int) -> dict[int, Process]:
+    """Return all living descendants of a process; nothing where the system has no ``/proc``."""
+    table: dict[int, Process] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may have ended meanwhile
+                table[int(name)] = Process(file.read())
+    below: dict[int, list[int]] = {}
+    for pid, process in table.items():
+        below.setdefault(process.parent, []).append(pid)
+    waiting, found = [top], set()
+    while waiting:
+        children = [pid for pid in below.get(waiting.pop(), []) if pid not in found]
+        found.update(children)
+        waiting += children
+    return {pid: table[pid] for pid in found if not table[pid].zombie}
+
+
+def memory(processes: dict[int, Process], known: int) -> int:
+    """Return the bytes the processes hold: pages that several share count once where there are more than ``known``."""
+    resident = sum(process.resident for process in processes.values())
+    if len(processes) == 1 or resident <= known:
+        return resident
+    return sum(_proportional(pid, process.resident) for pid, process in processes.items())
+
+
+def _proportional(pid: int, resident: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            line = next(line for line in file if line.startswith(b"Pss:"))
+    except (OSError, StopIteration):  # it has ended, or the kernel does not say
+        return resident
+    return int(line.split()[1]) * 1024
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line, shortened."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            text = " ".join(file.read(4096).decode(errors="replace").replace("\0", " ").split())
+    except OSError:
+        text = ""
+    return (text[:77] + "..." if len(text) > 80 else text) or f"process {pid}"
+
+
+class Supervisor:
+    """Starts the command, watches it, and ends what is left."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.code: int | None = None
+        self.peak = 0
+        self.count = 0
+        self.woken = _wake_on_child()
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self.main = os.fork()
+        if self.main == 0:
+            _become(settings["command"], settings["cores"])
+
+    def run(self) -> dict[str, Any]:
+        """Return the outcome; when it is there, no descendant is."""
+        why, left = self._watch()
+        self._kill()
+        code = None if why else self.code
+        return {"code": code, "why": why, "peak": self.peak, "count": self.count, "left": left}
+
+    def _watch(self) -> tuple[str, list[str]]:
+        """Wait until the command and all it started has ended; return the limit it broke, or what outlived it."""
+        deadline, pause = time.monotonic() + self.settings["timeout"], 0.0
+        ended = float("inf")
+        while True:
+            readable = select.select([0, self.woken], [], [], pause)[0]
+            self._reap()
+            began = time.monotonic()
+            if self.code is not None:
+                ended = min(ended, began)
+            alive = descendants(os.getpid())
+            if self.code is not None and not alive:
+                return "", []
+            if why := "stopped" if 0 in readable else self._broken(alive, deadline):
+                return why, []
+            if began - ended > self.settings["grace"]:
+                return "", [command_line(pid) for pid in sorted(alive)[:_SHOWN]]
+            pause = max(_INTERVAL, (time.monotonic() - began) / _SHARE)
+
+    def _broken(self, alive: dict[int, Process], deadline: float) -> str:
+        self.peak = max(self.peak, memory(alive, self.peak))
+        self.count = max(self.count, len(alive))
+        if self.peak > self.settings["memory"]:
+            return "memory"
+        if self.count > self.settings["processes"]:
+            return "processes"
+        return "timeout" if time.monotonic() > deadline else ""
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self.woken, 4096)
+        with suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self.peak = max(self.peak, usage.ru_maxrss * (1024 if sys.platform == "linux" else 1))
+                if pid == self.main:
+                    self.code = os.waitstatus_to_exitcode(status)
+
+    def _kill(self) -> None:
+        """Kill until none is left: what forks while it is killed is found in the next round."""
+        deadline = time.monotonic() + _KILLING
+        while time.monotonic() < deadline:
+            alive = descendants(os.getpid())
+            groups = {process.group for process in alive.values()} | ({self.main} if self.code is None else set())
+            for group in groups - {os.getpgrp()}:  # the kernel kills a group at once: no member can fork meanwhile
+                with suppress(OSError):
+                    os.killpg(group, signal.SIGKILL)
+            for pid in alive:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            if not alive and self.code is not None:
+                return
+            time.sleep(0.002)
+
+
+def _wake_on_child() -> int:
+    """Return a file descriptor that becomes readable when a child ends."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return reading
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _become(command: list[str], cores: list[int]) -> None:
+    """Turn this process, a fresh fork, into the command."""
+    try:
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execv(command[0], command)  # noqa: S606 -- an argument list, and no shell
+    except OSError as error:
+        os.write(2, f"could not be started: {error}\n".encode())
+    os._exit(127)
+
+
+def main() -> None:
+    """Run what the settings say and write the outcome."""
+    settings = json.loads(sys.argv[1])
+    os.set_inheritable(settings["report"], False)
+    outcome = Supervisor(settings).run()
+    os.write(settings["report"], json.dumps(outcome).encode())
+
+
+if __name__ == "__main__":
+    main()

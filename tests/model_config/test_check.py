@@ -1,0 +1,204 @@
+"""The check as a whole: its exit codes, reports, cache and selection, on stub models and on the digits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rich")
+
+from stub_model import Stub, write_zoo
+
+from model_config.check import main
+from model_config.config import ROOT
+
+
+def good(stub: Stub) -> None:
+    """Break nothing."""
+
+
+def too_few(stub: Stub) -> None:
+    stub.answers["samples"] = 300
+
+
+def fails(stub: Stub) -> None:
+    stub.script("example_multi_batch.py", "    Path(", '    raise SystemExit("no picture")\n    Path(')
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "zoo").mkdir()
+    return tmp_path / "zoo"
+
+
+def check(root: Path, *argv: str, code: int) -> dict[str, Any]:
+    out = root.parent / "out.json"
+    out.unlink(missing_ok=True)
+    assert main(["--json", str(out), "--work-dir", str(root.parent / "work"), *argv], root=root) == code
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_exit_code_is_the_worst_verdict(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_zoo(root, {"good": good, "few": too_few, "bad": fails})
+    assert check(root, "good", code=0)["verdict"] == "PASS"
+    assert check(root, "good", "few", code=4)["verdict"] == "INCONCLUSIVE"
+    found = check(root, code=1)
+    assert [case["verdict"] for case in found["cases"]] == ["PASS", "INCONCLUSIVE", "FAIL"]
+    shown = capsys.readouterr()
+    assert "multi: exit code 1: no picture" in shown.out
+    assert "would decide" in shown.out
+    assert shown.err == ""  # quiet where it is no terminal
+
+
+def test_an_inconclusive_comparison_can_be_accepted_with_a_reason(root: Path) -> None:
+    def accepted(stub: Stub) -> None:
+        too_few(stub)
+        stub.case["accuracy"] = {"accept_inconclusive": "300 pictures are all there are"}
+
+    write_zoo(root, {"few": accepted})
+    (case,) = check(root, code=0)["cases"]
+    assert case["accuracy"][0]["verdict"] == "INCONCLUSIVE"
+    assert case["parts"]["accuracy"] == "PASS"
+    assert case["accepted"] == "300 pictures are all there are"
+
+
+def test_a_second_check_of_the_same_takes_its_results_from_the_cache(root: Path) -> None:
+    write_zoo(root, {"good": good, "bad": fails})
+    first = check(root, code=1)
+    start = time.perf_counter()
+    second = check(root, code=1)
+    assert time.perf_counter() - start < first["seconds"]
+    assert [case["cached"] for case in first["cases"] + second["cases"]] == [False, False, True, True]
+    assert [case["reasons"] for case in first["cases"]] == [case["reasons"] for case in second["cases"]]
+    script = root / "contrib/example/stubs/good/example_valid.py"
+    script.write_text(script.read_text() + "\n# changed\n")
+    third = check(root, code=1)
+    assert [case["cached"] for case in third["cases"]] == [False, True]
+    assert not any(case["cached"] for case in check(root, "--no-cache", code=1)["cases"])
+
+
+def test_only_what_a_change_touches_is_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_zoo(root, {"one": good, "two": good})
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=root, check=True)  # noqa: S607
+    assert main(["--changed-since", "HEAD"], root=root) == 0
+    assert "no model is touched" in capsys.readouterr().out
+    script = root / "contrib/example/stubs/two/example_valid.py"
+    script.write_text(script.read_text() + "\n# changed\n")
+    assert [case["case"] for case in check(root, "--changed-since", "HEAD", code=0)["cases"]] == ["two"]
+    assert main(["--changed-since", "nowhere"], root=root) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_the_scorecard_is_written_by_a_run_and_held_against_the_next(root: Path) -> None:
+    write_zoo(root, {"good": good})
+    folder = root / "contrib/example/stubs/good"
+    (case,) = check(root, "--update", code=0)["cases"]
+    assert [note.rpartition("/")[2] for note in case["notes"]] == ["numerics.yaml", "perf.yaml"]
+    assert "top1" in (folder / "numerics.yaml").read_text()
+    (case,) = check(root, code=0)["cases"]
+    assert case["parts"]["speed"] == "PASS"
+    assert {speed["bucket"] for speed in case["speed"] if speed["what"].startswith("simulated")} == {"same"}
+    answers = folder / "data/answers.json"
+    answers.write_text(answers.read_text().replace("1000.0", "700.0"))
+    (case,) = check(root, code=1)["cases"]
+    assert case["parts"]["speed"] == "FAIL"
+    assert case["speed"][0]["bucket"] == "1.2"
+
+
+def test_every_report_is_written(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    write_zoo(root, {"good": good, "bad": fails})
+    files = {kind: tmp_path / "reports" / f"out.{kind}" for kind in ("junit", "markdown", "html")}
+    found = check(root, *(word for kind, path in files.items() for word in (f"--{kind}", str(path))), code=1)
+    suites = ElementTree.parse(files["junit"]).getroot()  # noqa: S314
+    assert {suite.get("name") for suite in suites.iter("testsuite")} >= {"good", "bad"}
+    for kind in ("markdown", "html"):
+        assert "no picture" in files[kind].read_text(encoding="utf-8")
+    schema = json.loads((ROOT / "model_config/reports/schema.json").read_text(encoding="utf-8"))
+    pytest.importorskip("jsonschema").validate(found, schema)
+
+
+def test_unusable_configuration_and_unknown_cases_exit_with_2(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_zoo(root, {"good": good})
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("{")
+    file = tmp_path / "file"
+    file.touch()
+    for argv, expected in (
+        (["god"], "unknown case 'god'; did you mean 'good'?"),
+        (["--config", str(broken)], "broken.yaml"),
+        (["--config", str(tmp_path / "gone.yaml")], "No such file or directory"),
+        (["--work-dir", str(file)], "cannot be used"),
+    ):
+        assert main(argv, root=root) == 2, argv
+        shown = capsys.readouterr()
+        assert expected in shown.err + shown.out
+    for flag, text in (("--timeout", "0"), ("--timeout", "nan"), ("--memory", "-1"), ("--jobs", "0"), ("--jobs", "x")):
+        with pytest.raises(SystemExit, match="2"):
+            main([flag, text], root=root)
+        assert flag in capsys.readouterr().err
+
+
+def test_a_broken_file_does_not_stop_the_cases_of_another(root: Path, tmp_path: Path) -> None:
+    file = write_zoo(root, {"good": good}, extra="- case_name: half\n")
+    found = check(root, "--config", str(file), code=1)
+    assert [case["verdict"] for case in found["cases"]] == ["PASS", "FAIL"]
+    assert any("half" in reason for reason in found["cases"][1]["reasons"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_check_keeps_what_was_done(root: Path, tmp_path: Path, number: int) -> None:
+    def slow(stub: Stub) -> None:
+        stub.script("example_single_batch.py", "    Path(", '    print("started", flush=True)\n    Path(')
+        stub.script("example_single_batch.py", "import sys\n", "import sys\nimport time\n")
+        stub.script("example_single_batch.py", '    print("sample: 1")', "    time.sleep(60)")
+
+    write_zoo(root, {"good": good, "slow": slow})
+    # As `python -m model_config.check` does it, but for another repository.
+    code = (
+        "import sys; from pathlib import Path; from model_config.check import main, interrupt_on_termination\n"
+        "interrupt_on_termination(); sys.exit(main(sys.argv[2:], root=Path(sys.argv[1])))"
+    )
+    work = tmp_path / "work"
+    command = [sys.executable, "-c", code, str(root), "--work-dir", str(work), "--json", str(tmp_path / "out.json")]
+    log = work / "logs/slow/single.stdout"
+    with subprocess.Popen(
+        [*command, "--jobs", "1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        while running.poll() is None and not (log.is_file() and "started" in log.read_text()):
+            time.sleep(0.02)
+        running.send_signal(number)
+        out, err = running.communicate(timeout=20)
+    assert running.returncode == 130, err
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["interrupted"] is True
+    cases = {case["case"]: case for case in found["cases"]}
+    assert cases["good"]["verdict"] == "PASS"
+    assert [step["step"] for step in cases["slow"]["steps"]] == ["export", "valid"]
+    assert "Traceback" not in out + err
+    assert sorted(path.name for path in work.iterdir()) == ["logs"]
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_digits_pass(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out.json"
+    assert main(["digits", "--json", str(out), "--no-cache", "--work-dir", str(tmp_path / "work")]) == 0
+    (case,) = json.loads(out.read_text())["cases"]
+    assert [step["passed"] for step in case["steps"]] == [True] * 5
+    assert case["accuracy"][0]["samples"] == 360
+    assert case["steps"][2]["pictures"]

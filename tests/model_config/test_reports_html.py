@@ -1,0 +1,322 @@
+"""The HTML pages: what is in them, that nothing in them runs, and what a browser makes of them."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from report_samples import HOSTILE, Samples, make_zoo, scorecards
+from support import ROOT
+
+from engine.base import ConfigError
+from model_config.reports import build_site, html_page, write_text
+from model_config.reports.page import TEMPLATES
+from model_config.results import CaseResult, CheckResult
+
+CHROMIUM = shutil.which("chromium")
+browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium")
+
+
+class Page(HTMLParser):
+    """What matters of a page: tags with attributes, texts of scripts, and whether tags are closed in order."""
+
+    VOID = ("meta", "input", "img", "br")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Samples:
+    return Samples(tmp_path)
+
+
+def test_the_page_stands_alone(samples: Samples) -> None:
+    page = Page(html_page(samples.check()))
+    assert not page.all("link")
+    assert not page.all("iframe")
+    assert (
+        page.scripts == [(TEMPLATES / "page.js").read_text(encoding="utf-8").strip() + "\n"] or len(page.scripts) == 1
+    )
+    assert all(image["src"].startswith("data:image/webp;base64,") for image in page.all("img"))
+    for _, attributes in page.tags:
+        assert not {"style", "srcset", "action"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"][1:] for link in page.all("a")} <= set(ids)
+
+
+def test_everything_a_check_found_is_there(samples: Samples) -> None:
+    text = html_page(samples.check())
+    for piece in (
+        "1e0c0dd-dirty", "onnxruntime", "digits_float16_dyn.onnx: written", "step 6/6", "412 MiB", "图片 0.png",
+        "contrib/example/detection/yolov5/README.md:12", "rename it to", "python example_valid.py --ckpt m_dyn.onnx",
+        "ValueError: shapes (4, 3) and (2, 4) not aligned", "10900 samples would decide",
+        "360 pictures are all there are", "random weights: accuracy is not judged",
+        "McNemar p = 0.598", "tolerance ±0.1 %", "≥ 1.2×",
+    ):  # fmt: skip
+        assert piece.replace("'", "&#39;") in re.sub(r"</code>|<code>", "", text), piece
+    page = Page(text)
+    assert len(page.all("img")) == 6 + 6, "six at most of each of the two cases that draw"
+    assert all(max(int(image["width"]), int(image["height"])) <= 480 for image in page.all("img"))
+    assert not re.search("\x1b|\r", text)
+
+
+def test_long_logs_are_cut_with_a_note(samples: Samples) -> None:
+    log = samples.log("long", "start of it\n" + "a line of a log\n" * 30_000 + "end of it\n")
+    step = replace(samples.step("a", "valid", reason="failed"), stderr=log)
+    text = html_page(CheckResult((CaseResult("a", "b", steps=(step,)),)))
+    assert "end of it" in text
+    assert "start of it" not in text
+    assert re.search(r"The first \d+ bytes are left out", text)
+    assert len(text) < 150_000
+
+
+@pytest.mark.parametrize("check", [CheckResult(()), CheckResult((), ("model.yaml: is not YAML",), interrupted=True)])
+def test_a_check_without_cases_has_a_page(check: CheckResult) -> None:
+    text = html_page(check)
+    Page(text)
+    assert "No case was checked" in text
+    assert all(problem in text for problem in check.problems)
+    assert ("interrupted" in text) == check.interrupted
+
+
+def test_missing_logs_and_pictures_are_left_out(samples: Samples, tmp_path: Path) -> None:
+    gone = replace(samples.step("a", "single"), stdout=tmp_path / "no", pictures=(tmp_path / "no.png", tmp_path))
+    text = html_page(CheckResult((CaseResult("a", "b", steps=(gone,)),)))
+    assert text.count("cannot be read") == 2
+
+
+def test_hostile_texts_are_only_text(samples: Samples) -> None:
+    check = CheckResult((samples.hostile(),), (HOSTILE,), commit=HOSTILE, date=HOSTILE, environment={HOSTILE: HOSTILE})
+    text = html_page(check)
+    page = Page(text)
+    assert len(page.scripts) == 1
+    assert not page.all("img")
+    assert not re.search("[\x00\x1b\u202e]", text)
+
+
+def test_names_that_look_alike_have_their_own_anchors() -> None:
+    names = ("a b", "a_20_b", "a.b", "a_b", "A_B", "模")
+    page = Page(html_page(CheckResult(tuple(CaseResult(name, "x") for name in names))))
+    ids = [one["id"] for one in page.all("details") if "case" in one.get("class", "")]
+    assert len(set(ids)) == len(names)
+
+
+def test_text_contrast_is_at_least_that_of_wcag_aa() -> None:
+    """WCAG 2.2, success criterion 1.4.3: 4.5 to 1."""
+    css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    schemes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    assert len(schemes) == 2
+    pairs = [(name, ground) for name in ("text", "muted", "accent", "open") for ground in ("ground", "card", "sunk")]
+    pairs += [(name, f"{name}-soft") for name in ("pass", "fail", "open", "none")]
+    for scheme in schemes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", scheme))
+        for one, other in pairs:
+            assert contrast(colours[one], colours[other]) >= 4.5, (one, other)
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance as WCAG 2.2 defines it."""
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+# -------------------------------------------------------------------------------------------------------------- site
+
+
+def test_the_site_has_every_model_with_its_figures(tmp_path: Path) -> None:
+    make_zoo(tmp_path)
+    build_site(tmp_path, tmp_path / "out" / "site.html")
+    text = (tmp_path / "out" / "site.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r'<tr role="row" data-domain.*?<a href="[^"]*">(.*?)</a>(.*?)</tr>', text, re.DOTALL))
+    assert list(rows) == ["digits", "resnet", "yolov5", "中文模型"]
+    assert "not checked yet" in rows["resnet"]
+    assert re.search(r"0\.99 <span.*float16", rows["digits"])
+    assert re.search(r'15\.6 µs <span class="sim">simulated', rows["digits"])
+    assert "1e0c0dd" in rows["digits"]
+    assert text.count("not checked yet") == 2
+    Page(text)
+
+
+def test_the_site_shows_checks_below_their_models(tmp_path: Path, samples: Samples) -> None:
+    make_zoo(tmp_path)
+    build_site(tmp_path, tmp_path / "site.html", [samples.check()])
+    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
+    assert "case-digits" in {one.get("id") for one in page.all("details")}
+    assert page.all("img")
+
+
+def test_the_site_of_this_repository_and_of_none(tmp_path: Path) -> None:
+    build_site(ROOT, tmp_path / "site.html")
+    text = (tmp_path / "site.html").read_text(encoding="utf-8")
+    assert "example/classification/digits" in text
+    build_site(tmp_path, tmp_path / "empty.html")
+    assert "There are no models here" in (tmp_path / "empty.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["numerics.yaml", "perf.yaml"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: [", "- a", "schema_version: 2", "{schema_version: 1, metrics: {}, figures: {}}", "\x00",
+        "{schema_version: 1, metrics: [1], figures: [1]}", "{schema_version: 1, metrics: [{}], figures: [{}]}",
+        "{schema_version: 1, metrics: [], figures: [], versions: 3}",
+    ],
+)  # fmt: skip
+def test_a_bad_scorecard_is_one_line_with_its_file(name: str, content: str, tmp_path: Path) -> None:
+    make_zoo(tmp_path)
+    folder = tmp_path / "example/classification/resnet"
+    (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        build_site(tmp_path, tmp_path / "site.html")
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(folder) in str(caught.value)
+    assert name in str(caught.value)
+    assert "--update" in str(caught.value)
+
+
+def test_hostile_scorecards_are_only_text(tmp_path: Path) -> None:
+    folder = tmp_path / "example/x/y"
+    folder.mkdir(parents=True)
+    scorecards(folder, HOSTILE)
+    data = yaml.safe_load((folder / "numerics.yaml").read_text(encoding="utf-8"))
+    hurt = data | {"commit": HOSTILE, "date": HOSTILE, "written_by": HOSTILE, "versions": {HOSTILE: HOSTILE}}
+    (folder / "numerics.yaml").write_text(yaml.safe_dump(hurt), encoding="utf-8")
+    (folder / "README.md").write_text(f"# {HOSTILE}\n", encoding="utf-8")
+    build_site(tmp_path, tmp_path / "site.html")
+    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
+    assert len(page.scripts) == 1
+    assert not page.all("img")
+
+
+# ----------------------------------------------------------------------------------------------------------- browser
+
+
+def dom(url: str, profile: Path) -> str:
+    """Return the page's elements after its script ran, from a browser that has no other page and no network."""
+    assert CHROMIUM is not None
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--no-first-run")
+    command = [CHROMIUM, *flags, f"--user-data-dir={profile}", "--dump-dom", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def shown_rows(html: str) -> list[str]:
+    rows = re.findall(r"<tr role=\"row\"( [^>]*)>\s*<th scope=\"row\"[^>]*><a [^>]*>(.*?)</a>", html, re.DOTALL)
+    return [name for attributes, name in rows if "hidden" not in attributes]
+
+
+@pytest.fixture
+def page(samples: Samples, tmp_path: Path) -> str:
+    check = samples.check()
+    write_text(html_page(replace(check, cases=(*check.cases, samples.hostile()))), tmp_path / "模型 report.html")
+    return (tmp_path / "模型 report.html").as_uri()
+
+
+@browser
+def test_a_browser_filters_and_sorts_by_the_hash(page: str, tmp_path: Path) -> None:
+    html = dom(f"{page}#q=YOLO", tmp_path / "profile")
+    assert shown_rows(html) == ["yolov5s"]
+    assert "1 of 7 cases" in html
+    assert re.search(r'id="case-digits" hidden', html)
+    html = dom(f"{page}#verdict=PASS&sort=10d", tmp_path / "profile")
+    assert shown_rows(html) == ["中文模型", "digits", "resnet18_random"], "the longest first"
+    assert "pwned" not in str(re.findall("<title>(.*?)</title>", html))
+
+
+@browser
+def test_a_browser_opens_the_case_of_a_link(page: str, tmp_path: Path) -> None:
+    html = dom(f"{page}#case-digits", tmp_path / "profile")
+    assert re.search(r'<details [^>]*id="case-digits"[^>]* open', html)
+    assert len(shown_rows(html)) == 7
+    assert "7 cases" in html
+
+
+class Recorder(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder and notes what was asked for."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    handler = type("Handler", (Recorder,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", handler.asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@browser
+def test_a_browser_asks_for_nothing_but_the_page(
+    samples: Samples, tmp_path: Path, served: tuple[str, list[str]]
+) -> None:
+    """Not even what hostile texts name: a picture at `x`."""
+    address, asked = served
+    make_zoo(tmp_path)
+    build_site(tmp_path, tmp_path / "site.html", [CheckResult((samples.good(), samples.hostile()))])
+    write_text(html_page(CheckResult((samples.hostile(),))), tmp_path / "check.html")
+    html = dom(f"{address}/site.html#domain=nlp", tmp_path / "profile")
+    assert shown_rows(html) == ["中文模型"]
+    dom(f"{address}/check.html", tmp_path / "profile")
+    assert set(asked) - {"/favicon.ico"} == {"/site.html", "/check.html"}
+
+
+@browser
+def test_the_policy_stops_a_script_that_got_in(samples: Samples, tmp_path: Path) -> None:
+    """Were escaping to fail some day, the browser would still run nothing but the page's own script."""
+    text = html_page(samples.check()).replace("</main>", "<script>document.title='pwned'</script></main>")
+    write_text(text, tmp_path / "bad.html")
+    html = dom((tmp_path / "bad.html").as_uri() + "#q=digits", tmp_path / "profile")
+    assert "<title>pwned" not in html
+    assert shown_rows(html) == ["digits"]

@@ -1,0 +1,47 @@
+"""Reads a page of docs as a reader would follow it: its commands, and the files it says to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>file|append|section): (?P<where>.+?) -->\n)?"
+    r"^(?P<fence>`{3,})(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Action(NamedTuple):
+    """One thing to do: run a ``bash`` text, or change a file (``file``, ``append``, ``section``)."""
+
+    kind: str
+    where: str
+    text: str
+
+
+def actions(page: str) -> Iterator[Action]:
+    """Yield what a page says to do, in its order; blocks in other languages are only shown."""
+    for block in _BLOCK.finditer(page):
+        kind = block["kind"] or block["language"]
+        if kind in ("bash", "file", "append", "section"):
+            yield Action(kind, block["where"] or "", block["text"])
+
+
+def change(action: Action, root: Path) -> None:
+    """Make a change: write a file, append to one, or put a section of a README in the place of the old one."""
+    name, _, heading = action.where.partition(": ")
+    file = root / name
+    if action.kind == "file":
+        file.write_text(action.text, encoding="utf-8")
+        return
+    before = file.read_text(encoding="utf-8")
+    if action.kind == "append":
+        file.write_text(before + action.text, encoding="utf-8")
+        return
+    start = before.index(f"{heading}\n")
+    end = re.compile(r"^#{1,6} \D{0,3}\d", re.MULTILINE).search(before, start + len(heading))
+    after = before[end.start() :] if end else ""
+    file.write_text(before[:start] + action.text + ("\n" if after else "") + after, encoding="utf-8")

@@ -1,0 +1,34 @@
+"""A copy of the zoo that a test may change, and the ``teco`` command of that copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from support import ROOT
+
+FOLDERS = ("contrib", "docs", "engine", "example", "model_config", "toolkit", "utils")
+
+
+def copy_zoo(folder: Path) -> Path:
+    """Copy what a clone would have, as a git repository with everything added."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in (".gitignore", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    for arguments in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)  # noqa: S607
+    return folder
+
+
+def with_teco(zoo: Path, binaries: Path) -> dict[str, str]:
+    """Return an environment in which ``teco`` and ``python`` are those of a user who installed this copy."""
+    binaries.mkdir(exist_ok=True)
+    (binaries / "teco").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m toolkit.cli "$@"\n', encoding="utf-8")
+    (binaries / "teco").chmod(0o755)
+    path = os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(zoo), "PYTHONDONTWRITEBYTECODE": "1"}

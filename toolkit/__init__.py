@@ -1,0 +1,1 @@
+"""Tools around the zoo, as functions; ``cli.py`` is the ``teco`` command."""

@@ -1,0 +1,28 @@
+"""The argument parser of the ``teco`` commands, and the words they share."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from engine.base import ConfigError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as for every other error, and takes no abbreviated flags."""
+
+    def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
+        shape = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message as a :class:`ConfigError`."""
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `` did you mean 'x'?`` for the known word that is nearest, or nothing."""
+    near = difflib.get_close_matches(word, sorted(set(known)), n=1)
+    return f" did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,90 @@
+"""The ``teco`` command: a table of commands, each imported only when it is called.
+
+Exit codes: those of the command; 2 where it cannot do its work, with one line that says why; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from engine.base import ConfigError
+from toolkit.arguments import did_you_mean
+from utils.pipeline.cli import run
+
+COMMANDS = {
+    "check": ("model_config.check:main", "check models as a pull request is checked"),
+    "list": ("toolkit.commands.list:main", "every model of the zoo"),
+    "info": ("toolkit.commands.info:main", "what there is to know of one model"),
+    "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),
+    "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
+    "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
+    "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
+}
+"""Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""
+
+HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
+"""Commands for scripts, which the help does not name."""
+
+DISTRIBUTION = "tecoinfer-modelzoo"
+
+
+def main() -> None:
+    """Run the process's own arguments and exit; an error raised on purpose is one line, never a traceback."""
+    run(lambda: execute(sys.argv[1:]))
+
+
+def execute(argv: Sequence[str]) -> int:
+    """Run a command and return its exit code.
+
+    Raises:
+        ConfigError: there is no such command.
+        TecoInferError: the command cannot do its work.
+    """
+    first, *rest = argv or ["--help"]
+    if first in ("--help", "-h") or (first == "help" and not rest):
+        print(usage())
+        return 0
+    if first == "--version":
+        print(f"teco {version()}")
+        return 0
+    return command(rest[0])(["--help"]) if first == "help" else command(first)(rest)
+
+
+def command(name: str) -> Callable[[Sequence[str]], int]:
+    """Import a command.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    where = HIDDEN[name] if name in HIDDEN else COMMANDS.get(name, ("", ""))[0]
+    if not where:
+        names = ", ".join(COMMANDS)
+        raise ConfigError(f"unknown command {name!r};{did_you_mean(name, COMMANDS)} commands: {names}")
+    module, _, function = where.partition(":")
+    found: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def usage() -> str:
+    """Return the help: one line per command."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    head = ["usage: teco COMMAND [arguments]", "       teco help COMMAND", "       teco --version", "", "commands:"]
+    return "\n".join(head + lines)
+
+
+def version() -> str:
+    """Return the installed version, or that there is none."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed; run from its folder)"
+
+
+if __name__ == "__main__":
+    main()

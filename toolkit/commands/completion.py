@@ -1,0 +1,139 @@
+"""Print a script that completes teco's commands, models, steps and flags in your shell.
+
+bash: put  source <(teco completion bash)   into ~/.bashrc
+zsh:  put  source <(teco completion zsh)    into ~/.zshrc, after compinit
+fish: run  teco completion fish > ~/.config/fish/completions/teco.fish
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from engine.base import ConfigError
+from model_config.config import ROOT, STEPS
+from toolkit.arguments import Parser, did_you_mean
+from toolkit.zoo import DOMAINS, find_model, load_zoo
+
+SCRIPTS = {
+    "bash": """\
+_teco() {
+    local IFS=$'\\n'
+    COMPREPLY=($(teco _complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _teco teco
+""",
+    "zsh": """\
+_teco() {
+    local -a found
+    found=("${(@f)$(teco _complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "$found" ]]; then compadd -- $found; else _files; fi
+}
+compdef _teco teco
+""",
+    "fish": """\
+complete -c teco -a '(set -l typed (commandline -opc); teco _complete $typed[2..] (commandline -ct) 2>/dev/null)'
+""",
+}
+"""Each shell's script. It asks ``teco _complete`` with the words typed so far; where there is no answer, for files."""
+
+_HELP_FLAG = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the script of a shell."""
+    parser = Parser("teco completion", __doc__)
+    parser.add_argument("shell", metavar="SHELL", help=f"one of: {', '.join(SCRIPTS)}")
+    shell = parser.parse_args(argv).shell
+    if shell not in SCRIPTS:
+        raise ConfigError(f"unknown shell {shell!r};{did_you_mean(shell, SCRIPTS)} shells: {', '.join(SCRIPTS)}")
+    print(SCRIPTS[shell], end="")
+    return 0
+
+
+def complete(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Print what the last of the words can be completed to, one per line."""
+    for word in candidates(argv or [""], root):
+        print(word)
+    return 0
+
+
+def candidates(words: Sequence[str], root: Path = ROOT) -> list[str]:
+    """Return what the last word can be completed to, sorted; the words before it are complete."""
+    *before, current = words
+    if not before:
+        from toolkit.cli import COMMANDS
+
+        found: Iterable[str] = [*COMMANDS, "help", "--help", "--version"]
+    elif before[-1] in _VALUES:
+        found = _VALUES[before[-1]](root)
+    elif current.startswith("-"):
+        found = _flags(before, root)
+    else:
+        found = _positional(before, root)
+    return sorted({word for word in found if word.startswith(current)})
+
+
+def _models(root: Path) -> list[str]:
+    models = load_zoo(root).models
+    return [word for model in models for word in (model.name, f"{model.domain}/{model.name}")]
+
+
+def _cases(root: Path) -> list[str]:
+    return [case.name for model in load_zoo(root).models for case in model.cases]
+
+
+def _targets(root: Path) -> list[str]:
+    from engine.registry import available_targets
+
+    return available_targets()
+
+
+_VALUES: dict[str, Callable[[Path], list[str]]] = {"--case": _cases, "--target": _targets}
+"""Flags whose value we know."""
+
+_POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
+    "run": (_models, lambda root: STEPS),
+    "info": (_models,),
+    "new": (lambda root: DOMAINS,),
+    "completion": (lambda root: SCRIPTS,),
+}
+"""What each argument of a command can be, in their order."""
+
+
+def _positional(before: Sequence[str], root: Path) -> Iterable[str]:
+    command, *rest = before
+    if command == "help":
+        from toolkit.cli import COMMANDS
+
+        return COMMANDS
+    if command == "check":
+        return _cases(root)
+    kinds = _POSITIONAL.get(command, ())
+    place = len(_plain(rest))
+    return kinds[place](root) if place < len(kinds) else []
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """Return the words that are neither flags nor the values we know of flags."""
+    pairs = zip(["", *words], words, strict=False)
+    return [word for before, word in pairs if not word.startswith("-") and before not in _VALUES]
+
+
+def _flags(before: Sequence[str], root: Path) -> list[str]:
+    """Return the flags of a command, read off its help; behind ``run MODEL STEP`` those of the model's script."""
+    from toolkit.cli import COMMANDS, command
+
+    name, *rest = before
+    plain = _plain(rest)
+    if name == "run" and len(plain) >= 2:
+        return ["--case", "--help", *find_model(plain[0], load_zoo(root).models)[0].flags(plain[1])]
+    if name not in COMMANDS:
+        return []
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        command(name)(["--help"])
+    return _HELP_FLAG.findall(text.getvalue())

@@ -1,0 +1,96 @@
+"""Show one model: its folder, cases, flags, files, ONNX inputs and outputs, and its last metrics."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.base import ModelError
+from model_config.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.commands.list import describe
+from toolkit.zoo import Model, find_model, load_zoo, summary
+
+WIDTH = 110
+"""Characters of a line of wrapped text."""
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Print what there is to know of a model."""
+    parser = Parser("teco info", __doc__)
+    parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    args = parser.parse_args(argv)
+    model, _ = find_model(args.model, load_zoo(root).models)
+    found = gather(model)
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
+    return 0
+
+
+def gather(model: Model) -> dict[str, Any]:
+    """Return all that is shown, as plain data."""
+    steps = [
+        {"case": case.name, "step": step.name, "script": step.run_file, "arguments": step.arguments}
+        for case, step in model.steps()
+    ]
+    files = sorted(f for f in model.folder.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    return {
+        **describe(model),
+        "summary": summary(model.folder / "README.md"),
+        "runs": steps,
+        "flags": {step: model.flags(step) for step in model.scripts},
+        "files": {file.relative_to(model.folder).as_posix(): file.stat().st_size for file in files},
+        "onnx": {file.name: _signature(file) for file in files if file.suffix == ".onnx"},
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the text that shows what :func:`gather` returned."""
+    text = wrap(f"{found['name']}: {found['summary'] or '(no README)'}", "")
+    text += ["", f"path     {found['path']} ({found['place']})"]
+    stored = ["metric   {case}: {metric} {value} on {target}".format(**entry) for entry in found["metric"]]
+    text += stored or ["metric   none stored; 'teco check CASE --update' stores it"]
+    text += ["", "cases" if found["runs"] else "cases: none"]
+    text += [
+        f"  {run['case']} {run['step']}: {shlex.join([run['script'], *run['arguments']])}" for run in found["runs"]
+    ]
+    text += ["", "flags"]
+    for step, flags in found["flags"].items():
+        text += wrap(f"{step}: {' '.join(flags) or 'none'}")
+    text += ["", "ONNX files" if found["onnx"] else f"ONNX files: none; 'teco run {found['name']} export' makes them"]
+    text += [f"  {name}: {signature}" for name, signature in found["onnx"].items()]
+    return [*text, "", "files", *_files(found["files"])]
+
+
+def wrap(text: str, indent: str = "  ") -> list[str]:
+    """Return a text as lines, all behind the first further in; words and flags stay whole."""
+    wrapper = textwrap.TextWrapper(WIDTH, indent, indent + "  ", break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
+
+
+def _files(sizes: dict[str, int]) -> list[str]:
+    """Return a line per file of the folder itself, and one per folder in it: sample data may be hundreds of files."""
+    own = [f"  {name} ({size} bytes)" for name, size in sizes.items() if "/" not in name]
+    folders = sorted({name.partition("/")[0] for name in sizes if "/" in name})
+    inside = {folder: [size for name, size in sizes.items() if name.startswith(f"{folder}/")] for folder in folders}
+    return own + [f"  {folder}/ ({len(found)} files, {sum(found)} bytes)" for folder, found in inside.items()]
+
+
+def _signature(file: Path) -> str:
+    from engine.onnx_graph import dims, graph_inputs, load_model
+
+    try:
+        graph = load_model(file)
+    except ModelError as error:
+        return str(error)
+    inputs = ", ".join(f"{info.name} {_shape(dims(info))}" for info in graph_inputs(graph))
+    outputs = ", ".join(f"{info.name} {_shape(dims(info))}" for info in graph.graph.output)
+    return f"{inputs} -> {outputs}"
+
+
+def _shape(shape: Sequence[int | str | None]) -> str:
+    return " x ".join("?" if size is None else str(size) for size in shape)

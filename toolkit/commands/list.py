@@ -1,0 +1,64 @@
+"""List the models of the zoo: the core's in example/ and the contributed ones in contrib/example/."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError
+from model_config.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.metrics import last_metrics
+from toolkit.zoo import Model, load_zoo
+
+COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Print the models, all or those that every word is found in."""
+    parser = Parser("teco list", __doc__)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only models whose line has all of these words")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    args = parser.parse_args(argv)
+    zoo = load_zoo(root)
+    for problem in zoo.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    described = [describe(model) for model in zoo.models]
+    rows = [_row(found) for found in described]
+    kept = [all(word.lower() in " ".join(row).lower() for word in args.words) for row in rows]
+    if not any(kept):
+        raise ConfigError(f"no model matches {' '.join(args.words)!r}; 'teco list' lists all {len(rows)}")
+    if args.json:
+        print(json.dumps([found for found, keep in zip(described, kept, strict=True) if keep], indent=2))
+    else:
+        print(table([COLUMNS, *(row for row, keep in zip(rows, kept, strict=True) if keep)]))
+    return 0
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """Return a model's line as plain data."""
+    return {
+        "name": model.name,
+        "domain": model.domain,
+        "place": model.place,
+        "path": model.path,
+        "cases": [case.name for case in model.cases],
+        "steps": list(model.scripts),
+        "targets": model.targets,
+        "metric": last_metrics(model),
+    }
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _row(found: dict[str, Any]) -> list[str]:
+    metrics = [f"{entry['value']} ({entry['target']})" for entry in found["metric"]]
+    steps, targets = (" ".join(found[key]) for key in ("steps", "targets"))
+    return [found["name"], found["domain"], found["place"], steps, targets or "-", ", ".join(metrics) or "-"]

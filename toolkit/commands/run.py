@@ -1,0 +1,110 @@
+"""Run a script of a model in the model's folder, with the parameters of its case unless flags say otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from engine.base import ConfigError
+from model_config.config import ROOT, STEPS, Case
+from toolkit.arguments import Parser, did_you_mean
+from toolkit.zoo import Model, find_case, find_model, load_zoo
+
+EPILOG = """\
+All further arguments go to the script, after the parameters of the model's case; `teco run MODEL STEP --help` shows
+the script's own help. Paths are taken from the model's folder. A file that only exists where you are is taken from
+there (--ckpt, --data_path, --pass_path, --weights), and so is what is to be written (--json, --out, --resume,
+--save)."""
+
+READ = ("--ckpt", "--data_path", "--pass_path", "--weights")
+WRITTEN = ("--json", "--out", "--resume", "--save")
+"""Flags whose value is a path, to be read or written."""
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Become the script's process, so that its exit code, its output and signals to it are its own."""
+    model, case, step, flags = _arguments(argv, root)
+    command = command_line(model, case, step, _from_here(flags, model.folder))
+    print(f"in {model.path}: {shlex.join(['python', *command])}", file=sys.stderr)
+    _become(command, model.folder, root)
+
+
+def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str]) -> list[str]:
+    """Return the script and its arguments: the parameters of the case that no flag replaces, then the flags.
+
+    Raises:
+        ConfigError: the model has no script for this step.
+    """
+    if step not in model.scripts:
+        raise ConfigError(f"{model.path} has no step {step!r}; it has: {', '.join(model.scripts)}")
+    own = next((known for known in case.steps if known.name == step), None) if case is not None else None
+    if own is None:
+        return [model.scripts[step], *flags]
+    given = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
+    kept = {key: value for key, value in own.params.items() if f"--{key}" not in given}
+    return [own.run_file, *replace(own, params=kept).arguments, *flags]
+
+
+def _arguments(argv: Sequence[str], root: Path) -> tuple[Model, Case | None, str, list[str]]:
+    parser = Parser("teco run", __doc__, EPILOG)
+    parser.add_argument("--case", metavar="NAME", help="take the parameters of this case, where a model has several")
+    parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
+    parser.add_argument("step", metavar="STEP", help=f"one of: {', '.join(STEPS)}")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="for the script")
+    args = parser.parse_args(argv)
+    if args.step not in STEPS:
+        raise ConfigError(f"unknown step {args.step!r};{did_you_mean(args.step, STEPS)} steps: {', '.join(STEPS)}")
+    zoo = load_zoo(root)
+    for problem in zoo.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    model, case = find_model(args.model, zoo.models)
+    named, flags = _take_case(args.flags)
+    name = named or args.case
+    return model, find_case(model, name) if name else case or _only_case(model), args.step, flags
+
+
+def _take_case(flags: Sequence[str]) -> tuple[str, list[str]]:
+    """Take ``--case NAME`` out of the script's flags: it is ours wherever it stands."""
+    rest, name = [], ""
+    words = iter(flags)
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag != "--case":
+            rest.append(word)
+            continue
+        name = value or next(words, "")
+        if not name:
+            raise ConfigError("--case needs the name of a case (see teco run --help)")
+    return name, rest
+
+
+def _only_case(model: Model) -> Case | None:
+    if len(model.cases) > 1:
+        names = ", ".join(case.name for case in model.cases)
+        raise ConfigError(f"{model.path} has several cases: {names}; choose one by --case NAME")
+    return model.cases[0] if model.cases else None
+
+
+def _from_here(flags: Sequence[str], folder: Path) -> list[str]:
+    """Make values absolute that are paths from where the user is."""
+    changed: list[str] = []
+    for before, word in zip(["", *flags], flags, strict=False):
+        flag, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        mine = flag in READ and not (folder / value).exists() and Path(value).exists()
+        path = str(Path(value).absolute()) if value and (mine or flag in WRITTEN) else value
+        changed.append(f"{flag}={path}" if equals else path or word)
+    return changed
+
+
+def _become(command: Sequence[str], folder: Path, root: Path) -> NoReturn:
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.chdir(folder)
+    os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path})  # noqa: S606

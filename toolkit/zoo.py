@@ -1,0 +1,194 @@
+"""The models of the zoo: folders under ``example/`` and ``contrib/example/``, with their cases and scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.base import ConfigError
+from model_config.config import ROOT, STEPS, Case, Step, read_cases
+from toolkit.arguments import did_you_mean
+
+
+class Place(NamedTuple):
+    """A part of the repository that holds models."""
+
+    folder: str
+    config: str
+
+
+PLACES = {
+    "core": Place("example", "model_config/model.yaml"),
+    "contrib": Place("contrib/example", "contrib/model_config/model.yaml"),
+}
+"""Where models are, and the file with their cases; both from the repository's root."""
+
+SCRIPTS = {
+    "export": "export_onnx.py",
+    "valid": "example_valid.py",
+    "single": "example_single_batch.py",
+    "multi": "example_multi_batch.py",
+}
+"""Each step's script where no case names another."""
+
+DOMAINS = (
+    "classification",
+    "detection",
+    "face",
+    "gnn",
+    "nlp",
+    "recommendation",
+    "reinforcement",
+    "segmentation",
+    "speech",
+)
+"""Domains of the historical zoo."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's folder.
+
+    Attributes:
+        name, domain: names of the folder and of the one around it.
+        place: a key of :data:`PLACES`.
+        root, folder: the repository, and the model's folder in it.
+        cases: those whose ``run_dir`` is the folder.
+    """
+
+    name: str
+    domain: str
+    place: str
+    root: Path
+    folder: Path
+    cases: tuple[Case, ...]
+
+    @property
+    def path(self) -> str:
+        """The folder relative to the root, with forward slashes."""
+        return self.folder.relative_to(self.root).as_posix()
+
+    @cached_property
+    def scripts(self) -> dict[str, str]:
+        """Steps that can be run, and the script of each relative to the folder."""
+        named = {step.name: step.run_file for case in self.cases for step in case.steps}
+        there = {step: file for step, file in SCRIPTS.items() if (self.folder / file).is_file()}
+        return {step: (there | named)[step] for step in STEPS if step in there | named}
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets its cases run on, sorted."""
+        return sorted({str(step.params["target"]) for _, step in self.steps() if "target" in step.params})
+
+    def steps(self) -> Iterator[tuple[Case, Step]]:
+        """Yield every step of every case."""
+        for case in self.cases:
+            for step in case.steps:
+                yield case, step
+
+    def flags(self, step: str) -> list[str]:
+        """Return the flags of a step's script, sorted, read off its source: a script may do work before it parses."""
+        from model_config.structure.flags import known_flags
+        from model_config.structure.source import Folder
+
+        folder = Folder(Case(self.name, self.path, (), Path()), self.root)
+        source = folder.find(self.scripts[step]) if step in self.scripts else None
+        own = known_flags(source, folder) if source is not None else None
+        used = {f"--{key}" for _, known in self.steps() if known.name == step for key in known.params}
+        return sorted(used | (own or frozenset()))
+
+
+class Zoo(NamedTuple):
+    """The models, sorted by path, and one line for every problem of the files with their cases."""
+
+    models: tuple[Model, ...]
+    problems: tuple[str, ...]
+
+
+def load_zoo(root: Path = ROOT) -> Zoo:
+    """Find the models below a root; a broken case is a problem, not an error.
+
+    Raises:
+        ConfigError: there is no model at all.
+    """
+    cases, problems = read_cases(config_files(root), root)
+    models = [
+        Model(folder.name, folder.parent.name, place, root, folder, tuple(_of(folder, cases, root)))
+        for place, (where, _) in PLACES.items()
+        for folder in sorted((root / where).glob("*/*"))
+        if _is_model(folder, cases, root)
+    ]
+    if not models:
+        raise ConfigError(f"no models under {root}; work in a clone of the repository, installed by 'pip install -e .'")
+    return Zoo(tuple(models), tuple(str(problem.finding) for problem in problems))
+
+
+def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
+    """Find a model by its name, ``domain/name``, path or case name; a case name gives that case too.
+
+    Raises:
+        ConfigError: no model, or more than one, has this name.
+    """
+    plain = name.rstrip("/")
+    found = [model for model in models if plain in (model.name, f"{model.domain}/{model.name}", model.path)]
+    if len(found) > 1:
+        paths = ", ".join(model.path for model in found)
+        raise ConfigError(f"model name {name!r} is ambiguous; write one of the paths: {paths}")
+    if found:
+        return found[0], None
+    for model in models:
+        case = next((case for case in model.cases if case.name == name), None)
+        if case is not None:
+            return model, case
+    places = dict.fromkeys(path.resolve() for path in (Path(name), models[0].root / name))
+    at_path = [model for model in models for path in places if path.is_relative_to(model.folder.resolve())]
+    if at_path:
+        return at_path[0], None
+    known = [word for model in models for word in (model.name, f"{model.domain}/{model.name}", model.path)]
+    near = did_you_mean(name, known)
+    where = " and ".join(place.folder for place in PLACES.values())
+    raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists those under {where}")
+
+
+def find_case(model: Model, name: str) -> Case:
+    """Return a model's case by name.
+
+    Raises:
+        ConfigError: the model has no such case.
+    """
+    names = [case.name for case in model.cases]
+    if name not in names:
+        listed = ", ".join(names) or f"none; add one to {PLACES[model.place].config}"
+        raise ConfigError(f"--case {name}: {model.path} has no such case;{did_you_mean(name, names)} cases: {listed}")
+    return model.cases[names.index(name)]
+
+
+def summary(readme: Path) -> str:
+    """Return the first paragraph of a README's first section as one line; empty where there is none."""
+    after = _text(readme).partition("\n## 1.")[2].partition("\n")[2]
+    paragraphs = [" ".join(part.split()) for part in re.sub(r"<!--.*?-->", "", after, flags=re.DOTALL).split("\n\n")]
+    return next((part for part in paragraphs if part and not part.startswith("#")), "")
+
+
+def config_files(root: Path) -> list[Path]:
+    """Return the files with cases that there are."""
+    return [root / place.config for place in PLACES.values() if (root / place.config).is_file()]
+
+
+def _of(folder: Path, cases: Iterable[Case], root: Path) -> list[Case]:
+    where = folder.relative_to(root).as_posix()
+    return [case for case in cases if case.run_dir == where]
+
+
+def _is_model(folder: Path, cases: Iterable[Case], root: Path) -> bool:
+    if not folder.is_dir() or folder.name.startswith("."):
+        return False
+    return any((folder / file).is_file() for file in SCRIPTS.values()) or bool(_of(folder, cases, root))
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
