@@ -12,8 +12,8 @@ from engine.base import DataError, TecoInferError
 from model_config.config import Case, Step
 from model_config.results import Accuracy, StepResult, Verdict
 
-RunAgain = Callable[[str, Sequence[str]], StepResult]
-"""Runs the valid step again under another name, with further arguments that win over its own."""
+RunStep = Callable[[Step, str, Sequence[str]], StepResult]
+"""Runs a step under another name, with further arguments that win over its own."""
 
 BASELINE = ("--target", "onnx", "--dtype", "float32")
 """What makes a valid step the baseline's."""
@@ -25,7 +25,7 @@ RANDOM = "random weights: the metric means nothing, so accuracy is not judged"
 
 
 def judge_case(
-    case: Case, step: Step, valid: StepResult, folder: Path, again: RunAgain
+    case: Case, step: Step, valid: StepResult, folder: Path, run: RunStep
 ) -> tuple[list[Accuracy], list[StepResult], list[str]]:
     """Judge the metric of a valid step that passed.
 
@@ -33,7 +33,7 @@ def judge_case(
         case, step: the case and its valid step.
         valid: what the step did.
         folder: the model's folder in which it ran, with the files its export made.
-        again: runs the baseline.
+        run: runs the baseline, and the source framework's evaluation.
 
     Returns:
         The comparisons, the steps that were run for them, and notes.
@@ -44,10 +44,13 @@ def judge_case(
     ran: list[StepResult] = []
     ckpt = _baseline_ckpt(case, step, folder)
     if not _is_baseline(step, ckpt):
-        ran = [again(BASELINE_NAME, (*BASELINE, "--ckpt", ckpt))]
-        judged.append(_against_baseline(case, valid, ran[0]))
+        ran.append(run(step, BASELINE_NAME, (*BASELINE, "--ckpt", ckpt)))
+        judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance))
     rule = case.accuracy
-    if rule.reference is not None:
+    if rule.run_reference is not None:
+        ran.append(run(rule.run_reference, "reference", ()))
+        judged.append(_against_run(valid, ran[-1], _source(case), rule.reference_tolerance))
+    elif rule.reference is not None:
         judged.append(_against_reference(case, valid))
     notes = [] if judged else ["the valid step is the baseline itself, and model.yaml has no accuracy.reference"]
     return judged, ran, notes
@@ -78,39 +81,38 @@ def _is_baseline(step: Step, ckpt: str) -> bool:
     return (params["target"], params["dtype"], params["ckpt"]) == ("onnx", "float32", ckpt)
 
 
-def _against_baseline(case: Case, valid: StepResult, baseline: StepResult) -> Accuracy:
+def _source(case: Case) -> str:
+    return case.accuracy.reference_source or "the source framework"
+
+
+def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: float) -> Accuracy:
+    """Compare with another run over the same data, by the records of both where they wrote them."""
     from model_config.gate import judge, read_pairs
     from utils.pipeline.records import records_path
 
-    if not baseline.passed or baseline.eval_metric is None or valid.eval_metric is None:
-        return _unjudged(case, valid, math.nan, f"the baseline could not be run: {baseline.reason}", Verdict.FAIL)
-    ours, theirs = valid.result, baseline.result
-    if ours is None or theirs is None or not all(records_path(path).is_file() for path in (ours, theirs)):
-        return _without_records(case, valid, baseline.eval_metric)
-    try:
-        pairs = read_pairs(records_path(ours), records_path(theirs))
-        metrics = [float(_json(path)["metric"]) for path in (ours, theirs)]
-        return judge(pairs, *metrics, tolerance=case.accuracy.tolerance)
-    except (DataError, KeyError, TypeError, ValueError) as error:
-        return _unjudged(case, valid, baseline.eval_metric, f"cannot be compared: {error}", Verdict.FAIL)
-
-
-def _without_records(case: Case, valid: StepResult, reference: float) -> Accuracy:
-    """Judge by the printed metrics alone: a difference fails, and none says little about other samples."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
-    drift = (metric - reference) / reference if reference else math.inf
-    what = f"eval_metric {metric:g} against {reference:g} of onnx float32"
-    if not abs(drift) <= case.accuracy.tolerance:
-        reason = f"{what}: {drift:+.3%}, beyond the tolerance of {case.accuracy.tolerance:.3%}"
-        return _unjudged(case, valid, reference, reason, Verdict.FAIL)
-    reason = f"{what}, but no per-sample records to judge by; let the script take --json, as utils.pipeline.cli does"
-    return _unjudged(case, valid, reference, reason, Verdict.INCONCLUSIVE)
-
-
-def _unjudged(case: Case, valid: StepResult, reference: float, reason: str, verdict: Verdict) -> Accuracy:
-    metric = math.nan if valid.eval_metric is None else valid.eval_metric
+    reference = math.nan if other.eval_metric is None else other.eval_metric
     drift = (metric - reference) / reference if reference else math.nan
-    return Accuracy(verdict, reason, "onnx float32", "eval_metric", metric, reference, drift, case.accuracy.tolerance)
+
+    def unpaired(verdict: Verdict, reason: str) -> Accuracy:
+        return Accuracy(verdict, reason, against, "eval_metric", metric, reference, drift, tolerance)
+
+    if not other.passed:
+        return unpaired(Verdict.FAIL, f"{against} could not be run: {other.reason}")
+    ours, theirs = valid.result, other.result
+    if ours is not None and theirs is not None and all(records_path(path).is_file() for path in (ours, theirs)):
+        try:
+            pairs = read_pairs(records_path(ours), records_path(theirs))
+            metrics = [float(_json(path)["metric"]) for path in (ours, theirs)]
+            return judge(pairs, *metrics, tolerance=tolerance, against=against)
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {error}")
+    # By the printed metrics alone: a difference fails, and none says little about other samples.
+    what = f"eval_metric {metric:g} against {reference:g} of {against}"
+    if not abs(drift) <= tolerance:
+        return unpaired(Verdict.FAIL, f"{what}: {drift:+.3%}, beyond the tolerance of {tolerance:.3%}")
+    lack = "no per-sample records to judge by; let the script take --json, as utils.pipeline.cli does"
+    return unpaired(Verdict.INCONCLUSIVE, f"{what}, but {lack}")
 
 
 def _against_reference(case: Case, valid: StepResult) -> Accuracy:
@@ -124,7 +126,7 @@ def _against_reference(case: Case, valid: StepResult) -> Accuracy:
         int(result.get("samples", 0)),
         metric_name=str(result.get("metric_name", "eval_metric")),
         tolerance=rule.reference_tolerance,
-        against=rule.reference_source or "the source framework",
+        against=_source(case),
     )
 
 

@@ -267,11 +267,11 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
         write_text(html_page(check), args.html)
 
 
-def interrupt_on_termination() -> None:
-    """Treat SIGTERM like Ctrl-C: a check that CI gives up must not leave a step running in its own session."""
+def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Run :func:`main` as a process of its own: SIGTERM is like Ctrl-C, so that a check CI gives up leaves nothing."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return main(argv, root)
 
 
 if __name__ == "__main__":
-    interrupt_on_termination()
-    sys.exit(main())
+    sys.exit(command())

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,7 +36,7 @@ REQUIRED = ("ckpt", "batch_size", "data_path", "target", "dtype")
 """Parameters every example step must have; ``others`` holds the rest."""
 
 TOLERANCES = ("tolerance", "reference_tolerance")
-ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "accept_inconclusive")
+ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "run_reference", "accept_inconclusive")
 """Keys of a case's ``accuracy``."""
 
 Scalar = str | int | float | bool
@@ -75,6 +75,7 @@ class AccuracyRule:
         reference: metric of the source framework, where it is known.
         reference_source: where ``reference`` comes from.
         reference_tolerance: largest relative difference from ``reference``.
+        run_reference: a script that evaluates the source framework's model on the same data, run as a valid step is.
         accept_inconclusive: why a comparison that its samples cannot decide is accepted; empty where it is not.
     """
 
@@ -83,6 +84,7 @@ class AccuracyRule:
     reference: float | None = None
     reference_source: str = ""
     reference_tolerance: float = 0.01
+    run_reference: Step | None = None
     accept_inconclusive: str = ""
 
 
@@ -239,6 +241,8 @@ class _Reader:
         for key in fields:
             if key in (*TOLERANCES, "reference"):
                 found[key] = self._number(fields[key], f"accuracy.{key}", positive=key in TOLERANCES)
+            elif key == "run_reference":
+                found[key] = replace(self._step("export", f"accuracy.{key}", fields[key], run_dir), name="valid")
             else:
                 found[key] = self._text(fields, key, "accuracy")
         if found.get("baseline_ckpt") and run_dir:

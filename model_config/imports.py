@@ -54,7 +54,8 @@ class Imports:
 
     def of_case(self, case: Case) -> frozenset[str]:
         """Return the files that a case's steps use, relative to the root; its scripts are among them."""
-        scripts = [os.path.normpath(f"{case.run_dir}/{step.run_file}") for step in case.steps]
+        steps = [*case.steps, *filter(None, [case.accuracy.run_reference])]
+        scripts = [os.path.normpath(f"{case.run_dir}/{step.run_file}") for step in steps]
         named = [value for step in case.steps for value in map(str, step.params.values())]
         given = list(self._files(named, case.run_dir))  # a pass file, say
         contrib = [CONTRIB] if PurePosixPath(case.run_dir).parts[:1] == (CONTRIB,) else []

@@ -12,7 +12,7 @@ from typing import Any
 from engine.base import ConfigError
 from engine.files import hash_files
 from model_config import cache, scorecard
-from model_config.accuracy import BASELINE_NAME, RANDOM, judge_case
+from model_config.accuracy import RANDOM, judge_case
 from model_config.config import ROOT, Case, Step
 from model_config.imports import Imports
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -20,6 +20,9 @@ from model_config.runner import Limits, OnOutput, Slot, run_step
 from model_config.speed import figures, judge_speed, kernel_seconds
 from model_config.structure import check_structure
 from model_config.workplace import workplace
+
+AGAIN = "valid-again"
+"""Name of a valid step that is run once more for its time."""
 
 INTERRUPTED = "interrupted: what is shown is what was done until then"
 
@@ -135,7 +138,7 @@ class _CaseRun:
         return next((step for step in self.case.steps if step.name == name), None)
 
     def _run(self, step: Step, name: str | None = None, extra: Sequence[str] = ()) -> StepResult:
-        timed = step.name == "valid" and name != BASELINE_NAME
+        timed = step.name == "valid" and name in (None, AGAIN)
         before = kernel_seconds(self.slot.cores) if timed else 0.0
         settings = self.settings
         result = run_step(
@@ -162,7 +165,7 @@ class _CaseRun:
         if step is None or valid is None or not valid.passed:
             return
         measured = figures(valid, self.kernel)
-        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._again(step))
+        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._run)
         self.accuracy, self.notes = accuracy, self.notes + notes
         self.steps += ran
         found = self._measured(step, valid, measured)
@@ -172,12 +175,9 @@ class _CaseRun:
         if self.settings.update:
             self._update(found)
 
-    def _again(self, step: Step) -> Callable[[str, Sequence[str]], StepResult]:
-        return lambda name, extra: self._run(step, name, extra)
-
     def _measure_again(self, step: Step) -> Callable[[], Mapping[str, float]]:
         def measure() -> Mapping[str, float]:
-            result = self._run(step, "valid-again")
+            result = self._run(step, AGAIN)
             return figures(result, self.kernel) if result.passed else {}
 
         return measure

@@ -14,7 +14,7 @@ from toolkit.arguments import did_you_mean
 from utils.pipeline.cli import run
 
 COMMANDS = {
-    "check": ("model_config.check:main", "check models as a pull request is checked"),
+    "check": ("model_config.check:command", "check models as a pull request is checked"),
     "list": ("toolkit.commands.list:main", "every model of the zoo"),
     "info": ("toolkit.commands.info:main", "what there is to know of one model"),
     "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),

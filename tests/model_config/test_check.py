@@ -169,8 +169,8 @@ def test_an_interrupted_check_keeps_what_was_done(root: Path, tmp_path: Path, nu
     write_zoo(root, {"good": good, "slow": slow})
     # As `python -m model_config.check` does it, but for another repository.
     code = (
-        "import sys; from pathlib import Path; from model_config.check import main, interrupt_on_termination\n"
-        "interrupt_on_termination(); sys.exit(main(sys.argv[2:], root=Path(sys.argv[1])))"
+        "import sys; from pathlib import Path; from model_config.check import command\n"
+        "sys.exit(command(sys.argv[2:], Path(sys.argv[1])))"
     )
     work = tmp_path / "work"
     command = [sys.executable, "-c", code, str(root), "--work-dir", str(work), "--json", str(tmp_path / "out.json")]

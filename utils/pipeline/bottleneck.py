@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 _CORES_FULL = 0.85
 """Share of the cores' time from which on more threads cannot help."""
 
-_ONE_CORE = 0.85, 1.15
+_ONE_CORE = 0.6, 1.3
 """Cores kept busy where the threads take turns in the interpreter, which runs one at a time: about one."""
 
-_ABOUT_ONE_CORE = 0.5, 2.0
-"""The same where samples are tiny: other programs may take some, and a small engine computes beside the interpreter.
-
-A disk that is waited for leaves far less to do.
-"""
-
-_TINY = 5e-4
-"""CPU seconds per sample, engine included, below which preprocessing is the interpreter's work for the most part.
-
-The digits take 1.5e-4, a photograph of 500x375 takes 3e-3 without any engine.
-"""
+_BLOCK = 2048
+"""Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
 
 _ADVICE = {
     "disk": "keep the pictures on a faster disk, or in memory",
@@ -40,12 +32,13 @@ def bottleneck(
     *,
     cores: int,
     samples: int,
+    disk_bytes: int | None = None,
 ) -> str:
     """Return one line: the stage that bounds the run, how busy each was, and what would help most.
 
     Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for. A
     span of the disk also holds the time its thread waited for a core or for the interpreter, so the disk is named only
-    where neither is short.
+    where cores are to spare and something was really fetched from it.
 
     Args:
         busy: seconds at work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
@@ -56,21 +49,31 @@ def bottleneck(
         simulated: the engine is a simulated device, which the host computes.
         cores: the cores that ``core_share`` is of.
         samples: samples that were run in that time.
+        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` where unknown.
     """
     full = core_share >= _CORES_FULL
     front = {stage: busy.get(stage, 0.0) for stage in ("disk", "decode", "preprocess")}
     used = core_share * cores
-    tiny = _ABOUT_ONE_CORE[0] <= used <= _ABOUT_ONE_CORE[1] and used * wall < _TINY * samples
-    candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not (full or tiny)}
+    no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
+    candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not no_disk}
     waited = max(waits, key=lambda stage: waits[stage])
     if not full:
         candidates = {s: t for s, t in candidates.items() if (s in front if waited == "preprocess" else s == waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
     # Two threads at work on one core's worth of computing wait for each other.
-    turns = tiny or (_ONE_CORE[0] <= used <= _ONE_CORE[1] and sum(front.values()) > 1.5 * used * wall)
+    turns = _ONE_CORE[0] <= used <= _ONE_CORE[1] and sum(front.values()) > 1.3 * used * wall
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
     advice = _advice(bound, full, turns, simulated)
     return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {advice}"
+
+
+def fetched_bytes() -> int | None:
+    """Return the bytes this process had fetched from storage so far; ``None`` where the system does not say."""
+    try:
+        text = Path("/proc/self/io").read_text(encoding="ascii")
+    except OSError:  # not Linux, or not allowed
+        return None
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:")), None)
 
 
 def _advice(bound: str, full: bool, turns: bool, simulated: bool) -> str:

@@ -63,13 +63,25 @@ class _Run:
     mark: float = 0.0
     """When the loop last had something in hand: what comes after is waiting."""
     cpu: float = 0.0
+    fetched: int | None = None
     ended: float = 0.0
 
     def start(self) -> None:
         """Begin to measure time."""
         self.timeline.clear()
         self.started = self.mark = time.perf_counter()
-        self.cpu, self.timed_samples = self.cpu_seconds(), 0
+        self.cpu, self.fetched, self.timed_samples = self.cpu_seconds(), self._fetched(), 0
+
+    def _fetched(self) -> int | None:
+        """Return the bytes fetched from storage so far; those of other processes are not known."""
+        from utils.pipeline.bottleneck import fetched_bytes
+
+        return fetched_bytes() if self.worker_mode == "thread" else None
+
+    def disk_bytes(self) -> int | None:
+        """Return the bytes fetched from storage since the start."""
+        now = self._fetched()
+        return None if now is None or self.fetched is None else now - self.fetched
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of this process and its children so far."""
@@ -314,6 +326,7 @@ def _report(engine: Infer, run: _Run, finished: bool) -> Report:
         postprocess_time=line.seconds("postprocess"),
         busy=busy | {"postprocess": line.seconds("postprocess")},
         core_share=(run.cpu_seconds() - run.cpu) / (wall * usable_cores()),
+        disk_bytes=run.disk_bytes(),
         engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
         simulated=bool(getattr(engine, "simulated", False)),
         device=engine.device_report() if hasattr(engine, "device_report") else {},

@@ -38,6 +38,7 @@ class Report:
         busy: seconds each stage was at work, summed over threads: disk, decode, preprocess (the rest of it), engine,
             postprocess.
         core_share: CPU seconds of the run over wall seconds times cores, 0 to 1.
+        disk_bytes: bytes fetched from storage, not from the page cache; ``None`` where unknown.
         engine: what computed, in one line. simulated: whether that was a simulated device.
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
@@ -61,6 +62,7 @@ class Report:
     postprocess_time: float = 0.0
     busy: dict[str, float] = field(default_factory=dict)
     core_share: float = 0.0
+    disk_bytes: int | None = None
     engine: str = ""
     simulated: bool = False
     failures: list[Failure] = field(default_factory=list)
@@ -77,9 +79,9 @@ class Report:
         from utils.pipeline.bottleneck import bottleneck
 
         waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
-        timed = round(self.avg_sps * self.e2e_time)
         shares = (self.busy, waits, self.e2e_time, self.core_share, self.simulated)
-        return bottleneck(*shares, cores=usable_cores(), samples=timed)
+        timed = round(self.avg_sps * self.e2e_time)
+        return bottleneck(*shares, cores=usable_cores(), samples=timed, disk_bytes=self.disk_bytes)
 
     def closing_lines(self) -> list[str]:
         """Return the two lines every valid script ends with."""

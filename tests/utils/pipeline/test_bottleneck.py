@@ -35,12 +35,12 @@ def line(
     *,
     simulated: bool = False,
     cores: int = 8,
-    samples: int = 1000,
+    disk_bytes: int | None = 10**9,
 ) -> tuple[str, str]:
     """Return bound and advice of a run of 10 seconds."""
     spans = dict.fromkeys(STAGES, 0.1) | busy
     waited = dict.fromkeys(("preprocess", "engine", "postprocess"), 0.1) | waits
-    text = bottleneck(spans, waited, 10.0, core_share, simulated, cores=cores, samples=samples)
+    text = bottleneck(spans, waited, 10.0, core_share, simulated, cores=cores, samples=1000, disk_bytes=disk_bytes)
     bound, advice = text.removeprefix("bound by ").split("; helps most: ")
     shares = ", ".join(f"{name} {spans[name] / 10:.0%}" for name in STAGES)
     assert bound.endswith(f"(busy, of the wall time: {shares}; cores {core_share:.0%})")
@@ -83,18 +83,12 @@ def test_a_simulated_card_is_not_made_faster_by_a_dtype() -> None:
         assert (bound, advice.split(":")[0]) == ("engine", "a real card")
 
 
-@pytest.mark.parametrize("cores", [2, 8, 64])
-def test_tiny_samples_take_turns(cores: int) -> None:
-    """One core's worth of work at 1e-4 s per sample: what stands in the disk's spans is waiting for the interpreter."""
+def test_what_lies_in_the_page_cache_is_not_the_disk() -> None:
+    """Then what stands in the disk's spans is waiting for the interpreter, or for a core."""
     spans = {"disk": 12.0, "decode": 6.0, "preprocess": 5.0}
-    for used in (0.6, 1.0, 1.5):
-        bound, advice = line(spans, {"preprocess": 9.0}, used / cores, cores=cores, samples=100_000)
-        assert bound == "decode"
-        assert advice.startswith("--worker_mode process")
-
-
-def test_a_slow_disk_with_tiny_samples_is_still_the_disk() -> None:
-    assert line({"disk": 19.0}, {"preprocess": 9.0}, 0.2 / 8, samples=20_000)[0] == "disk"
+    assert line(spans, {"preprocess": 9.0}, 0.2) == ("disk", FASTER_DISK)
+    assert line(spans, {"preprocess": 9.0}, 0.2, disk_bytes=None)[0] == "disk"
+    assert line(spans, {"preprocess": 9.0}, 0.2, disk_bytes=300_000)[0] == "decode"
 
 
 def test_code_that_holds_the_interpreter_wants_processes() -> None:
@@ -144,22 +138,17 @@ def advice_of(report: Report) -> str:
     return report.bottleneck().split("helps most: ")[1]
 
 
-def cores_used(report: Report) -> float:
-    """Cores kept busy; where other programs take them, the line cannot know what it would say alone."""
-    return report.core_share * usable_cores()
-
-
 def sleep() -> None:
     time.sleep(0.01)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("name", ["disk", "decode", None])
+@pytest.mark.parametrize("name", ["decode", None])
 def test_a_stage_that_waits(engine: Engine, name: str | None, workers: int) -> None:
     prepare = partial(slow_stack, work=sleep, name=name)
     report = evaluate(engine, many(), prepare, np.asarray, TopK(), workers=workers)
     assert bound_of(report) == (name or "preprocess")
-    assert advice_of(report) == (FASTER_DISK if name == "disk" else "more --workers")
+    assert advice_of(report) == "more --workers"
 
 
 def test_decoding_that_computes(engine: Engine) -> None:
@@ -205,8 +194,6 @@ def test_preprocessing_that_holds_the_interpreter(engine: Engine) -> None:
     prepare = partial(slow_stack, work=partial(compute, 0.01))
     report = evaluate(engine, many(), prepare, np.asarray, TopK(), workers=usable_cores())
     assert bound_of(report) == "preprocess"
-    if 0.9 < cores_used(report) < 1.1:
-        assert advice_of(report).startswith("--worker_mode process")
 
 
 @pytest.mark.parametrize("workers", [None, 1, 4])
@@ -214,14 +201,14 @@ def test_preprocessing_that_holds_the_interpreter(engine: Engine) -> None:
 def test_the_digits_are_not_bound_by_the_disk(workers: int | None, size: int) -> None:
     """Their pictures lie in the page cache and take a tenth of a millisecond, most of it in the interpreter."""
     samples = list(load_dataset(DIGITS / "data" / "val")) * 4
+    for sample in samples:
+        sample.path.read_bytes()
     spec = EngineSpec(DIGITS / "digits_dyn.onnx", input_size=((1, 3, 32, 32),), streams=usable_cores())
     prepare = partial(preprocess, dtype="float32", resize_shape=32, crop_shape=32)
 
     with open_engine("onnx", spec) as opened:
         report = evaluate(opened, Dataset(samples).batches(size), prepare, scores, TopK(), workers=workers)
-    if 0.6 < cores_used(report) < 1.8:
-        assert bound_of(report) != "disk"
-        assert advice_of(report) != "more --workers"
+    assert bound_of(report) != "disk"
 
 
 def test_the_line_is_in_the_report(engine: Engine, tmp_path: Path) -> None:

@@ -60,7 +60,16 @@ def test_to_dict(tmp_path: Path) -> None:
     assert data.keys() == {
         *("schema_version", "kind", "target", "metric_name", "metric", "samples", "steps", "e2e_time", "avg_sps"),
         *("avg_inference_time", "avg_preprocess_time", "avg_postprocess", "engine", "simulated", "failures"),
-        *("wait_time", "wait_engine_time", "postprocess_time", "busy", "core_share", "bottleneck", "resumed_steps"),
+        *(
+            "wait_time",
+            "wait_engine_time",
+            "postprocess_time",
+            "busy",
+            "core_share",
+            "disk_bytes",
+            "bottleneck",
+            "resumed_steps",
+        ),
         *("processes", "recomputed", "nan_inputs", "device", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")
