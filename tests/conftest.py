@@ -68,7 +68,8 @@ def run_python() -> RunPython:
     def run(
         *args: object, cwd: Path = ROOT, path: Sequence[Path] = (ROOT,), **env: str
     ) -> subprocess.CompletedProcess[str]:
-        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **env}
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        settings = {**inherited, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **env}
         command = [sys.executable, *map(str, args)]
         return subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=120, check=False)
 

@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base import ConfigError
-from model_config.config import REQUIRED, ROOT, STEPS, AccuracyRule, Case, Problem, load_cases, read_cases, select_cases
+from model_config.config import (
+    REQUIRED,
+    ROOT,
+    STEPS,
+    AccuracyRule,
+    Case,
+    Problem,
+    Step,
+    load_cases,
+    read_cases,
+    select_cases,
+)
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 
@@ -304,8 +315,11 @@ def test_the_line_is_that_of_the_key(root: Path) -> None:
 
 def test_the_accuracy_rule_is_read_and_has_the_specifications_defaults(root: Path) -> None:
     rule = {"tolerance": 0.002, "reference": 0.75, "reference_source": "train.py", "baseline_ckpt": "m.onnx"}
-    assert load(root, [good_case()])[0].accuracy == AccuracyRule(0.001, "", None, "", 0.01, "")
+    assert load(root, [good_case()])[0].accuracy == AccuracyRule(0.001, "", None, "", 0.01, None, "")
     assert load(root, [changed("accuracy", rule)])[0].accuracy == AccuracyRule(**rule)
+    run = {"run_reference": {"run_file": "run.py", "params": {"size": 3}}}
+    step = load(root, [changed("accuracy", run)])[0].accuracy.run_reference
+    assert step == Step("valid", "run.py", {"size": 3})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8"])
