@@ -103,10 +103,13 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
     if ours is not None and theirs is not None and all(records_path(path).is_file() for path in (ours, theirs)):
         try:
             pairs = read_pairs(records_path(ours), records_path(theirs))
-            metrics = [float(_json(path)["metric"]) for path in (ours, theirs)]
+            metrics = [read_result(path)["metric"] for path in (ours, theirs)]
             return judge(pairs, *metrics, tolerance=tolerance, against=against)
-        except (DataError, KeyError, TypeError, ValueError) as error:
+        except DataError as error:
             return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {error}")
+        except KeyError as error:
+            lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
+            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {lack}")
     # By the printed metrics alone: a difference fails, and none says little about other samples.
     what = f"eval_metric {metric:g} against {reference:g} of {against}"
     if not abs(drift) <= tolerance:
@@ -118,22 +121,26 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
 def _against_reference(case: Case, valid: StepResult) -> Accuracy:
     from model_config.gate import judge_reference
 
-    rule, result = case.accuracy, _json(valid.result)
+    rule, result = case.accuracy, read_result(valid.result)
     metric = result.get("metric", valid.eval_metric)
     return judge_reference(
         math.nan if metric is None else float(metric),
         float(rule.reference or 0.0),
-        int(result.get("samples", 0)),
-        metric_name=str(result.get("metric_name", "eval_metric")),
+        result.get("samples", 0),
+        metric_name=result.get("metric_name", "eval_metric"),
         tolerance=rule.reference_tolerance,
         against=_source(case),
     )
 
 
-def _json(path: Path | None) -> dict[str, Any]:
-    """Return what a step wrote down; nothing where it wrote nothing that can be read."""
+def read_result(path: Path | None) -> dict[str, Any]:
+    """Return metric and samples that a step wrote down; nothing where it wrote nothing that can be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
-    except (OSError, ValueError):
+        return {
+            "metric_name": str(found["metric_name"]),
+            "metric": float(found["metric"]),
+            "samples": int(found["samples"]),
+        }
+    except (OSError, ValueError, KeyError, TypeError):  # a script with a JSON of its own
         return {}
-    return found if isinstance(found, dict) else {}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from engine.base import ConfigError
 from engine.files import hash_files
 from model_config import cache, scorecard
-from model_config.accuracy import RANDOM, judge_case
+from model_config.accuracy import RANDOM, judge_case, read_result
 from model_config.config import ROOT, Case, Step
 from model_config.imports import Imports
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -191,16 +189,14 @@ class _CaseRun:
             return {}
 
     def _measured(self, step: Step, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
-        said: dict[str, Any] = {}
-        if valid.result is not None and RANDOM not in self.notes:
-            said = json.loads(valid.result.read_text(encoding="utf-8"))
+        said = {} if RANDOM in self.notes else read_result(valid.result)
         ckpt = self._folder / str(step.params["ckpt"])
         return scorecard.Measured(
             self.case,
             step,
-            str(said.get("metric_name", "")),
-            float(said.get("metric") or 0.0),
-            int(said.get("samples", 0)),
+            said.get("metric_name", ""),
+            said.get("metric", 0.0),
+            said.get("samples", 0),
             self.accuracy,
             speed,
             hash_files(ckpt) if ckpt.is_file() else "",

@@ -185,6 +185,11 @@ ACCURACY: Breakages = {
         "accuracy",
         "source framework could not be run: .*no line",
     ),
+    "odd_json": (
+        valid('    if opt.json:\n        opt.json.write_text("[]")'),
+        "accuracy",
+        "cannot be compared .*--json file has no 'metric'",
+    ),
     "other_data": (
         edit("example_valid.py", "    count = ", '    answers["names"] += opt.target\n    count = '),
         "accuracy",
