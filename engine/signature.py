@@ -103,9 +103,9 @@ def _bind_size(tensor: TensorSpec, size: tuple[int, ...], ckpt: Path) -> TensorS
 
 
 def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
-    """Say whether an array of this shape can be fed to an input."""
+    """Say whether an array of this shape can be fed to an input; one without elements only where the model says so."""
     want = spec.shape
-    if len(shape) != len(want) or 0 in shape:
+    if len(shape) != len(want) or (0 in shape and 0 not in want):
         return False
     if spec.batched:
         shape, want = shape[1:], want[1:]

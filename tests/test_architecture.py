@@ -25,6 +25,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "polygraphy": ("engine/trt.py",),
     "torch": (
         "utils/export/torch_export.py",
+        "utils/export/torch_operators.py",
         "utils/export/torchvision_models.py",
         "example/**/export_onnx.py",
         "example/**/train.py",

@@ -130,7 +130,7 @@ class SdaaEngine(Engine):
         return self.dtype == "float16" and self._options.need_convert
 
     def _shard_size(self, spa_count: int) -> int:
-        if self.spec.input_size is not None and self.inputs[self.lead].batched:
+        if self.spec.input_size and self.inputs[self.lead].batched:
             return self.spec.input_size[self.lead][0]
         return -(-self.spec.batch_size // spa_count)
 

@@ -112,7 +112,7 @@ def test_ctrl_c_is_130() -> None:
 def test_the_project_installs_the_command_and_its_templates() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'teco = "toolkit.cli:main"' in project
-    assert 'toolkit = ["templates/*.tmpl"]' in project
+    assert 'toolkit = ["ops/*.tmpl", "ops/*.yaml", "pages/*.j2", "templates/*.tmpl"]' in project
     assert callable(importlib.import_module("toolkit.cli").main)
     assert {path.suffix for path in (ROOT / "toolkit" / "templates").iterdir()} == {".tmpl"}
 

@@ -1,0 +1,123 @@
+"""What the rules share: onnxscript's rewriter, and reading nodes without guessing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Pattern = Callable[..., Any]
+
+
+def rewriter(pattern: Pattern, replace: Pattern, check: Pattern | None = None, keep: bool = False) -> Any:
+    """Return an onnxscript rewrite rule.
+
+    Args:
+        pattern: builds what is looked for. replace: builds what goes there.
+        check: says whether a match may be replaced; gets the context, and the parts of the match by name.
+        keep: leave the matched nodes to others who read them, and drop those nobody reads.
+    """
+    from onnxscript.rewriter.pattern import RewriteRule
+
+    return RewriteRule(pattern, replace, check, remove_nodes=not keep)
+
+
+def apply(model: ir.Model, rules: Sequence[Any], commute: bool = False) -> int:
+    """Apply onnxscript rules in place; return how often they fired.
+
+    Args:
+        model: what to work on.
+        rules: tried in order at every node.
+        commute: also try Add and Mul with their operands swapped.
+    """
+    from onnxscript.rewriter.pattern import RewriteRuleSet
+
+    return int(RewriteRuleSet(list(rules), commute=commute).apply_to_model(model))
+
+
+def node_of(value: ir.Value) -> ir.Node:
+    """Return the node that writes a value that was matched as a node's output."""
+    node = value.producer()
+    if node is None:
+        raise TypeError(f"{value.name} is no output of a node")
+    return node
+
+
+def sizes(value: ir.Value | None) -> list[int | None] | None:
+    """Return a value's shape with ``None`` for what is not fixed; ``None`` where not even the rank is known."""
+    if value is None or value.shape is None:
+        return None
+    return [d if isinstance(d, int) else None for d in value.shape]
+
+
+def known_from_one(value: ir.Value | None) -> list[int] | None:
+    """Return a shape for Reshape: all fixed, or one dimension -1; ``None`` where that is not possible."""
+    shape = sizes(value)
+    if shape is None or shape.count(None) > 1 or 0 in shape:
+        return None
+    return [-1 if d is None else d for d in shape]
+
+
+def integers(value: ir.Value | None) -> list[int] | None:
+    """Return the contents of a constant of whole numbers as a flat list, else ``None``."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    array = np.asarray(value.const_value.numpy())
+    return [int(i) for i in array.reshape(-1)] if array.dtype.kind in "iu" else None
+
+
+def number(value: ir.Value | None) -> float | None:
+    """Return a constant of one float, else ``None``."""
+    if value is None or value.const_value is None or value.is_graph_input() or value.const_value.size != 1:
+        return None
+    found = float(np.asarray(value.const_value.numpy()).astype(np.float64).reshape(()))
+    return found if math.isfinite(found) else None
+
+
+def permutation(node: ir.Node) -> list[int] | None:
+    """Return a Transpose's order of axes; without the attribute the axes are reversed."""
+    perm = node.attributes.get("perm")
+    if perm is not None:
+        return [int(i) for i in perm.as_ints()]
+    rank = sizes(node.inputs[0])
+    return list(range(len(rank)))[::-1] if rank is not None else None
+
+
+def attributes(node: ir.Node) -> dict[str, Any]:
+    """Return a node's attributes for a call that writes the same operator."""
+    return dict(node.attributes)
+
+
+def written_by(value: ir.Value | None, *kinds: str) -> ir.Node | None:
+    """Return the node that writes a value if it is one of these operators, else ``None``."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.domain == "" and node.op_type in kinds else None
+
+
+def with_constant(value: ir.Value | None, kind: str) -> tuple[ir.Value, float] | None:
+    """Read a value as x + constant (``Add``) or x * constant (``Mul``, and ``Div`` by one), in either order."""
+    node = written_by(value, kind, "Div") if kind == "Mul" else written_by(value, kind)
+    if node is None:
+        return None
+    first, second = node.inputs
+    found = number(second)
+    if first is not None and found is not None:
+        divided = node.op_type == "Div"
+        return (first, 1 / found if divided else found) if found or not divided else None
+    found = number(first)
+    return (second, found) if found is not None and second is not None and node.op_type != "Div" else None
+
+
+def near(value: float, other: float) -> bool:
+    """Say whether two constants are one, but for rounding to float32."""
+    return math.isclose(value, other, rel_tol=1e-6)
+
+
+def is_square(node: ir.Node, x: ir.Value) -> bool:
+    """Say whether a Mul or Pow is x * x or x ** 2."""
+    return node.inputs[0] is x and (node.inputs[1] is x if node.op_type == "Mul" else number(node.inputs[1]) == 2)

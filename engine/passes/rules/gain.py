@@ -1,0 +1,111 @@
+"""What rules would save on the simulated card: rewrite for real, price before and after. All times are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.passes.options import PassOptions
+from engine.passes.rules import RULES, rewrite, rewrite_counted
+from engine.sdaa.card import CardDescription, load_card
+from engine.sdaa.cost import ShardCost, shard_cost
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+NOTHING = 1e-9
+"""Simulated seconds that are not worth a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What one rule did to a model.
+
+    Attributes:
+        rule: its name. fired: how often.
+        before, after: simulated seconds that one shard computes.
+        kernels_before, kernels_after: launches of one shard.
+        priced: whether the cost model knows what the rule wrote; where not, ``after`` says nothing.
+    """
+
+    rule: str
+    fired: int
+    before: float
+    after: float
+    kernels_before: int
+    kernels_after: int
+    priced: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds saved per shard; 0 where the rule is not priced."""
+        return self.before - self.after if self.priced else 0.0
+
+
+def compute_cost(
+    model: ModelProto, options: PassOptions | None = None, float16: bool = True, card: CardDescription | None = None
+) -> ShardCost:
+    """Price a model whose inputs have the shapes of one shard, as target ``sdaa`` does with these options."""
+    card, options = card or load_card(), options or PassOptions()
+    half = float16 and options.need_convert
+    return shard_cost(model, card, card.layout(options.layout), half, options.keeps_float32)
+
+
+def predict(
+    model: ModelProto,
+    names: Iterable[str] = tuple(RULES),
+    options: PassOptions | None = None,
+    float16: bool = True,
+) -> list[Gain]:
+    """Return what every rule that fires does by itself, after the default pass.
+
+    Args:
+        model: with the shapes of one shard.
+        names: rules to try.
+        options: layout, and what stays float32.
+        float16: whether floats are stored in float16.
+    """
+    plain = rewrite(model, ())
+    before = compute_cost(plain, options, float16)
+    steps = ((name, *rewrite_counted(plain, [name])) for name in names)
+    return [
+        _gain(name, counts[name], before, compute_cost(changed, options, float16))
+        for name, changed, counts in steps
+        if counts[name]
+    ]
+
+
+def choose(
+    model: ModelProto,
+    names: Iterable[str] = tuple(RULES),
+    options: PassOptions | None = None,
+    float16: bool = True,
+) -> list[Gain]:
+    """Return the rules that save time together, each with what it adds to those before it.
+
+    All are applied, then each is left out in turn and stays out where that costs nothing: a rule that saves nothing by
+    itself is kept where a later one needs it. What they save in sum is the first ``before`` less the last ``after``.
+    """
+    plain = rewrite(model, ())
+
+    def cost(chosen: Sequence[str]) -> ShardCost:
+        return compute_cost(rewrite(plain, chosen), options, float16)
+
+    counts = rewrite_counted(plain, [name for name in names if RULES[name].priced])[1]
+    kept = [name for name, fired in counts.items() if fired]
+    best = cost(kept).compute
+    for name in list(kept):
+        without = [other for other in kept if other != name]
+        seconds = cost(without).compute
+        if seconds <= best + NOTHING:
+            kept, best = without, seconds
+    costs = [cost(kept[:i]) for i in range(len(kept) + 1)]
+    fired = rewrite_counted(plain, kept)[1]
+    return [_gain(name, fired[name], *costs[i : i + 2]) for i, name in enumerate(kept)]
+
+
+def _gain(name: str, fired: int, before: ShardCost, after: ShardCost) -> Gain:
+    launches = (len(before.kernels), len(after.kernels))
+    return Gain(name, fired, before.compute, after.compute, *launches, RULES[name].priced)

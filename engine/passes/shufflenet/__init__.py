@@ -1,0 +1,1 @@
+"""Pass for ShuffleNet: channel shuffles as gathers, and gathers as part of what reads them."""

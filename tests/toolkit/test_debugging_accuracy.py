@@ -1,0 +1,62 @@
+"""docs/debugging_accuracy.md works: its commands are run as they stand there, and end with a model that passes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from walkthrough import actions, change
+from zoo_copy import with_teco
+
+PAGE = (ROOT / "docs" / "debugging_accuracy.md").read_text(encoding="utf-8")
+CULPRITS = ["norm/square", "norm/mean", "norm/epsilon", "norm/root"]
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the folder in which the page was followed, and all that its commands printed."""
+    folder = tmp_path_factory.mktemp("walk")
+    (folder / "example").symlink_to(ROOT / "example")
+    environment = with_teco(ROOT, folder / "bin")
+    printed = ""
+    for action in actions(PAGE):
+        if action.kind != "bash":
+            change(action, folder)
+            continue
+        command = ["bash", "-euo", "pipefail", "-c", action.text]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout
+    return folder, printed
+
+
+def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    lines = [line for language, text in blocks if not language for line in text.splitlines()]
+    assert len(lines) == 5
+    printed = followed[1].splitlines()
+    assert [line for line in lines if line not in printed] == []
+
+
+def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
+    folder, _ = followed
+    found = json.loads((folder / "fix.json").read_text())
+    assert (found["verdict"], found["culprits"]) == ("fixed", CULPRITS)
+    verdicts = {trial["what"]: trial["verdict"] for trial in found["trials"]}
+    assert verdicts["all nodes float16"] == "FAIL"
+    assert verdicts["the pass file"] == verdicts["the mixed-precision ONNX"] == "PASS"
+    after = json.loads((folder / "after.json").read_text())
+    assert all(row["inf"] == row["nan"] == 0 for row in after["rows"])
+    assert "as it is" in json.loads((folder / "suspects.json").read_text())["lead"]
+
+
+def test_the_pages_hold_everything_and_have_pictures(followed: tuple[Path, str]) -> None:
+    for name in ("fix.html", "overflow.html"):
+        page = (followed[0] / name).read_text(encoding="utf-8")
+        assert "<svg" in page
+        assert "norm/square" in page
+        assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page)

@@ -1,0 +1,47 @@
+"""The search: any culprits are found exactly, within the promised number of trials."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.fix.search import smallest
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[str], set[str]]:
+    names = [f"n{i}" for i in range(draw(st.integers(1, 300)))]
+    return names, set(draw(st.lists(st.sampled_from(names), max_size=8)))
+
+
+@given(cases())
+def test_exactly_the_culprits_are_found_in_k_log_n_trials(case: tuple[list[str], set[str]]) -> None:
+    names, culprits = case
+    asked: list[frozenset[str]] = []
+
+    def passes(chosen: frozenset[str]) -> bool:
+        asked.append(chosen)
+        return culprits <= chosen
+
+    found = smallest(names, passes)
+    assert set(found) == culprits
+    assert len(found) == len(culprits)
+    assert len(asked) == len(set(asked)) <= (len(culprits) + 2) * (math.log2(len(names)) + 1) + 2
+
+
+def test_where_not_even_all_are_enough_all_come_back() -> None:
+    assert smallest(["a", "b"], lambda chosen: False) == ["a", "b"]
+
+
+def test_likely_candidates_first_take_few_trials() -> None:
+    asked = 0
+
+    def passes(chosen: frozenset[str]) -> bool:
+        nonlocal asked
+        asked += 1
+        return {"n0", "n1"} <= chosen
+
+    assert set(smallest([f"n{i}" for i in range(1000)], passes)) == {"n0", "n1"}
+    assert asked <= 6

@@ -1,0 +1,136 @@
+"""Keep the values inside a model, as .npy files or one HDF5 file, and compare two such dumps.
+
+full     every node, or every N-th (--every)
+once     one output, by the name of the node or tensor (--name)
+range    from one node to another, by index or name (--from, --to)
+compare  two dumps, such as those of one model on two machines
+
+A dump serves as inputs ('--data DUMP') and as golden values ('teco compare MODEL --a DUMP').
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.base import ConfigError
+from model_config.config import ROOT
+from toolkit.arguments import Parser, did_you_mean
+from toolkit.inputs import model_file
+from toolkit.intermediates import Node, Traced, traced
+from toolkit.model_arguments import add_model_flags, given_inputs, positive
+from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+
+KINDS = ("full", "once", "range", "compare")
+
+COLUMNS = (
+    Column("index", "index", True),
+    Column("op", "operator"),
+    Column("sequence", "sequence", True),
+    Column("name", "node"),
+    Column("slot", "slot"),
+    Column("position", "position", True, brief=False),
+    Column("tensor", "tensor"),
+    Column("dtype", "dtype"),
+    Column("shape", "shape"),
+    Column("key", "where"),
+)
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Dump, or compare two dumps; exit code 1 where two dumps differ."""
+    kind = argv[0] if argv else "--help"
+    if kind in ("-h", "--help"):
+        _parser("full|once|range|compare").parse_args(["--help"])
+    if kind not in KINDS:
+        raise ConfigError(f"unknown kind of dump {kind!r};{did_you_mean(kind, KINDS)} kinds: {', '.join(KINDS)}")
+    return _compare(argv[1:]) if kind == "compare" else _dump(kind, argv[1:], root)
+
+
+def _parser(kind: str) -> Parser:
+    return Parser(f"teco dump {kind}", __doc__)
+
+
+def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
+    from toolkit.dump.write import write_dump
+
+    args = _dump_arguments(kind, argv)
+    path = model_file(args.model, root)
+    with _open(args, path) as model:
+        nodes = _chosen(kind, args, model.nodes)
+        inputs, source = given_inputs(args, path, model)
+        done = write_dump(model, inputs, nodes, args.out, with_inputs=args.inputs)
+        note = [model.note] if model.note else []
+    if done.missing:
+        note.append(f"{len(done.missing)} outputs are not there on {model.target}, such as {done.missing[0]}")
+    rows = [{name: getattr(entry, name) for name in (c.key for c in COLUMNS)} for entry in done.entries]
+    facts = {"target": f"{model.target} {model.dtype}", "inputs": source, "out": str(args.out)}
+    lead = f"{len(nodes)} nodes, {len({entry.tensor for entry in done.entries})} tensors in {args.out}"
+    made = Report(f"teco dump {kind}", path.name, lead, COLUMNS, rows, frozenset(), facts, note, (), done.about)
+    return _show(made, args, 0, limit=None if kind == "once" else 40)
+
+
+def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser(kind)
+    add_model_flags(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="PATH", help="an .h5 file, or a folder for .npy files"
+    )
+    parser.add_argument("--target", default="onnx", help="where to run the model (default: onnx)")
+    parser.add_argument("--dtype", help="precision; default: the target's own")
+    parser.add_argument(
+        "--pass_path", type=Path, metavar="FILE", help="optimisation passes, where the target uses them"
+    )
+    parser.add_argument("--no_inputs", dest="inputs", action="store_false", help="keep only what the nodes write")
+    if kind == "full":
+        parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th node (default: 1)")
+    if kind == "once":
+        parser.add_argument("--name", required=True, help="of a node, or of a tensor it writes")
+    if kind == "range":
+        parser.add_argument(
+            "--from", dest="first", default="", metavar="NODE", help="index or name; default: the first"
+        )
+        parser.add_argument("--to", dest="last", default="", metavar="NODE", help="index or name; default: the last")
+    add_output_flags(parser)
+    return parser.parse_args(argv)
+
+
+def _open(args: argparse.Namespace, path: Path) -> Traced:
+    shapes = dict(args.shape)
+    return traced(path, args.target, dtype=args.dtype, pass_path=args.pass_path, batch=args.batch_size, shapes=shapes)
+
+
+def _chosen(kind: str, args: argparse.Namespace, nodes: Sequence[Node]) -> list[Node]:
+    from toolkit.dump.select import between, every, once
+
+    if kind == "once":
+        return once(nodes, args.name)
+    return every(nodes, args.every) if kind == "full" else between(nodes, args.first, args.last)
+
+
+def _compare(argv: Sequence[str]) -> int:
+    from toolkit.compare.report import report
+    from toolkit.dump.pair import compare_dumps
+    from toolkit.dump.store import open_dump
+
+    parser = _parser("compare")
+    parser.add_argument("a", type=Path, metavar="A", help="the dump that is the reference")
+    parser.add_argument("b", type=Path, metavar="B", help="the dump that is judged")
+    parser.add_argument(
+        "--threshold", type=float, metavar="DIFF2", help="a tenth of the diff2 from which a node is bad"
+    )
+    add_output_flags(parser)
+    args = parser.parse_args(argv)
+    a, b = open_dump(args.a), open_dump(args.b)
+    found = compare_dumps(a, b, args.threshold)
+    facts = {name: f"{d.path} ({d.about.get('target')} {d.about.get('dtype')})" for name, d in (("a", a), ("b", b))}
+    made = report(found, "teco dump compare", str(b.about.get("model")), facts)
+    return _show(made, args, 1 if found.first_bad else 0)
+
+
+def _show(made: Report, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
+    print_report(made, limit=limit)
+    for file in write_files(made, args):
+        print(f"written: {file}")
+    return code

@@ -1,0 +1,120 @@
+"""Say which operators, dtypes, attributes and shapes a model needs, and hold them against the target's support table.
+
+MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
+where the name is a module, its class, or a function that returns one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.base import DataError
+from model_config.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.inputs import model_file
+from toolkit.model_arguments import positive, shape
+from toolkit.ops.judge import Finding, judge_file, summary
+from toolkit.ops.table import Table, load_table
+from toolkit.ops.torch_source import is_torch_source, judge_torch
+from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+
+EPILOG = """\
+stated: a document says so; simulated: the simulated card runs it, of the real one nothing is known
+exit code: 0 the target has everything, 1 something is missing or belongs on the host, 2 the model could not be read
+"""
+
+COLUMNS = (
+    Column("op", "operator"),
+    Column("version", "opset", True, brief=False),
+    Column("count", "nodes", True),
+    Column("support", "support"),
+    Column("reads", "reads"),
+    Column("writes", "writes"),
+    Column("shapes", "shapes", brief=False),
+    Column("attributes", "attributes", brief=False),
+    Column("first", "first node"),
+    Column("fix", "what to do"),
+    Column("source", "known from", brief=False),
+)
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Print the operators and what is missing; exit code 1 where something is."""
+    parser = Parser("teco ops", __doc__, EPILOG)
+    parser.add_argument("model", metavar="MODEL", help="ONNX file, model of the zoo, or module:name of a torch module")
+    parser.add_argument("--target", default="sdaa", help="whose table (default: sdaa)")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="another support table, such as the vendor's own")
+    parser.add_argument("--batch_size", type=positive, default=1, help="where the batch is dynamic (default: 1)")
+    parser.add_argument(
+        "--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="a torch module needs all"
+    )
+    parser.add_argument("--rewrites", type=Path, metavar="DIR", help="write each rewrite offered as an ONNX file")
+    add_output_flags(parser)
+    args = parser.parse_args(argv)
+    table = load_table(args.target, args.table)
+    notes: list[str] = []
+    data: dict[str, Any] = {}
+    if is_torch_source(args.model):
+        found, notes, data = judge_torch(args.model, table, [size for _, size in args.shape])
+    else:
+        found = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape))
+    made = report(args.model, found, table, notes, data)
+    print_report(made)
+    written = write_files(made, args) + (write_rewrites(found, args.rewrites) if args.rewrites else [])
+    for file in written:
+        print(f"written: {file}")
+    return 1 if made.bad else 0
+
+
+def report(
+    model: str, found: Sequence[Finding], table: Table, notes: Sequence[str] = (), data: dict[str, Any] | None = None
+) -> Report:
+    """Return what the command shows."""
+    bad = frozenset(i for i, one in enumerate(found) if one.level in ("host", "missing"))
+    lead = summary(found, table.target)
+    dynamic = [one.need.op for one in found if one.dynamic]
+    said = [*notes, *table.notes]
+    if dynamic:
+        said.append(f"sizes not known beforehand are written by: {', '.join(dict.fromkeys(dynamic))}")
+    facts = {"target": table.target, "operators": str(len({one.need.op for one in found}))}
+    return Report("teco ops", model, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
+
+
+def row(one: Finding) -> dict[str, Any]:
+    """Return a finding as the table shows it."""
+    need = one.need
+    return {
+        "op": need.op,
+        "version": need.version or None,
+        "count": len(need.nodes),
+        "support": one.level,
+        "reads": " ".join(name or "-" for name in need.reads),
+        "writes": " ".join(name or "-" for name in need.writes),
+        "shapes": "; ".join(need.shapes),
+        "attributes": " ".join(f"{name}={value}" for name, value in sorted(need.attributes.items())),
+        "first": need.nodes[0],
+        "fix": one.fix,
+        "source": one.source,
+    }
+
+
+def write_rewrites(found: Sequence[Finding], folder: Path) -> list[Path]:
+    """Write every rewrite offered; return the files.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    files = []
+    for i, one in enumerate(found):
+        if one.rewrite is None:
+            continue
+        file = folder / f"{one.need.op.replace('::', '_')}_{i}.onnx"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(one.rewrite.model.SerializeToString())
+        except OSError as error:
+            raise DataError(f"{file} cannot be written: {error.strerror}; choose another --rewrites") from error
+        files.append(file)
+    return files

@@ -1,0 +1,76 @@
+"""Cut one node out of a model as a test case, to send to whoever owns the operator: pytest file, ONNX file, data."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from model_config.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.inputs import model_file
+from toolkit.intermediates import load_named, traced
+from toolkit.model_arguments import add_model_flags, given_inputs
+from toolkit.optest import Case, Outcome, find_node, run_case, write_case
+from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+
+COLUMNS = (
+    Column("target", "target"),
+    Column("dtype", "dtype"),
+    Column("result", "result"),
+    Column("error", "largest error", numeric=True),
+    Column("tolerance", "tolerated", numeric=True),
+    Column("reason", "reason"),
+)
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Write the case, run it on the engines, and say how it went; returns 0 though a target may fail it."""
+    parser = Parser("teco optest", __doc__)
+    add_model_flags(parser)
+    parser.add_argument("node", metavar="NODE", help="a node's name, a tensor it writes, or its position")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (default: optest_<node>)")
+    add_output_flags(parser)
+    args = parser.parse_args(argv)
+    path = model_file(args.model, root)
+    case, data = _write(path, args)
+    report = describe(path, case, run_case(case), data)
+    print_report(report)
+    for file in write_files(report, args):
+        print(f"written: {file}")
+    return 0
+
+
+def _write(path: Path, args: argparse.Namespace) -> tuple[Case, str]:
+    """Write the case; return it and where the inputs are from."""
+    shapes = dict(args.shape)
+    model = load_named(path)
+    name = find_node(model, args.node, path).name  # before anything runs
+    with traced(path, "onnx", dtype="float32", batch=args.batch_size, shapes=shapes, only=()) as run:
+        inputs, data = given_inputs(args, path, run)
+    folder = args.out or Path(f"optest_{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_')}")
+    return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes), data
+
+
+def describe(path: Path, case: Case, outcomes: Sequence[Outcome], data: str) -> Report:
+    """Return what the command shows."""
+    rows = [
+        {
+            "target": one.target,
+            "dtype": one.dtype,
+            "result": "pass" if one.passed else "FAIL",
+            "error": one.error,
+            "tolerance": one.tolerance,
+            "reason": one.reason,
+        }
+        for one in outcomes
+    ]
+    bad = frozenset(i for i, one in enumerate(outcomes) if not one.passed)
+    failed = ", ".join(f"{outcomes[i].target} {outcomes[i].dtype}" for i in sorted(bad))
+    lead = (
+        f"{case.op} node {case.node}: {'fails on ' + failed if bad else 'passes everywhere'}; run: pytest {case.test}"
+    )
+    notes = [f"inputs: {data}; the values expected are the baseline's (ONNX Runtime, float32)"]
+    facts = {"node": case.node, "operator": case.op, "folder": str(case.folder)}
+    return Report("teco optest", path.name, lead, COLUMNS, rows, bad, facts, notes)

@@ -1,0 +1,111 @@
+"""Say where float16 is too narrow for a model: values beyond 65504 or below the smallest normal, over a data set.
+
+Predicted from the float32 run, and seen in the card's float16 storage: Inf, NaN, saturated, flushed to zero; with the
+sample that triggers it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from model_config.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.inputs import model_file
+from toolkit.intermediates import load_named, random_inputs
+from toolkit.model_arguments import positive
+from toolkit.output import Chart, Column, Line, Report, add_output_flags, print_report, write_files
+from toolkit.overflow import ACTUAL, LARGEST, PREDICTED, NodeRange, find_overflow
+
+COLUMNS = (
+    Column("name", "node"),
+    Column("op", "operator"),
+    Column("module", "module", brief=False),
+    Column("largest", "largest |x|", numeric=True),
+    Column("smallest", "smallest |x| > 0", numeric=True),
+    Column("beyond", "> 65504", numeric=True),
+    Column("below", "< 2^-14", numeric=True),
+    *(Column(name, name, numeric=True) for name in ACTUAL),
+    Column("inherited", "inherited", brief=False),
+    Column("stored", "stored", brief=False),
+    Column("elements", "elements", numeric=True, brief=False),
+    Column("trigger", "first sample"),
+)
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Print the nodes; the exit code is 1 where values overflow."""
+    parser = Parser("teco overflow", __doc__)
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
+    parser.add_argument("--data", type=Path, metavar="PATH", help="data set: .npz or pictures; default: random values")
+    parser.add_argument("--samples", type=positive, metavar="N", help="take the first N samples only")
+    parser.add_argument("--batch_size", type=positive, default=8, help="samples of a call (default: 8)")
+    parser.add_argument("--pass_path", type=Path, metavar="FILE", help="pass file of the float16 form, such as a fix")
+    parser.add_argument("--all", action="store_true", help="print all nodes, not only those with something to say")
+    add_output_flags(parser)
+    args = parser.parse_args(argv)
+    report = examine(model_file(args.model, root), args.data, args.batch_size, args.samples, args.pass_path)
+    files = write_files(report, args)
+    bad = report.bad
+    if not args.all:
+        told = [i for i, row in enumerate(report.rows) if any(row[kind] for kind in ("beyond", *ACTUAL))]
+        report.bad = frozenset(j for j, i in enumerate(told) if i in bad)
+        report.rows = [report.rows[i] for i in told]
+    print_report(report)
+    for file in files:
+        print(f"wrote {file}")
+    return 1 if bad else 0
+
+
+def examine(path: Path, data: Path | None, batch: int, limit: int | None, pass_path: Path | None) -> Report:
+    """Return the report on a model."""
+    from toolkit.fix.fixing import open_samples, static_batch
+    from toolkit.fix.samples import Part
+
+    model = load_named(path)
+    batch = static_batch(model) or batch
+    if data is None:
+        inputs = random_inputs(path, batch=batch)
+        parts: Any = [Part(inputs, None, [f"random[{i}]" for i in range(batch)])]
+    else:
+        parts = open_samples(model, data, batch, limit)
+    found = find_overflow(path, parts, batch, pass_path)
+    bad = frozenset(i for i, one in enumerate(found) if one.overflows or (one.counts["beyond"] and one.stored))
+    worst = [found[i] for i in sorted(bad)]
+    lead = f"{len(worst)} of {len(found)} nodes overflow float16"
+    lead += f"; the first is {worst[0].node.name} ({worst[0].node.op}), sample {worst[0].trigger}" if worst else ""
+    return Report(
+        "teco overflow",
+        path.name,
+        lead,
+        COLUMNS,
+        [_row(one) for one in found],
+        bad,
+        {"model": str(path), "data": str(data or "random (standard normal, seed 0)"), "batch": str(batch)},
+        () if data else ("random values say little about real ranges; pass --data",),
+        (_chart(found, min(bad, default=None)),),
+    )
+
+
+def _row(one: NodeRange) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": one.node.name, "op": one.node.op, "module": one.node.module}
+    row |= {"largest": one.largest, "smallest": one.smallest if math.isfinite(one.smallest) else None}
+    row |= {kind: one.counts[kind] for kind in (*PREDICTED, *ACTUAL)}
+    return row | {
+        "inherited": one.inherited,
+        "stored": one.stored,
+        "elements": one.elements,
+        "trigger": one.trigger,
+    }
+
+
+def _chart(found: Sequence[NodeRange], mark: int | None) -> Chart:
+    lines = [
+        Line("largest |x|", "var(--accent)", [one.largest or None for one in found]),
+        Line(
+            "smallest |x| > 0", "var(--fail)", [one.smallest if one.elements and one.largest else None for one in found]
+        ),
+    ]
+    return Chart("Range of every node's float32 values", "node", lines, LARGEST, mark)

@@ -1,0 +1,1 @@
+"""Compare every node of a model on two engines."""

@@ -1,0 +1,242 @@
+"""Every node of a model on two engines, side by side: inherited error and what each node adds by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, nan
+
+import numpy as np
+
+from engine.base import Array, EngineError, ModelError
+from toolkit.compare.metrics import THRESHOLD, Census, Difference, measure
+from toolkit.compare.replay import Replay
+from toolkit.intermediates import MEMORY, Node, Traced
+
+INHERITED = 10.0
+"""How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""
+
+LIMIT = {"float32": 1e-4, "float16": 1e-2}
+"""diff2 of a node by itself from which it is bad unless told otherwise, by the precision that is judged."""
+
+_COPIES = 4
+"""Values of a tensor held at once: the baseline's, the other engine's, what is fed alone, what comes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One output of one node.
+
+    Attributes:
+        node: of the original model. tensor: the output's name.
+        status: ``compared``, or in a few words why not.
+        dtype: as stored on the judged engine. shape: of its value.
+        census, reference: what the value and the baseline's value hold.
+        accumulated: each engine on its own values. isolated: the node alone on the baseline's values.
+    """
+
+    node: Node
+    tensor: str
+    status: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    census: Census | None = None
+    reference: Census | None = None
+    accumulated: Difference | None = None
+    isolated: Difference | None = None
+
+
+@dataclass
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        rows: in the order of the graph.
+        limit: diff2 from which a node is bad by itself; its value may be off by :data:`INHERITED` times as much.
+        notes: what is to be said about it, one line each.
+        seconds: wall time by what it was spent on.
+    """
+
+    rows: list[Row]
+    limit: float
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def first_isolated(self) -> Row | None:
+        """The first node that is bad by itself."""
+        return next((row for row in self.rows if row.isolated and is_bad(row.isolated, self.limit)), None)
+
+    @property
+    def first_accumulated(self) -> Row | None:
+        """The first node whose value is off, for whatever reason."""
+        return next(
+            (row for row in self.rows if row.accumulated and is_bad(row.accumulated, INHERITED * self.limit)), None
+        )
+
+    @property
+    def first_bad(self) -> Row | None:
+        """Where to look first: the first node that is bad by itself, else the first whose value is off."""
+        return self.first_isolated or self.first_accumulated
+
+
+def is_bad(difference: Difference, limit: float) -> bool:
+    """Say whether a difference is beyond a limit; what is not finite is."""
+    return not isfinite(difference.diff2) or difference.diff2 > limit
+
+
+def compare_nodes(
+    a: Traced,
+    b: Traced,
+    inputs: Sequence[Array],
+    *,
+    isolated: bool = True,
+    limit: float | None = None,
+    memory: int = MEMORY,
+) -> Comparison:
+    """Compare every node of a model on two engines.
+
+    Args:
+        a: the baseline, the reference of every figure. b: the engine that is judged.
+        inputs: one array per input.
+        isolated: also run every node of ``b`` alone on the baseline's values.
+        limit: see :class:`Comparison`; ``None`` takes that of the judged precision (:data:`LIMIT`).
+        memory: bytes of values held at once; a model that needs more is run once per group of nodes.
+
+    Raises:
+        InputError, ModelError, EngineError: a model cannot be loaded or run on these inputs.
+    """
+    result = Comparison([], LIMIT[_precision(b)] if limit is None else limit)
+    result.notes += [traced.note for traced in (a, b) if traced.note]
+    clock = _Clock(result.seconds)
+    replay = _replay(a, b, result) if isolated else None
+    clock.lap("cut into single nodes")
+    groups = a.groups(inputs, max(1, memory // _COPIES))
+    if len(groups) > 1:
+        result.notes.append(f"run in {len(groups)} groups of nodes, to stay within {memory} bytes of values")
+    for group in groups:
+        only = None if len(groups) == 1 else {name for node in group for name in node.outputs if name}
+        result.rows += _compare_group(a, b, replay, inputs, group, only, result, clock)
+    _say_what_is_missing(a, b, result)
+    return result
+
+
+class _Clock:
+    """Adds wall time to a table of seconds."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds, self._last = seconds, time.perf_counter()
+
+    def lap(self, what: str) -> None:
+        """Book the time since the last call."""
+        now = time.perf_counter()
+        self._seconds[what] = self._seconds.get(what, 0.0) + now - self._last
+        self._last = now
+
+
+def _precision(traced: Traced) -> str:
+    return "float16" if traced.dtype == "float16" else "float32"
+
+
+def _replay(a: Traced, b: Traced, result: Comparison) -> Replay | None:
+    if b.model is None:
+        return None
+    try:
+        return Replay(b, a.origin.keys())
+    except ModelError as error:
+        result.notes.append(f"no isolated figures: {error}")
+        return None
+
+
+def _compare_group(
+    a: Traced,
+    b: Traced,
+    replay: Replay | None,
+    inputs: Sequence[Array],
+    group: Sequence[Node],
+    only: Collection[str] | None,
+    result: Comparison,
+    clock: _Clock,
+) -> list[Row]:
+    needs = replay.needs(only) if replay is not None and only is not None else set()
+    baseline = a.run(inputs, None if only is None else {*only, *needs})
+    clock.lap(f"run {a.target}")
+    values = b.run(inputs, only)
+    clock.lap(f"run {b.target}")
+    alone: dict[str, Array] = {}
+    if replay is not None:
+        try:
+            alone = replay.run(inputs, baseline, only)
+        except (ModelError, EngineError) as error:
+            result.notes.append(f"no isolated figures: {error}")
+        clock.lap("run single nodes")
+    rows = list(_rows(a, b, group, baseline, values, alone))
+    clock.lap("compare")
+    return rows
+
+
+def _rows(
+    a: Traced,
+    b: Traced,
+    group: Sequence[Node],
+    baseline: Mapping[str, Array],
+    values: Mapping[str, Array],
+    alone: Mapping[str, Array],
+) -> Iterator[Row]:
+    tensors = [(node, name) for node in group for name in node.outputs if name]
+    if a.note or b.note:  # outputs only: rows of everything else would say nothing
+        tensors = [(node, name) for node, name in tensors if name in baseline.keys() & values.keys()]
+    for node, name in tensors:
+        if name in baseline and name in values:
+            yield _row(node, name, b, baseline[name], values[name], alone.get(name))
+        else:
+            yield Row(node, name, _why_not(name, a, b))
+
+
+def _row(node: Node, name: str, b: Traced, reference: Array, value: Array, alone: Array | None) -> Row:
+    half = name in b.half
+    dtype = "float16" if half else value.dtype.name
+    if value.shape != reference.shape:
+        status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
+        return Row(node, name, status, dtype, value.shape)
+    if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
+        return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
+    threshold = THRESHOLD[_precision(b)]
+    accumulated, census = measure(value, reference, threshold, half)
+    isolated = (
+        measure(alone, reference, threshold, half)[0] if alone is not None and alone.shape == value.shape else None
+    )
+    return Row(node, name, "compared", dtype, value.shape, census, _range(reference), accumulated, isolated)
+
+
+def _range(array: Array) -> Census:
+    """Count what the baseline's value holds."""
+    if not array.size:
+        return Census(nan, nan, 0, 0, 0, 0)
+    low, high = float(array.min()), float(array.max())
+    if isfinite(low) and isfinite(high):
+        return Census(low, high, 0, 0, 0, 0)
+    finite = array[np.isfinite(array)]
+    nans = int(np.count_nonzero(np.isnan(array)))
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (nan, nan)
+    return Census(low, high, nans, array.size - finite.size - nans, 0, 0)
+
+
+def _why_not(name: str, a: Traced, b: Traced) -> str:
+    if name in a.skipped:
+        return f"a {a.skipped[name]}, not an array of numbers"
+    for traced in (a, b):
+        if not traced.exposes(name):
+            return f"not there on {traced.target}: fused into the next node, or removed by the pass"
+    return "not computed"
+
+
+def _say_what_is_missing(a: Traced, b: Traced, result: Comparison) -> None:
+    skipped = sorted({f"{kind}s" for kind in a.skipped.values()})
+    if skipped:
+        result.notes.append(f"{len(a.skipped)} tensors are {', '.join(skipped)} and were not compared")
+    inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
+    if inner:
+        result.notes.append(f"nodes inside the bodies of {', '.join(inner[:3])} are not shown; the node as a whole is")
+    result.rows.sort(key=lambda row: row.node.index)

@@ -1,0 +1,58 @@
+"""Compare two dumps, such as those of one model on two machines."""
+
+from __future__ import annotations
+
+from engine.base import DataError
+from toolkit.compare.metrics import THRESHOLD, measure
+from toolkit.compare.nodes import LIMIT, Comparison, Row
+from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
+from toolkit.intermediates import Node
+
+
+def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
+    """Compare what two dumps hold of the same tensors.
+
+    Args:
+        a: the reference. b: the one that is judged.
+        limit: diff2 from which a node is bad; ``None`` takes that of b's precision.
+
+    Raises:
+        DataError: they have no tensor in common, or an array is damaged.
+    """
+    common = [name for name in b.outputs if name in a.outputs]
+    if not common:
+        raise DataError(
+            f"{a.path} ({a.about.get('model')}) and {b.path} ({b.about.get('model')}) have no tensor in common: "
+            "dumps of different models"
+        )
+    precision = "float16" if b.about.get("dtype") == "float16" else "float32"
+    result = Comparison([], LIMIT[precision] if limit is None else limit)
+    if a.about.get("model_sha256") != b.about.get("model_sha256"):
+        result.notes.append(f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}")
+    for dump, other in ((a, b), (b, a)):
+        alone = [name for name in dump.outputs if name not in other.outputs]
+        if alone:
+            result.notes.append(f"{len(alone)} tensors only in {dump.path}: {', '.join(alone[:3])}")
+    for name in common:
+        row = _row(a, b, a.outputs[name], b.outputs[name], precision)
+        result.rows.append(row)
+        if row.node.op == GRAPH_INPUT and row.accumulated and row.accumulated.diff2 > result.limit:
+            result.notes.append(
+                f"the dumps are of different inputs: {name!r} differs, diff2 {row.accumulated.diff2:.3g}"
+            )
+    result.rows.sort(key=lambda row: row.node.index)
+    return result
+
+
+def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str) -> Row:
+    node = Node(found.index, found.name, found.op, (), (found.tensor,), found.module)
+    if wanted.shape != found.shape:
+        status = f"shape {list(found.shape)} is not the reference's {list(wanted.shape)}"
+        return Row(node, found.tensor, status, found.dtype, found.shape)
+    reference, value = a.read(wanted), b.read(found)
+    if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
+        return Row(node, found.tensor, f"values are {value.dtype}, not numbers", found.dtype, found.shape)
+    threshold = THRESHOLD[precision]
+    difference, census = measure(value, reference, threshold, found.dtype == "float16")
+    _, own = measure(reference, reference, threshold, wanted.dtype == "float16")
+    return Row(node, found.tensor, "compared", found.dtype, found.shape, census, own, difference)

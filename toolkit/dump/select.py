@@ -1,0 +1,55 @@
+"""Which nodes are dumped: all or every n-th, one by name, or a range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.base import ConfigError
+from toolkit.arguments import did_you_mean
+from toolkit.intermediates import Node
+
+
+def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
+    """Return every ``step``-th node, the first one first, and the last node whatever the step."""
+    if step < 1:
+        raise ConfigError(f"every {step} nodes: the step must be at least 1")
+    chosen = list(nodes[::step])
+    return chosen if not nodes or chosen[-1] is nodes[-1] else [*chosen, nodes[-1]]
+
+
+def once(nodes: Sequence[Node], name: str) -> list[Node]:
+    """Return the node of this name, or the one that writes a tensor of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return [_find(nodes, name)]
+
+
+def between(nodes: Sequence[Node], first: str, last: str) -> list[Node]:
+    """Return a range of nodes, both ends included.
+
+    Args:
+        nodes: of the model, in order.
+        first, last: each an index from 0, or the name of a node or tensor; "" stands for the model's own end.
+
+    Raises:
+        ConfigError: an end is not there, or the last comes before the first.
+    """
+    start = _find(nodes, first).index if first else 0
+    end = _find(nodes, last).index if last else len(nodes) - 1
+    if end < start:
+        raise ConfigError(f"range {first or 0} to {last}: the last node (index {end}) comes before the first ({start})")
+    return list(nodes[start : end + 1])
+
+
+def _find(nodes: Sequence[Node], name: str) -> Node:
+    named = next((node for node in nodes if name in (node.name, *filter(None, node.outputs))), None)
+    if named is not None:
+        return named
+    if name.isascii() and name.isdigit():
+        if int(name) < len(nodes):
+            return nodes[int(name)]
+        raise ConfigError(f"no node with index {name}: the model has {len(nodes)} nodes, 0 to {len(nodes) - 1}")
+    known = [word for node in nodes for word in (node.name, *node.outputs) if word]
+    raise ConfigError(f"no node or tensor {name!r} in the model;{did_you_mean(name, known)} 'teco dump full' lists all")

@@ -1,0 +1,103 @@
+"""Run a model once and keep what nodes read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array
+from engine.onnx_graph import file_hash
+from toolkit.dump.store import GRAPH_INPUT, Place, Writer, open_writer
+from toolkit.intermediates import MEMORY, Node, Traced, grouped
+
+
+def write_dump(
+    traced: Traced,
+    inputs: Sequence[Array],
+    nodes: Sequence[Node],
+    out: Path,
+    *,
+    with_inputs: bool = True,
+    memory: int = MEMORY,
+) -> Dumped:
+    """Run a model and write what the chosen nodes read and write, and the model's own inputs.
+
+    Weights are not written: they are in the model. float16 storage is written as float16.
+
+    Args:
+        traced: the model on a target.
+        inputs: one array per input.
+        nodes: which to keep.
+        out: an .h5 file, or a folder for .npy files.
+        with_inputs: also keep what the nodes read.
+        memory: bytes of values held at once.
+
+    Raises:
+        ConfigError, DataError: ``out`` is taken or cannot be written.
+        InputError, ModelError, EngineError: the model cannot be run on these inputs.
+    """
+    sequences = _sequences(traced.nodes)
+    sizes = traced.sizes(inputs)
+    given = dict(zip([spec.name for spec in traced.inputs], inputs, strict=True))
+    with open_writer(out, _about(traced)) as writer:
+        for position, (name, array) in enumerate(given.items()):
+            writer.add(Place(-1, GRAPH_INPUT, name, "", position, "output", 0, name), np.asarray(array))
+        groups = list(grouped(nodes, sizes, memory))
+        missing: list[str] = []
+        for group in groups:
+            wanted = {name for node in group for name in (*node.outputs, *(node.inputs if with_inputs else ())) if name}
+            values = traced.run(inputs, wanted if len(groups) > 1 or len(nodes) < len(traced.nodes) else None)
+            for node in group:
+                missing += _keep(writer, traced, node, sequences[node.index], {**given, **values}, with_inputs)
+    return Dumped(writer, missing)
+
+
+class Dumped:
+    """What was written: ``entries``, the ``writer``'s ``about``, and the outputs that the target does not give."""
+
+    def __init__(self, writer: Writer, missing: list[str]) -> None:
+        self.entries, self.about, self.missing = writer.entries, writer.about, missing
+
+
+def _sequences(nodes: Sequence[Node]) -> list[int]:
+    seen: dict[str, int] = {}
+    found = []
+    for node in nodes:
+        found.append(seen.get(node.op, 0))
+        seen[node.op] = found[-1] + 1
+    return found
+
+
+def _about(traced: Traced) -> dict[str, Any]:
+    return {
+        "model": traced.path.name,
+        "model_sha256": file_hash(traced.path),
+        "target": traced.target,
+        "dtype": traced.dtype,
+        "nodes": len(traced.nodes),
+    }
+
+
+def _keep(
+    writer: Writer, traced: Traced, node: Node, sequence: int, values: Mapping[str, Array], with_inputs: bool
+) -> list[str]:
+    """Write a node's tensors; return the outputs that are not there."""
+    missing = []
+    for place in _places(node, sequence, with_inputs):
+        value = values.get(place.tensor)
+        if value is None:
+            missing += [place.tensor] if place.slot == "output" else []
+            continue
+        with np.errstate(over="ignore"):
+            writer.add(place, value.astype(np.float16) if place.tensor in traced.half else value)
+    return missing
+
+
+def _places(node: Node, sequence: int, with_inputs: bool) -> Iterator[Place]:
+    for slot, names in (("input", node.inputs if with_inputs else ()), ("output", node.outputs)):
+        for position, name in enumerate(names):
+            if name:
+                yield Place(node.index, node.op, node.name, node.module, sequence, slot, position, name)

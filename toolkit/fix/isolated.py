@@ -1,0 +1,153 @@
+"""What every node does wrong by itself: fed with the right inputs, how far are its outputs from the right ones?
+
+One graph holds the right model and beside every node its twin: the node in the card's storage, or the node of the model
+under suspicion. A twin reads what the right nodes wrote, so that no error is inherited. What leaves the graph is two
+norms per tensor, so memory does not grow with the model. A twin inside a fused kernel reads its predecessor in the
+kernel, and the error at the kernel's end counts for all nodes of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base import Array
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+FLOAT, HALF = 1, 10
+"""``onnx.TensorProto`` element types."""
+
+TWIN, ROUNDED, STORED, ERROR, SIZE = "@twin", "@rounded", "@stored", "@error", "@size"
+
+
+def isolated_errors(right: ModelProto, suspect: ModelProto | None, inputs: Sequence[Array]) -> dict[str, float]:
+    """Return sqrt(sum (a-b)^2 / sum b^2) of every node's outputs, the worst of them; ``inf`` where not finite.
+
+    Args:
+        right: the float32 model, with unique node names.
+        suspect: a model with the same node and tensor names, perhaps with other weights or attributes; ``None`` takes
+            the right nodes in float16 storage.
+        inputs: one array per input, in the model's order.
+
+    Returns:
+        Node name -> error; nodes without float outputs, and those that the other model lacks, are absent.
+    """
+    from engine.ort import HostSession
+
+    twins = _Twins(right, suspect)
+    session = HostSession(twins.model)
+    feed = [np.asarray(a, spec.dtype) for a, spec in zip(inputs, session.inputs, strict=True)]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        values = np.array([float(v) for v in session.run(feed)]).reshape(-1, 2)
+        errors = values[:, 0] / np.where(values[:, 1] > 0, values[:, 1], 1.0)
+    found: dict[str, float] = {}
+    for nodes, error in zip(twins.nodes, np.where(np.isfinite(errors), errors, np.inf), strict=True):
+        for name in nodes:
+            found[name] = max(found.get(name, 0.0), float(error))
+    return found
+
+
+class _Twins:
+    """Builds the graph. ``nodes`` are the names of the nodes behind every pair of outputs."""
+
+    def __init__(self, right: ModelProto, suspect: ModelProto | None) -> None:
+        from engine.onnx_graph import graph_inputs, infer_shapes
+        from engine.sdaa.float16 import widen
+        from engine.sdaa.kernels import inner_tensors
+
+        self.model = infer_shapes(widen(right))
+        graph = self.model.graph
+        self.half = suspect is None
+        self.floats = {t.name for t in graph.initializer if t.data_type == FLOAT}
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        self.floats |= {info.name for info in infos if info.type.tensor_type.elem_type == FLOAT}
+        other = self.model if suspect is None else widen(suspect)
+        self.twins = {node.name: node for node in other.graph.node}
+        self.inner = inner_tensors(graph, lambda node: False) & self.floats if self.half else set()
+        self.kernel: dict[str, list[str]] = {}
+        self.own = {} if self.half else {t.name: t for t in other.graph.initializer}
+        self.made: set[str] = set()
+        self.nodes: list[list[str]] = []
+        self.added: list[NodeProto] = []
+        fed = graph_inputs(self.model)
+        for node in list(graph.node):
+            self._add(node)
+        self.model.ir_version = max(self.model.ir_version, 4)
+        del graph.input[:]
+        graph.input.extend(fed)
+        self._finish()
+
+    def _add(self, node: NodeProto) -> None:
+        from engine.onnx_graph import subgraphs
+
+        twin = self.twins.get(node.name)
+        outputs = [name for name in node.output if name in self.floats]
+        if twin is None or not outputs or list(twin.output) != list(node.output) or any(True for _ in subgraphs(node)):
+            return
+        copy = type(node)()
+        copy.CopyFrom(twin)
+        copy.name = f"{node.name}{TWIN}"
+        group = [node.name]
+        for i, name in enumerate(copy.input):
+            if name in self.inner:
+                group += self.kernel.get(name, [])
+            copy.input[i] = self._input(name, i, node)
+        copy.output[:] = [f"{name}{TWIN}" if name else "" for name in copy.output]
+        self.added.append(copy)
+        for name in outputs:
+            if name in self.inner:
+                self.kernel[name] = group
+            else:
+                self._measure(name, group)
+
+    def _input(self, name: str, position: int, node: NodeProto) -> str:
+        """Return what the twin reads for an input of the node."""
+        from engine.sdaa.float16 import FLOAT32_PARAMETERS
+
+        if name in self.own:
+            return f"{name}{TWIN}:weight"
+        if name in self.inner:
+            return f"{name}{TWIN}"
+        if not self.half or name not in self.floats or position in FLOAT32_PARAMETERS.get(node.op_type, ()):
+            return name
+        return self._stored(name, f"{name}{ROUNDED}")
+
+    def _stored(self, source: str, target: str) -> str:
+        """Return the name of a value rounded to float16."""
+        from onnx import helper
+
+        if target not in self.made:
+            self.made.add(target)
+            self.added.append(helper.make_node("Cast", [source], [f"{target}:half"], f"{target}:narrow", to=HALF))
+            self.added.append(helper.make_node("Cast", [f"{target}:half"], [target], f"{target}:back", to=FLOAT))
+        return target
+
+    def _measure(self, name: str, group: list[str]) -> None:
+        from onnx import helper
+
+        twin = self._stored(f"{name}{TWIN}", f"{name}{STORED}") if self.half else f"{name}{TWIN}"
+        self.added += [
+            helper.make_node("Sub", [twin, name], [f"{name}:difference"], f"{name}:difference"),
+            helper.make_node("ReduceL2", [f"{name}:difference"], [f"{name}{ERROR}"], f"{name}{ERROR}", keepdims=0),
+            helper.make_node("ReduceL2", [name], [f"{name}{SIZE}"], f"{name}{SIZE}", keepdims=0),
+        ]
+        self.nodes.append(group)
+        self.made |= {f"{name}{ERROR}", f"{name}{SIZE}"}
+
+    def _finish(self) -> None:
+        from onnx import helper
+
+        graph = self.model.graph
+        graph.node.extend(self.added)
+        for name, tensor in self.own.items():
+            copy = graph.initializer.add()
+            copy.CopyFrom(tensor)
+            copy.name = f"{name}{TWIN}:weight"
+        del graph.value_info[:]
+        del graph.output[:]
+        ends = [node.output[0] for node in self.added if node.output[0].endswith((ERROR, SIZE))]
+        graph.output.extend(helper.make_tensor_value_info(name, FLOAT, []) for name in ends)

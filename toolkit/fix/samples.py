@@ -1,0 +1,197 @@
+"""Labelled samples for a model, as arrays it takes: rows of an ``.npz`` file, or pictures preprocessed for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.base import Array, DataError, ModelError, TensorSpec
+
+KEPT = 2**30
+"""Bytes of preprocessed samples that are kept; more are preprocessed again for every run."""
+
+LABELS = ("labels", "y")
+"""Names of an ``.npz`` file's array of labels."""
+
+
+class Part(NamedTuple):
+    """Some consecutive samples: one array per input of the model, the labels where there are any, and names."""
+
+    inputs: list[Array]
+    labels: Array | None
+    names: list[str]
+
+
+@dataclass
+class Samples:
+    """A data set as a model takes it; it can be walked through any number of times.
+
+    Attributes:
+        count: samples. labelled: whether they have labels.
+        pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
+    """
+
+    count: int
+    labelled: bool
+    pictures: bool
+    _parts: Callable[[Mapping[str, Any]], Iterator[Part]]
+    _kept: list[Part] | None = None
+
+    def __iter__(self) -> Iterator[Part]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept, size = [], 0
+        for part in self._parts({}):
+            size += sum(array.nbytes for array in part.inputs)
+            if size <= KEPT:
+                kept.append(part)
+            yield part
+        if size <= KEPT:
+            self._kept = kept
+
+    def prepared(self, **changes: Any) -> Iterator[Part]:
+        """Walk through pictures with other parameters of the preprocessing."""
+        return self._parts(changes)
+
+    def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of every input with ``batch`` samples."""
+        return tuple((batch, *array.shape[1:]) for array in next(iter(self)).inputs)
+
+    def chosen(self, indices: Sequence[int]) -> Part:
+        """Return single samples, in order of their place in the data set."""
+        wanted, first = sorted(set(indices)), 0
+        found: list[Part] = []
+        for part in self:
+            rows = [i - first for i in wanted if first <= i < first + len(part.names)]
+            first += len(part.names)
+            if rows:
+                labels = None if part.labels is None else part.labels[rows]
+                found.append(Part([array[rows] for array in part.inputs], labels, [part.names[i] for i in rows]))
+        columns = zip(*(part.inputs for part in found), strict=True)
+        known = [part.labels for part in found if part.labels is not None]
+        names = [name for part in found for name in part.names]
+        return Part([np.concatenate(column) for column in columns], np.concatenate(known) if known else None, names)
+
+
+def load_samples(
+    path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None = None
+) -> Samples:
+    """Open a data set.
+
+    Args:
+        path: an ``.npz`` file with one array per input under the inputs' names (``images`` or ``x`` will do for a
+            single one) and perhaps ``labels``; or pictures, as :func:`utils.datasets.load_dataset` takes them.
+        inputs: what the model takes.
+        metadata: the model's; pictures are preprocessed as its key ``preprocess`` says.
+        batch: samples of a part.
+        limit: take only so many samples from the beginning.
+
+    Raises:
+        DataError: nothing usable at the path, or arrays that do not fit.
+    """
+    if path.suffix == ".npz":
+        return _rows(path, inputs, batch, limit)
+    return _pictures(path, inputs, metadata, batch, limit)
+
+
+def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | None) -> Samples:
+    from toolkit.inputs import read_npz
+
+    arrays = read_npz(path)
+    labels = next((arrays[name] for name in LABELS if name in arrays), None)
+    columns = [_column(path, arrays, spec, alone=len(inputs) == 1)[:limit] for spec in inputs]
+    counts = {len(column) for column in columns} | ({len(labels[:limit])} if labels is not None else set())
+    if len(counts) != 1 or 0 in counts:
+        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
+    count = counts.pop()
+
+    def parts(_: Mapping[str, Any]) -> Iterator[Part]:
+        for first in range(0, count, batch):
+            rows = slice(first, min(first + batch, count))
+            names = [f"{path.name}[{i}]" for i in range(rows.start, rows.stop)]
+            yield Part([column[rows] for column in columns], None if labels is None else labels[rows], names)
+
+    return Samples(count, labels is not None, False, parts)
+
+
+def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
+    found = arrays.get(spec.name)
+    if found is None and alone:
+        found = next((arrays[name] for name in ("images", "x") if name in arrays), None)
+    if found is None:
+        raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
+    if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
+        want = "x".join("N" if d is None else str(d) for d in spec.shape)
+        raise DataError(
+            f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
+        )
+    return found
+
+
+def _pictures(
+    path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None
+) -> Samples:
+    from utils.datasets import load_dataset
+
+    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
+        raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
+    stored = _stored(metadata)
+    side = inputs[0].shape[2:]
+    crop = tuple(size or int(stored.get("crop_shape", 224)) for size in side)
+    resize = round(max(crop) * stored.get("resize_shape", 256) / stored.get("crop_shape", 224))
+    dataset = load_dataset(path)
+    count = min(len(dataset), limit or len(dataset))
+
+    def parts(changes: Mapping[str, Any]) -> Iterator[Part]:
+        for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
+            take = min(len(found.names), count - first)
+            array = preprocess_like(found.samples[:take], resize, crop, **changes)
+            yield Part([array], None if found.labels is None else found.labels[:take], found.names[:take])
+
+    return Samples(count, dataset.labels is not None, True, parts)
+
+
+def _stored(metadata: Mapping[str, str]) -> dict[str, float]:
+    try:
+        stored = json.loads(metadata.get("preprocess", "{}"))
+    except ValueError as error:
+        raise ModelError(f"the model's metadata 'preprocess' is not JSON ({error}); export the model again") from error
+    numbers = (int, float)
+    return {k: float(v) for k, v in stored.items() if isinstance(v, numbers)} if isinstance(stored, dict) else {}
+
+
+def preprocess_like(
+    pictures: Sequence[object], resize: int, crop: tuple[int, ...], *, filter_name: str = "", squash: bool = False
+) -> Array:
+    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
+
+    Args:
+        pictures: paths. resize: short side in pixels. crop: height and width.
+        filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
+        squash: resize to the crop's size at once, whatever that does to the picture's proportions.
+
+    Returns:
+        N x 3 x height x width, float32.
+    """
+    from utils.preprocess.pytorch.classification import preprocess
+
+    if not filter_name and not squash:
+        return preprocess(list(pictures), dtype="float32", resize_shape=resize, crop_shape=crop)  # type: ignore[arg-type]
+    from PIL import Image
+
+    from utils.preprocess.images import open_image
+
+    changed = []
+    for path in pictures:
+        image = open_image(str(path))
+        scale = resize / min(image.size)
+        size = (crop[-1], crop[0]) if squash else (round(image.width * scale), round(image.height * scale))
+        changed.append(image.resize(size, Image.Resampling[filter_name or "BILINEAR"]))
+    short = min(changed[0].size) if squash else resize
+    return preprocess(changed, dtype="float32", resize_shape=short, crop_shape=crop)

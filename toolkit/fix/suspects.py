@@ -1,0 +1,149 @@
+"""Mistakes that are not precision: the usual suspects, each tried on the float32 baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from engine.base import Array, DataError, EngineSpec
+from engine.registry import open_engine
+from engine.signature import fits
+from toolkit.fix.records import Records
+from toolkit.fix.samples import Part, Samples
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "mean and std: 0 to 1, nothing subtracted": ((0.0,), (1.0,)),
+    "mean and std: -1 to 1 (mean 0.5, std 0.5)": ((0.5,), (0.5,)),
+    "mean and std: 0 to 255": ((0.0,), (1 / 255,)),
+    "mean and std: 0 to 255, ImageNet's mean subtracted": (IMAGENET[0], (1 / 255,)),
+}
+"""Other scales of RGB samples from 0 to 1: mean and standard deviation."""
+
+Outputs = Sequence[Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A mistake that was tried; ``metric`` is NaN where the model cannot take it, ``cured``: it explains all."""
+
+    name: str
+    metric: float
+    cured: bool
+
+
+def try_suspects(
+    path: Path,
+    samples: Samples,
+    records: Records,
+    reference: float,
+    *,
+    golden: Sequence[Array] | None = None,
+    tolerance: float = 0.01,
+    batch: int = 1,
+) -> list[Suspect]:
+    """Try what usually goes wrong between an exported model and its source, and return all, the likeliest first.
+
+    Args:
+        path: the model, run in float32 on target ``onnx``.
+        samples: the data set as it is fed now.
+        records: the metric.
+        reference: the metric that the source has.
+        golden: the source's outputs, a row per sample, where the metric compares with them.
+        tolerance: largest relative difference to the reference that counts as explained.
+        batch: samples of a call.
+
+    Raises:
+        DataError: the golden outputs are not of these samples.
+    """
+    if golden is not None and any(len(array) != samples.count for array in golden):
+        raise DataError(f"golden outputs hold {len(golden[0])} rows for {samples.count} samples; write them again")
+    found: list[Suspect] = []
+    with open_engine("onnx", EngineSpec(path, batch_size=batch, dtype="float32")) as engine:
+
+        def metric(parts: Iterable[Part], change: Callable[[Outputs], Outputs]) -> float:
+            values, first = [], 0
+            for part in parts:
+                rows = slice(first, first + len(part.names))
+                first = rows.stop
+                both = list(zip(engine.inputs, part.inputs, strict=True))
+                if not all(fits(array.shape, spec) for spec, array in both):
+                    return float("nan")
+                given = engine([array.astype(spec.dtype, copy=False) for spec, array in both])
+                outputs = change(given if isinstance(given, list) else [given])
+                source = outputs if golden is None else [array[rows] for array in golden]
+                values.append(records(outputs, part.labels, source))
+            return float(np.concatenate(values).mean())
+
+        for name, parts, change in [*_inputs(samples), *_outputs(samples)]:
+            value = metric(parts, change)
+            found.append(Suspect(name, value, abs(value - reference) <= tolerance * abs(reference)))
+    return sorted(found, key=lambda one: (not one.cured, -np.nan_to_num(one.metric, nan=-1.0)))
+
+
+def _same(outputs: Outputs) -> Outputs:
+    return outputs
+
+
+def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
+    yield "nothing changed", samples, _same
+    for name, change in _changes().items():
+        yield name, _changed(samples, change), _same
+    if samples.pictures:
+        for name in ("NEAREST", "BICUBIC", "LANCZOS", "BOX"):
+            yield f"resize mode: {name.lower()}", samples.prepared(filter_name=name), _same
+        yield "resize: squashed to the input's size, no crop", samples.prepared(squash=True), _same
+
+
+def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
+    yield "missing softmax", samples, lambda outputs: [_softmax(array) for array in outputs]
+    yield "missing sigmoid", samples, lambda outputs: [1 / (1 + np.exp(-np.clip(a, -80, 80))) for a in outputs]
+    yield "missing logarithm of the softmax", samples, lambda o: [np.log(_softmax(a) + 1e-30) for a in o]
+
+
+def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Part]:
+    for part in samples:
+        yield Part([change(array) if array.ndim == 4 else array for array in part.inputs], part.labels, part.names)
+
+
+def _changes() -> dict[str, Callable[[Array], Array]]:
+    """Return changes of N x C x H x W arrays by what was wrong before."""
+    changes: dict[str, Callable[[Array], Array]] = {
+        "channel order: BGR": lambda a: np.ascontiguousarray(a[:, ::-1]),
+        "channel order: BGR, mean and std too": lambda a: _rescaled(_unscaled(a)[:, ::-1], *IMAGENET),
+        "layout: height and width exchanged": lambda a: np.ascontiguousarray(a.swapaxes(2, 3)),
+        "layout: NHWC data read as NCHW": lambda a: a.transpose(0, 2, 3, 1).reshape(a.shape),
+        "layout: NCHW data read as NHWC": lambda a: np.ascontiguousarray(
+            a.reshape(len(a), *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
+        ),
+        "layout: the model takes NHWC": lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)),
+    }
+    for name, (mean, std) in SCALES.items():
+        changes[name] = lambda a, mean=mean, std=std: _rescaled(_unscaled(a), mean, std)  # type: ignore[misc]
+    changes["mean and std: left out so far"] = lambda a: _rescaled(a, *IMAGENET)
+    changes["mean and std: left out so far, 0 to 255"] = lambda a: _rescaled(a / 255, *IMAGENET)
+    return changes
+
+
+def _unscaled(array: Array) -> Array:
+    """Undo ImageNet's mean and standard deviation where there are three channels."""
+    if array.shape[1] != 3:
+        return array
+    mean, std = (np.asarray(values, array.dtype).reshape(1, -1, 1, 1) for values in IMAGENET)
+    return np.asarray(array * std + mean)
+
+
+def _rescaled(array: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
+    if array.shape[1] % len(mean):
+        return array
+    middle, spread = (np.asarray(values, array.dtype).reshape(1, -1, 1, 1) for values in (mean, std))
+    return np.asarray((array - middle) / spread)
+
+
+def _softmax(array: Array) -> Array:
+    axis = 1 if array.ndim == 4 else -1
+    powers = np.exp(array - array.max(axis=axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))

@@ -1,0 +1,35 @@
+"""Nodes in groups whose tensors fit into memory together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolkit.intermediates import Node
+
+MEMORY = 2 * 2**30
+"""Bytes of node outputs held at once unless told otherwise."""
+
+
+def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
+    """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
+
+    A node that is larger by itself is a group of its own; a tensor of unknown size counts as nothing.
+
+    Args:
+        nodes: in topological order.
+        sizes: bytes by tensor name.
+        limit: bytes.
+    """
+    group: list[Node] = []
+    held: set[str] = set()
+    for node in nodes:
+        more = {*node.inputs, *node.outputs}
+        if group and sum(sizes.get(name, 0) for name in held | more) > limit:
+            yield group
+            group, held = [], set()
+        group.append(node)
+        held |= more
+    if group:
+        yield group

@@ -1,0 +1,209 @@
+"""Which model a command means, and what to feed it: random numbers, arrays or pictures from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
+from model_config.config import ROOT
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's, of RGB values from 0 to 1."""
+
+
+def model_file(model: str, root: Path = ROOT) -> Path:
+    """Return the ONNX file that is meant: a path, or the ``ckpt`` of a zoo model's first case.
+
+    Raises:
+        ConfigError: neither a file nor a model of the zoo, or the model's file has not been made yet.
+    """
+    path = Path(model)
+    if path.is_file() or path.suffix == ".onnx":
+        return path
+    from toolkit.zoo import find_model, load_zoo
+
+    found, case = find_model(model, load_zoo(root).models)
+    cases = (case,) if case else found.cases
+    named = [step.params["ckpt"] for one in cases for step in one.steps if "ckpt" in step.params]
+    files = [found.folder / str(name) for name in named] or sorted(found.folder.glob("*.onnx"))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")
+    return file
+
+
+def input_shapes(model: ModelProto, batch: int = 1, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
+    """Return a full shape for every input of a model.
+
+    Args:
+        model: its dynamic batch becomes ``batch``.
+        batch: samples.
+        shapes: shapes by input name; they go before all else.
+
+    Raises:
+        ConfigError: an input has other dynamic dimensions and no shape is given, or a shape is for no input.
+    """
+    from engine.onnx_graph import signature
+
+    inputs, _, _ = signature(model)
+    given = dict(shapes or {})
+    unknown = sorted(given.keys() - {spec.name for spec in inputs})
+    if unknown:
+        names = ", ".join(spec.name for spec in inputs)
+        raise ConfigError(f"shape for {unknown[0]!r}, which is no input of the model; inputs: {names}")
+    return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch) for spec in inputs}
+
+
+def _full_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
+    shape = (spec.shape[0] or batch, *spec.shape[1:]) if spec.batched and spec.shape else spec.shape
+    if None in shape:
+        text = ", ".join("N" if d is None else str(d) for d in spec.shape)
+        example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
+        raise ConfigError(
+            f"input {spec.name!r} has dynamic dimensions ({text}); pass one: --shape {spec.name}={example}"
+        )
+    return tuple(d or 0 for d in shape)
+
+
+def random_inputs(path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | None = None) -> list[Array]:
+    """Return seeded random arrays, one per input in the model's order: standard normal floats, 0 or 1 for the rest.
+
+    Raises:
+        ConfigError: a shape is not known (:func:`input_shapes`).
+        ModelError: the model cannot be read, or takes something that is no array of numbers.
+    """
+    from engine.onnx_graph import load_model
+
+    return draw(load_model(path), seed, batch, shapes)
+
+
+def draw(model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None) -> list[Array]:
+    """Do what :func:`random_inputs` does for a loaded model."""
+    from engine.onnx_graph import signature
+
+    full = input_shapes(model, batch, shapes)
+    rng = np.random.default_rng(seed)
+    feed: list[Array] = []
+    for spec in signature(model)[0]:
+        if spec.dtype.kind not in "fiub":
+            raise ConfigError(f"input {spec.name!r} holds {spec.dtype}: no random values; pass --data FILE.npz")
+        shape = full[spec.name]
+        drawn = rng.standard_normal(shape) if spec.dtype.kind == "f" else rng.integers(0, 2, shape)
+        feed.append(np.asarray(drawn).astype(spec.dtype))
+    return feed
+
+
+def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec]) -> list[Array]:
+    """Read one array per input.
+
+    Args:
+        files: one ``.npz`` with the inputs' names (or as many unnamed arrays as inputs), or one ``.npy`` or picture
+            per input. A picture is resized to the input, from 0 to 1, with ImageNet's mean and deviation.
+        specs: the model's inputs.
+
+    Raises:
+        DataError: a file is missing, damaged, or does not hold the inputs.
+    """
+    if len(files) == 1 and files[0].suffix == ".npz":
+        return _named(files[0], specs)
+    if len(files) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise DataError(
+            f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz, or a file per input"
+        )
+    return [_one(file, spec) for file, spec in zip(files, specs, strict=True)]
+
+
+def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
+    arrays = read_npz(file)
+    if not arrays.keys() >= {spec.name for spec in specs} and len(arrays) == len(specs):
+        return list(arrays.values())
+    missing = [spec.name for spec in specs if spec.name not in arrays]
+    if missing:
+        raise DataError(f"{file} lacks input {missing[0]!r}; it holds: {', '.join(arrays) or 'nothing'}")
+    return [arrays[spec.name] for spec in specs]
+
+
+def read_npz(file: Path) -> dict[str, Array]:
+    """Return the arrays of an ``.npz`` file by name.
+
+    Raises:
+        DataError: the file is missing, cut short, or holds Python objects.
+    """
+    import zipfile
+    import zlib
+
+    try:
+        with np.load(file, allow_pickle=False) as opened:
+            return {name: np.asarray(opened[name]) for name in opened.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{file} is not a readable .npz file: {_reason(error)}; write it again") from error
+
+
+def read_npy(file: Path) -> Array:
+    """Return the array of an ``.npy`` file.
+
+    Raises:
+        DataError: the file is missing, cut short, or holds Python objects.
+    """
+    try:
+        found: Array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{file} is not a readable .npy file: {_reason(error)}; write it again") from error
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{file} holds several arrays; give it the ending .npz")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return str(text) or type(error).__name__
+
+
+def _one(file: Path, spec: TensorSpec) -> Array:
+    if file.suffix == ".npy":
+        return read_npy(file)
+    if file.suffix.lower() in PICTURES:
+        return _picture(file, spec)
+    raise DataError(f"{file}: not an .npz, .npy or picture file ({', '.join(PICTURES)}); convert it")
+
+
+def _picture(file: Path, spec: TensorSpec) -> Array:
+    from PIL import Image, UnidentifiedImageError
+
+    if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
+        raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
+    first = spec.shape[1] == 3
+    height, width = spec.shape[2:] if first else spec.shape[1:3]
+    try:
+        with Image.open(file) as picture:
+            size = (width or 224, height or 224)
+            pixels = np.asarray(picture.convert("RGB").resize(size, Image.Resampling.BILINEAR), np.float32)
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataError(f"{file} is not a readable picture: {_reason(error)}") from error
+    values = (pixels / np.float32(255) - np.asarray(MEAN, np.float32)) / np.asarray(STD, np.float32)
+    layout = values.transpose(2, 0, 1) if first else values
+    return np.repeat(layout[None], spec.shape[0] or 1, axis=0).astype(spec.dtype)
+
+
+__all__ = [
+    "InputError",
+    "Shapes",
+    "draw",
+    "input_shapes",
+    "load_inputs",
+    "model_file",
+    "random_inputs",
+    "read_npy",
+    "read_npz",
+]

@@ -1,0 +1,248 @@
+"""What every tool writes: a table on the terminal, JSON, CSV, and one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from engine.base import DataError
+from engine.files import write_file
+from model_config.reports.extra import extra
+from model_config.reports.text import NO_VALUE, one_line
+from toolkit.arguments import Parser
+
+SCHEMA_VERSION = 1
+"""Of the JSON files; a field that changes its meaning or goes raises it."""
+
+_PIPE_WIDTH = 10_000
+"""Columns of an output that is no terminal: a table there is cut nowhere."""
+_HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        key: of the rows. label: its heading. numeric: whether it holds numbers, which stand right.
+        brief: whether the terminal shows it; files and pages show all.
+    """
+
+    key: str
+    label: str
+    numeric: bool = False
+    brief: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve of a :class:`Chart`: one value per position, ``None`` or 0 where there is none."""
+
+    label: str
+    colour: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Curves of positive values on a logarithmic axis.
+
+    Attributes:
+        title: a line above it. axis: what the horizontal axis is.
+        lines: of equal length. limit: a horizontal line, such as a threshold. mark: a position that stands out.
+    """
+
+    title: str
+    axis: str
+    lines: Sequence[Line]
+    limit: float | None = None
+    mark: int | None = None
+
+    @property
+    def decades(self) -> tuple[int, int]:
+        """Powers of ten below and above all values."""
+        shown = [value for line in self.lines for value in line.values if _shown(value)]
+        logs = [math.log10(value) for value in (*shown, self.limit) if value]
+        low, high = math.floor(min(logs, default=-1)), math.ceil(max(logs, default=0))
+        return low, max(high, low + 1)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Height and label of every power of ten, every other one where there are many."""
+        low, high = self.decades
+        return [(self.height(10.0**power), f"1e{power}") for power in range(low, high + 1, 1 + (high - low) // 8)]
+
+    def x(self, position: int) -> float:
+        """Return where a position stands."""
+        count = max((len(line.values) for line in self.lines), default=1)
+        return round(_LEFT + (_RIGHT - _LEFT) * (position + 0.5) / max(count, 1), 1)
+
+    def height(self, value: float) -> float:
+        """Return where a value stands; infinite ones at the upper edge."""
+        low, high = self.decades
+        share = (math.log10(value) - low) / (high - low) if math.isfinite(value) else 1.0
+        return round(10 + (_HEIGHT - 10) * (1 - min(1.0, max(0.0, share))), 1)
+
+    def paths(self, line: Line) -> list[str]:
+        """Return the points of each unbroken piece of a curve."""
+        pieces: list[list[str]] = [[]]
+        for i, value in enumerate(line.values):
+            if value is None or math.isnan(value):
+                continue
+            low, _ = self.decades
+            pieces[-1].append(f"{self.x(i)},{self.height(value if value > 0 else 10.0**low)}")
+        return [" ".join(piece) for piece in pieces if piece]
+
+    @property
+    def description(self) -> str:
+        """All of it in words."""
+        peaks = [
+            f"{line.label} up to {max((v for v in line.values if v is not None and _shown(v)), default=0.0):.3g}"
+            for line in self.lines
+        ]
+        return f"{self.title}: {', '.join(peaks)}"
+
+
+def _shown(value: float | None) -> bool:
+    return value is not None and 0 < value < math.inf
+
+
+@dataclass
+class Report:
+    """What a command found.
+
+    Attributes:
+        command: such as ``teco compare``. title: what of, such as the model's name. lead: the answer in a sentence.
+        columns, rows: the table; a row's values by the columns' keys. bad: indices of rows that stand out.
+        facts: name -> text, for the head of the page and the JSON. notes: one line each.
+        charts: pictures of the page. data: more fields of the JSON.
+    """
+
+    command: str
+    title: str
+    lead: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    bad: frozenset[int] = frozenset()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def add_output_flags(parser: Parser) -> None:
+    """Add ``--json``, ``--csv`` and ``--html``."""
+    for form, text in (("json", "everything"), ("csv", "the table"), ("html", "one page with pictures")):
+        parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write {text} to a {form.upper()} file")
+
+
+def write_files(report: Report, args: Namespace) -> list[Path]:
+    """Write what the flags ask for; return the files.
+
+    Raises:
+        DataError: a file cannot be written. ConfigError: jinja2 is not installed.
+    """
+    makers = {"json": json_text, "csv": csv_text, "html": html_text}
+    asked = {form: Path(getattr(args, form)) for form in makers if getattr(args, form)}
+    for form, path in asked.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, makers[form](report).encode())
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror}; choose another --{form}") from error
+    return list(asked.values())
+
+
+def json_text(report: Report) -> str:
+    """Return all of a report; infinities and NaN, which JSON lacks, are texts."""
+    head = {"schema_version": SCHEMA_VERSION, "command": report.command, "title": report.title, "lead": report.lead}
+    body = {"facts": report.facts, "notes": report.notes, **report.data, "rows": report.rows}
+    return json.dumps(_plain({**head, **body}), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def csv_text(report: Report) -> str:
+    """Return the table with all columns, every figure in full."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.key for column in report.columns])
+    writer.writerows([["" if row.get(c.key) is None else row[c.key] for c in report.columns] for row in report.rows])
+    return text.getvalue()
+
+
+def html_text(report: Report) -> str:
+    """Return a page with everything in it.
+
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
+    from model_config.reports.page import render
+
+    return render("tool.html.j2", report=report, shown=shown)
+
+
+def shown(value: Any) -> str:
+    """Return a value as people read it."""
+    if value is None or value == "":
+        return NO_VALUE
+    if isinstance(value, float):
+        return f"{value:.6g}" if 0.9 < abs(value) < 1.1 else f"{value:.3g}"
+    if isinstance(value, (list, tuple)):
+        return "x".join(map(str, value)) or "scalar"
+    return one_line(str(value))
+
+
+def print_report(report: Report, file: TextIO | None = None, limit: int | None = None) -> None:
+    """Print the table, what stands out of it in colour, then notes and the lead.
+
+    Args:
+        report: what was found.
+        file: where to; ``None`` is standard output.
+        limit: rows; where there are more, the ones left out are counted.
+
+    Raises:
+        ConfigError: rich is not installed.
+    """
+    with extra("the table"):
+        from rich.box import ASCII2, SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+    console = Console(file=file, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        console = Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+    plain = not console.encoding.lower().startswith("utf")
+    table = Table(box=ASCII2 if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    columns = [column for column in report.columns if column.brief]
+    for column in columns:
+        table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
+    rows = list(enumerate(report.rows))[:limit]
+    for i, row in rows:
+        cells = [_encodable(shown(row.get(column.key)), console.encoding) for column in columns]
+        table.add_row(*cells, style="bold red" if i in report.bad else "")
+    if rows:
+        console.print(table)
+    left = len(report.rows) - len(rows)
+    notes = [f"... and {left} more rows; --csv, --json and --html have all"] if left else []
+    for line in (*notes, *(f"note: {note}" for note in report.notes), report.lead):
+        console.print(_encodable(one_line(line), console.encoding), soft_wrap=True)
+
+
+def _encodable(text: str, encoding: str) -> str:
+    text = text if encoding.lower().startswith("utf") else text.replace(NO_VALUE, "-")
+    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,0 +1,1 @@
+"""Where a model's time goes: per node, against the machine's roof, with what would make it less."""

@@ -1,0 +1,142 @@
+"""The four classic bottlenecks, found in a profile: slow operator, copies, format conversions, recompilation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.onnx_graph import dims, graph_inputs
+from engine.sdaa.kernels import SELECTING
+from toolkit.profile.record import Bottleneck, Profile, Step
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SLOW_SHARE, SLOW_ROOF = 0.10, 0.5
+"""A slow operator takes at least so much of the time, and reaches at most so much of the roof."""
+
+NOTICED = 0.02
+"""Share of the time from which copies and conversions are named."""
+
+COPIES = SELECTING | {
+    *("Transpose", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
+    *("ScatterND", "ScatterElements"),
+}
+"""Operators that only move data: what was a view in the framework has become a copy."""
+
+CONVERSIONS = frozenset(
+    ("Cast", "CastLike", "ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+)
+"""Operators that only change how data is held."""
+
+_LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
+"""Transposes between channels first and channels last."""
+
+_CHANGING = frozenset(("NonZero", "Unique", "Compress", "NonMaxSuppression", "Loop", "If", "Scan", "SequenceEmpty"))
+"""Operators whose output sizes follow from data."""
+
+
+class ShapeFacts(NamedTuple):
+    """What decides on recompilation: dynamic inputs in words, nodes of open size, and transposes between layouts."""
+
+    inputs: tuple[str, ...]
+    open_nodes: tuple[str, ...]
+    layout_changes: frozenset[str]
+
+
+def kinds_of_shape(original: ModelProto, run: ModelProto, unknown: Iterable[str] = ()) -> ShapeFacts:
+    """Read what a profile itself does not say off the model.
+
+    Args:
+        original: as in the file. run: as it ran. unknown: kernels whose size is not known beforehand.
+    """
+    inputs = []
+    for info in graph_inputs(original):
+        shape = dims(info)
+        if any(not isinstance(d, int) for d in shape[1:]):
+            inputs.append(f"{info.name} [{', '.join(str(d or '?') for d in shape)}]")
+    changing = [node.name or node.op_type for node in run.graph.node if node.op_type in _CHANGING]
+    turned = {
+        node.name
+        for node in run.graph.node
+        if node.op_type == "Transpose"
+        and any(list(a.ints) in _LAYOUT_ORDERS for a in node.attribute if a.name == "perm")
+    }
+    return ShapeFacts(tuple(inputs), tuple(dict.fromkeys([*changing, *unknown])), frozenset(turned))
+
+
+def find_bottlenecks(profile: Profile, facts: ShapeFacts) -> tuple[Bottleneck, ...]:
+    """Return the bottlenecks that are present, the costliest first and recompilation last."""
+    conversions = [s for s in profile.steps if s.op_type in CONVERSIONS or s.name in facts.layout_changes]
+    copies = [s for s in profile.steps if s.op_type in COPIES and s.name not in facts.layout_changes]
+    moved = {step.name for step in (*conversions, *copies)}
+    found = [*_slow(profile, moved), *_copies(profile, copies), *_conversions(profile, conversions)]
+    return (*sorted(found, key=lambda one: -(one.seconds or 0.0)), *_recompilation(facts))
+
+
+def _slow(profile: Profile, moved: set[str]) -> list[Bottleneck]:
+    found = []
+    for op_type, count, seconds in profile.operators():
+        steps = [s for s in profile.steps if s.op_type == op_type and s.name not in moved]
+        reached = sum(s.roof for s in steps) / seconds if seconds else 0.0
+        if not steps or profile.share(seconds) < SLOW_SHARE or reached > SLOW_ROOF:
+            continue
+        bound = max((s.bound for s in steps), key=lambda b: sum(s.seconds for s in steps if s.bound == b))
+        text = f"{op_type}: {count} kernels take {profile.share(seconds):.0%} of the time at {reached:.0%} of the roof"
+        found.append(
+            Bottleneck("slow operator", f"{text}, mostly {bound}-bound", _slow_fix(bound), _names(steps), seconds)
+        )
+    return found
+
+
+def _slow_fix(bound: str) -> str:
+    if bound == "launch":
+        return "launch less: fuse (teco profile --suggest), or a larger batch, which shares each launch"
+    if bound == "memory":
+        return "move less: fuse with its neighbours (teco profile --suggest), another layout, or float16"
+    return "replace it by a cheaper equivalent, or send it to its owner (teco optest cuts out a test case)"
+
+
+def _copies(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
+    seconds = sum(step.seconds for step in steps)
+    if profile.share(seconds) < NOTICED:
+        return []
+    kinds = ", ".join(sorted({step.op_type for step in steps}))
+    text = f"{len(steps)} kernels only move data ({kinds}): {profile.share(seconds):.0%} of the time"
+    fix = "let the copies cancel or join (rules channel_shuffle, shuffle_split, gather_conv, transpose_*: --suggest)"
+    return [Bottleneck("copies of non-contiguous data", text, fix, _names(steps), seconds)]
+
+
+def _conversions(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
+    seconds = sum(step.seconds for step in steps)
+    islands = [step for step in profile.steps if step.float32]
+    found = []
+    if profile.share(seconds) >= NOTICED:
+        kinds = ", ".join(sorted({step.op_type for step in steps}))
+        text = f"{len(steps)} kernels only change the format ({kinds}): {profile.share(seconds):.0%} of the time"
+        fix = "keep one layout and dtype throughout: rules transpose_past and transpose_pair, or export in that layout"
+        found.append(Bottleneck("format conversions", text, fix, _names(steps), seconds))
+    if islands:
+        text = f"{len(islands)} kernels stay float32 among float16; converting at their borders is not in the time"
+        fix = "convert them too if accuracy allows (skip_ops, convert_all, normalized in the pass file)"
+        found.append(Bottleneck("format conversions", text, fix, _names(islands)))
+    return found
+
+
+def _recompilation(facts: ShapeFacts) -> list[Bottleneck]:
+    found = []
+    if facts.inputs:
+        text = f"inputs of changing shape: {'; '.join(facts.inputs)}; every new shape is prepared anew"
+        fix = "export with fixed sizes, or pad to a few sizes and keep one engine for each"
+        found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.inputs))
+    if facts.open_nodes:
+        text = f"{len(facts.open_nodes)} nodes work on sizes that follow from data"
+        fix = (
+            "replace them by forms of fixed size (TopK of a constant, masks), or cut them off and keep them on the host"
+        )
+        found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.open_nodes))
+    return found
+
+
+def _names(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(step.name for step in sorted(steps, key=lambda step: -step.seconds))

@@ -1,0 +1,152 @@
+"""Profile on the simulated card: every kernel priced by the cost model that target ``sdaa`` keeps time with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.base import EngineSpec, engine_nums
+from engine.passes.options import PassOptions
+from engine.passes.runner import apply_passes
+from engine.sdaa.card import CardDescription, Layout, load_card
+from engine.sdaa.cost import ShardCost, price, shard_work
+from engine.sdaa.kernels import ACTIVATIONS, Kernel
+from toolkit.inputs import Shapes, input_shapes
+from toolkit.profile.bottlenecks import find_bottlenecks, kinds_of_shape
+from toolkit.profile.record import Profile, Step, WhatIf
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_ELEMENTWISE = ACTIVATIONS | {
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Erf",
+    "Exp",
+    "Sqrt",
+    "Pow",
+    "Gelu",
+    "Swish",
+    "Mish",
+    "Softplus",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardModel:
+    """A model as the card runs it.
+
+    Attributes:
+        original: as in the file. shaped: with a shard's shapes, before any pass. model: after the passes.
+        options: what the pass file says. float16: whether floats are stored in float16. batch: samples of a shard.
+    """
+
+    original: ModelProto
+    shaped: ModelProto
+    model: ModelProto
+    options: PassOptions
+    float16: bool
+    batch: int
+
+
+def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> CardModel:
+    """Load a model, bind the shapes of one shard, and run the passes.
+
+    Args:
+        spec: ``batch_size`` is that of the whole card; model, dtype and pass file count too.
+        shapes: of inputs by name, for one shard.
+        compare: check the passes' result with random input.
+
+    Raises:
+        TecoInferError: the model or the pass cannot be used.
+    """
+    from engine.onnx_graph import bind_shapes, graph_inputs, load_model
+
+    options = PassOptions.load(spec.pass_path)
+    original = load_model(spec.ckpt)
+    batch = -(-spec.batch_size // engine_nums()) if spec.divided else spec.batch_size
+    full = input_shapes(original, batch, shapes)
+    shaped = bind_shapes(original, {info.name: full[info.name] for info in graph_inputs(original)})
+    model = apply_passes(shaped, options, input_shapes=full, compare=compare)
+    first = next(iter(full.values()), (batch,))
+    return CardModel(original, shaped, model, options, spec.dtype != "float32", first[0] if first else batch)
+
+
+def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
+    """Return where one shard's time goes on one SPA; every time in it is simulated."""
+    return profile_prepared(spec, prepare(spec, shapes))
+
+
+def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
+    """Do what :func:`profile_card` does for a model that is prepared already."""
+    from toolkit.intermediates import module_of
+
+    card = load_card()
+    layout = card.layout(loaded.options.layout)
+    half = loaded.float16 and loaded.options.need_convert
+    work = shard_work(loaded.model, half, loaded.options.keeps_float32)
+    cost = price(work, card, layout)
+    modules = {node.name: module_of(node) for node in loaded.original.graph.node}
+    steps = tuple(
+        _step(kernel, seconds, layout, 1.0 if half and not kernel.float32 else card.float32_rate, modules)
+        for kernel, seconds in zip(cost.kernels, cost.kernel_seconds, strict=True)
+    )
+    found = Profile(
+        model=spec.ckpt.name,
+        target="sdaa",
+        simulated=True,
+        device=f"simulated {card.name}, one SPA, layout {loaded.options.layout}",
+        dtype="float16" if half else "float32",
+        batch=loaded.batch,
+        pass_file=spec.pass_path.name if spec.pass_path else "",
+        peak_flops=layout.compute_tflop_s * 1e12 * (1.0 if half else card.float32_rate),
+        bandwidth=layout.memory_gb_s * 1e9,
+        steps=steps,
+        copy_in=cost.copy_in,
+        copy_out=cost.copy_out,
+        call=cost.copy_in + cost.compute + cost.copy_out,
+        notes=_notes(card, cost),
+    )
+    shape = kinds_of_shape(loaded.original, loaded.model, cost.unknown)
+    return replace(found, what_if=_what_if(found, loaded, card), bottlenecks=find_bottlenecks(found, shape))
+
+
+def _step(kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Step:
+    arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
+    traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
+    roof = max(arithmetic, traffic)
+    bound = "launch" if seconds - roof > roof else "compute" if arithmetic > traffic else "memory"
+    return Step(
+        name=kernel.name,
+        op_type=kernel.op_type,
+        nodes=kernel.nodes,
+        module=next((modules[node] for node in kernel.nodes if modules.get(node)), ""),
+        seconds=seconds,
+        flops=kernel.flops,
+        bytes=kernel.read + kernel.written,
+        roof=roof,
+        bound=bound if kernel.known else "unknown",
+        float32=kernel.float32,
+    )
+
+
+def _notes(card: CardDescription, cost: ShardCost) -> tuple[str, ...]:
+    notes = [f"all times are simulated, from the cost model of {card.source.name}; the roof is the layout's rates"]
+    if cost.unknown:
+        notes.append(f"{len(cost.unknown)} kernels work on data of unknown size: only their launch is counted")
+    return tuple(notes)
+
+
+def _what_if(found: Profile, loaded: CardModel, card: CardDescription) -> tuple[WhatIf, ...]:
+    """Price the same work in other layouts, with elementwise kernels fused, and without launches."""
+    half = loaded.float16 and loaded.options.need_convert
+    work = shard_work(loaded.model, half, loaded.options.keeps_float32)
+    others = [name for name in card.layouts if name != loaded.options.layout]
+    layouts = [WhatIf(f"layout {name}", price(work, card, card.layout(name)).compute) for name in others]
+    loose = [step for step in found.steps if step.op_type in _ELEMENTWISE]
+    fused = found.compute - sum(step.seconds for step in loose)
+    fusion = [WhatIf(f"{len(loose)} elementwise kernels fused into those before (at best)", fused)] if loose else []
+    return (*layouts, *fusion, WhatIf("no launch cost (the roof)", sum(step.roof for step in found.steps)))

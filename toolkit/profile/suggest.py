@@ -1,0 +1,107 @@
+"""Which rewrite rules would help a model on the simulated card, and the pass file that applies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.base import ConfigError
+from engine.passes.options import PassOptions
+from engine.passes.rules import RULES
+from engine.passes.rules.gain import Gain, choose, compute_cost, predict
+from engine.passes.runner import apply_passes
+from toolkit.profile.card import CardModel
+
+_FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
+
+Made by: teco profile --apply. Each is described in engine.passes.rules.RULES.
+"""
+
+{imports}from engine.passes.rules import rewrite
+
+RULES = (
+{names}
+)
+{first}
+
+def use_passes(model):
+    """Return the optimised model; the model itself is left as it is."""
+    return rewrite({model}, RULES)
+'''
+
+_OWN = ("need_convert", "skip_ops", "skip_input_name", "convert_all", "convert_judge", "normalized", "layout")
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What rules would give; all times are simulated.
+
+    Attributes:
+        alone: every rule that fires, with its gain by itself. chosen: those to apply, each upon those before it.
+        before, after: seconds one shard computes now, and with the chosen rules.
+        too_new: rules that the model's opset is too old for, as ``(name, opset)``.
+    """
+
+    alone: tuple[Gain, ...]
+    chosen: tuple[Gain, ...]
+    before: float
+    after: float
+    too_new: tuple[tuple[str, int], ...]
+
+
+def suggest(loaded: CardModel) -> Suggestion:
+    """Try every rule on a model, after its own passes; the gain is that over the model as it runs now."""
+    options, float16 = loaded.options, loaded.float16
+    before = compute_cost(loaded.model, options, float16).compute
+    opset = max((entry.version for entry in loaded.model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    alone = predict(loaded.model, options=options, float16=float16)
+    chosen = choose(loaded.model, options=options, float16=float16) if alone else []
+    return Suggestion(
+        alone=tuple(sorted(alone, key=lambda gain: -gain.seconds)),
+        chosen=tuple(chosen),
+        before=before,
+        after=chosen[-1].after if chosen else before,
+        too_new=tuple((name, rule.min_opset) for name, rule in RULES.items() if not rule.fits(opset)),
+    )
+
+
+def write_pass(path: Path, found: Suggestion, loaded: CardModel) -> None:
+    """Write the pass file of the chosen rules, and prove it on the model with random input.
+
+    Where the model ran with a pass file that optimises, that one is used first.
+
+    Raises:
+        ConfigError: no rule saves anything, or the file exists or cannot be written.
+        PassError: the pass changes what the model computes; the file is then removed.
+    """
+    if not found.chosen:
+        raise ConfigError(f"no rewrite rule saves time on this model; {path} was not written")
+    if path.exists():
+        raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
+    text = _text(found, loaded)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"pass file {path} cannot be written: {error.strerror}; choose another place") from error
+    try:
+        apply_passes(loaded.shaped, PassOptions.load(path))
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _text(found: Suggestion, loaded: CardModel) -> str:
+    own = loaded.options.path
+    first = ""
+    if own is not None:  # what the model ran with so far stays, and comes first
+        fields = "".join(f"{name} = FIRST.{name}\n" for name in _OWN)
+        first = f"FIRST = PassOptions.load(Path({str(own.resolve())!r}))\n{fields}"
+    return _FILE.format(
+        saved=(found.before - found.after) * 1e3,
+        before=found.before * 1e3,
+        batch=loaded.batch,
+        names="\n".join(f'    "{gain.rule}",' for gain in found.chosen),
+        imports="from pathlib import Path\n\nfrom engine.passes.options import PassOptions\n" if own else "",
+        first=first,
+        model="FIRST.use_passes(model)" if own and loaded.options.use_passes else "model",
+    )
