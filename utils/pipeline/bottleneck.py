@@ -11,6 +11,9 @@ _CORES_FULL = 0.85
 _ONE_CORE = 0.6, 1.3
 """Cores kept busy where the threads take turns in the interpreter, which runs one at a time: about one."""
 
+_IDLE = 0.5
+"""Share of the wall time below which a stage is hardly at work."""
+
 _BLOCK = 2048
 """Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
 
@@ -36,9 +39,9 @@ def bottleneck(
 ) -> str:
     """Return one line: the stage that bounds the run, how busy each was, and what would help most.
 
-    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for. A
-    span of the disk also holds the time its thread waited for a core or for the interpreter, so the disk is named only
-    where cores are to spare and something was really fetched from it.
+    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for,
+    unless that was hardly at work. A span of the disk also holds the time its thread waited for a core or for the
+    interpreter, so the disk is named only where cores are to spare and something was really fetched from it.
 
     Args:
         busy: seconds at work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
@@ -57,7 +60,9 @@ def bottleneck(
     no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
     candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not no_disk}
     waited = max(waits, key=lambda stage: waits[stage])
-    if not full:
+    working = sum(front.values()) if waited == "preprocess" else busy.get(waited, 0.0)
+    # What is waited for and hardly at work waits for a core itself: then the stage that holds the cores bounds the run.
+    if not full and working >= _IDLE * wall:
         candidates = {s: t for s, t in candidates.items() if (s in front if waited == "preprocess" else s == waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
     # Two threads at work on one core's worth of computing wait for each other.

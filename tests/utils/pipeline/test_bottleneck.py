@@ -91,6 +91,12 @@ def test_what_lies_in_the_page_cache_is_not_the_disk() -> None:
     assert line(spans, {"preprocess": 9.0}, 0.2, disk_bytes=300_000)[0] == "decode"
 
 
+def test_a_stage_that_waits_for_a_core_is_not_the_bound() -> None:
+    """Measured on a machine that was busy otherwise: preprocessing got no core, for the engine's calls held them."""
+    spans = {"disk": 0.9, "decode": 0.5, "preprocess": 2.2, "engine": 17.5}
+    assert line(spans, {"preprocess": 6.0, "engine": 3.0}, 0.65, cores=2) == ("engine", CAPACITY)
+
+
 def test_code_that_holds_the_interpreter_wants_processes() -> None:
     assert line({"preprocess": 19.0}, {"preprocess": 9.0}, 1 / 8)[1].startswith("--worker_mode process")
     assert line({"preprocess": 9.5}, {"preprocess": 9.0}, 1 / 8)[1] == "more --workers"  # it is a single thread
