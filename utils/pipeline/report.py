@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from engine.base import ConfigError
 from engine.cores import usable_cores
+from engine.files import write_file
 from utils.metrics.base import Metric
 from utils.pipeline.stages import Failure
 
@@ -129,21 +129,12 @@ def write_json(data: dict[str, Any], path: Path) -> None:
         ConfigError: the file cannot be written.
     """
     text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    temporary = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        write_file(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise ConfigError(
             f"result file {path} cannot be written: {error.strerror}; check the folder of --json"
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:
