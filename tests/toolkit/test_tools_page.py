@@ -1,0 +1,63 @@
+"""docs/tools.md works: its commands are run as they stand there, and print what it shows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from walkthrough import actions
+from zoo_copy import with_teco
+
+PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the folder in which the page was followed, and all that its commands printed."""
+    folder = tmp_path_factory.mktemp("tools")
+    environment = with_teco(ROOT, folder / "bin")
+    printed = ""
+    for action in actions(PAGE):
+        command = ["bash", "-euo", "pipefail", "-c", action.text]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{action.text}\n{done.stdout[-2000:]}{done.stderr}"
+        printed += done.stdout
+    return folder, printed
+
+
+def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    lines = [line for language, text in blocks if not language for line in text.splitlines()]
+    assert len(lines) == 2
+    printed = {_rough(line) for line in followed[1].splitlines()}
+    assert [line for line in lines if _rough(line) not in printed] == []
+
+
+def _rough(line: str) -> str:
+    """Return a line without what float32 sums in another order, as on another processor, may change."""
+    return re.sub(r"diff2 0\.\d+ at \S+", "diff2", line)
+
+
+def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
+    folder, _ = followed
+    names = ["compare.html", "host.h5", "card.h5", "last.h5", "some", "conv_case", "before.json", "trace.json"]
+    assert [name for name in names if not (folder / name).exists()] == []
+    assert json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_the_functions_it_names_exist_and_its_python_runs() -> None:
+    for name in set(re.findall(r"`(toolkit(?:\.\w+)+)`", PAGE)):
+        module, _, function = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), function)), name
+    code = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert code is not None
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code[1]}\nprint(len(values))"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 10
