@@ -21,12 +21,13 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
 from engine.files import hash_files
-from engine.signature import Dim, TensorSpec, batch_flags
+from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_flags
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _SMALL = 1024
 """Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
 
+_UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, which is as its first input
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
 
@@ -77,10 +78,9 @@ def _check_versions(model: ModelProto, path: Path) -> None:
     newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:
-            raise ModelError(
-                f"{path}: opset {opset.version} is outside {MIN_OPSET} to {newest}, the range this zoo runs (onnx "
-                f"{onnx.__version__}); export with opset_version=17, or upgrade onnx and onnxruntime"
-            )
+            where = f"{MIN_OPSET} to {newest}, the range this zoo runs (onnx {onnx.__version__})"
+            fix = "export with opset_version=17, use onnx.version_converter, or upgrade onnx and onnxruntime"
+            raise ModelError(f"{path}: opset {opset.version} is outside {where}; {fix}")
 
 
 def _load_external(model: ModelProto, path: Path) -> None:
@@ -138,8 +138,15 @@ def used_names(node: NodeProto) -> Iterator[str]:
     """Yield every tensor name a node reads, those its subgraphs capture from outside included."""
     yield from (name for name in node.input if name)
     for graph in subgraphs(node):
+        own = _own_names(graph)
         for inner in graph.node:
-            yield from used_names(inner)
+            yield from (name for name in used_names(inner) if name not in own)
+
+
+def _own_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names a body defines itself."""
+    own = {named.name for named in (*graph.initializer, *graph.input)}
+    return own | {name for inner in graph.node for name in inner.output}
 
 
 def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
@@ -147,8 +154,7 @@ def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
     for i, name in enumerate(node.input):
         node.input[i] = names.get(name, name)
     for graph in subgraphs(node):
-        own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
-        own |= {name for inner in graph.node for name in inner.output}
+        own = _own_names(graph)
         outer = {old: new for old, new in names.items() if old not in own}
         for inner in graph.node:
             rename_inputs(inner, outer)
@@ -172,11 +178,15 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 
 def dims(info: ValueInfoProto) -> list[Dim]:
-    """Return a declared shape: numbers, symbols, or ``None`` for a dynamic dimension without one."""
-    return [
-        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else (d.dim_param or None)
-        for d in info.type.tensor_type.shape.dim
-    ]
+    """Return a declared shape: numbers, symbols, or ``None`` for a dynamic dimension without one.
+
+    0 is a dimension without elements, as ONNX and ONNX Runtime have it; a negative number counts as dynamic.
+    """
+    return [d.dim_value if _is_fixed(d) else (d.dim_param or None) for d in info.type.tensor_type.shape.dim]
+
+
+def _is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return dim.HasField("dim_value") and dim.dim_value >= 0
 
 
 def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
@@ -192,8 +202,10 @@ def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], li
 
 
 def _tensor_spec(info: ValueInfoProto, batched: bool) -> TensorSpec:
-    kind = info.type.tensor_type.elem_type
-    if not info.type.HasField("tensor_type") or kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
+    form, kind = info.type.WhichOneof("value") or "tensor_type", info.type.tensor_type.elem_type
+    if form != "tensor_type":
+        raise ModelError(f"{info.name!r} is no tensor but {form.removesuffix('_type')}; {NO_TENSOR}")
+    if kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
         raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
     shape = tuple(d if isinstance(d, int) else None for d in dims(info))
     return TensorSpec(info.name, np.dtype(helper.tensor_dtype_to_np_dtype(kind)), shape, batched)
@@ -262,7 +274,12 @@ def infer_shapes(model: ModelProto) -> ModelProto:
         if tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL:
             for values in ("raw_data", "float_data", "int32_data", "double_data"):
                 tensor.ClearField(values)
+    untyped = [i for i, node in enumerate(light.graph.node) if (node.domain, node.op_type) == _UNTYPED]
+    for node in (light.graph.node[i] for i in untyped):
+        node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    for i in untyped:
+        inferred.graph.node[i].CopyFrom(model.graph.node[i])
     del inferred.graph.initializer[:]
     inferred.graph.initializer.extend(model.graph.initializer)
     return inferred
@@ -295,7 +312,7 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
             info.type.CopyFrom(known[info.name])
             continue
         for dim in info.type.tensor_type.shape.dim:
-            if (changed and info.name not in weights) or not dim.dim_value:
+            if (changed and info.name not in weights) or not _is_fixed(dim):
                 dim.Clear()
     del bound.graph.value_info[:]
     try:

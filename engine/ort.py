@@ -6,8 +6,9 @@ The only file that imports onnxruntime.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ import onnxruntime as ort
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
 from engine.cores import host_slots
+from engine.epsilon import misread, misread_in_file
 from engine.shard import run_sharded
-from engine.signature import Dim, batch_flags
+from engine.signature import NO_TENSOR, Dim, batch_flags
 
 if TYPE_CHECKING:
     import onnx
@@ -60,17 +62,25 @@ ORT_ERRORS: tuple[type[Exception], ...] = tuple(
     if hasattr(_state, name)
 )
 
+_LAYER_NORM_FUSION = ["LayerNormFusion", "LayerNormFusionL1"]
+"""ONNX Runtime's names of the fusion that misreads some models (:mod:`engine.epsilon`)."""
+
+_CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")
+"""What ONNX Runtime's messages begin with, and ours around them."""
+
 # A serialised protobuf message cannot pass 2 GiB; the rest is room for the graph itself.
 _PROTOBUF_LIMIT = 2**31 - 2**24
 
 
-def _options(threads: int | None) -> ort.SessionOptions:
+def _options(threads: int | None, profile_prefix: Path | str | None = None) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or usable_cores()
     options.inter_op_num_threads = 1
     # Spinning workers take the cores that decode the next batch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # errors are raised; a second copy on stderr helps nobody
+    if profile_prefix is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile_prefix)
     return options
 
 
@@ -81,12 +91,28 @@ class HostSession:
         model: path of an ONNX file, its bytes, or a loaded ``onnx.ModelProto``.
         threads: intra-op threads; ``None`` takes every core this process may use.
         providers: execution providers, first choice first.
+        profile_prefix: path that the files of ONNX Runtime's profiler begin with; ``None`` does not profile. What it
+            saw is written by :meth:`end_profiling`.
+        weights: arrays in the place of weights that the model says are external, by name; they are not copied.
+        optimised: ``False`` runs every node as it is written.
     """
 
     def __init__(
-        self, model: Path | str | bytes | onnx.ModelProto, threads: int | None = None, providers: Sequence[str] = CPU
+        self,
+        model: Path | str | bytes | onnx.ModelProto,
+        threads: int | None = None,
+        providers: Sequence[str] = CPU,
+        profile_prefix: Path | str | None = None,
+        weights: Mapping[str, Array] | None = None,
+        optimised: bool = True,
     ) -> None:
-        self._session = _session(model, _options(threads), providers)
+        options = _options(threads, profile_prefix)
+        if not optimised:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._weights = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (weights or {}).items()}
+        if self._weights:
+            options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        self._session = _session(model, options, providers)
         self._one_thread = threads == 1
         self._run_options = ort.RunOptions()
         self.providers: list[str] = self._session.get_providers()
@@ -120,6 +146,13 @@ class HostSession:
         """Stop what is being computed at the next node; that and every later call raises."""
         self._run_options.terminate = True
 
+    def end_profiling(self) -> Path:
+        """Stop the profiler and return the JSON file (Chrome's trace format, times in microseconds) it wrote.
+
+        Only for a session opened with ``profile_prefix``, once.
+        """
+        return Path(self._session.end_profiling())
+
     def _run(self, feed: dict[str, Array]) -> list[Array]:
         try:
             results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
@@ -134,9 +167,8 @@ def _one_line(error: Exception) -> str:
 
 def _tensor_spec(node: Any, batched: bool) -> TensorSpec:
     if node.type not in _DTYPES:
-        raise ModelError(
-            f"{node.name!r} has type {node.type}, which numpy arrays cannot hold; export it as float32 or float16"
-        )
+        fix = "export it as float32 or float16" if node.type.startswith("tensor") else NO_TENSOR
+        raise ModelError(f"{node.name!r} has type {node.type}, which numpy arrays cannot hold; {fix}")
     shape = tuple(d if isinstance(d, int) else None for d in node.shape)
     return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batched)
 
@@ -145,20 +177,28 @@ def _session(
     model: Path | str | bytes | onnx.ModelProto, options: ort.SessionOptions, providers: Sequence[str]
 ) -> ort.InferenceSession:
     try:
-        if isinstance(model, (str, Path)):
-            return ort.InferenceSession(str(model), options, providers=list(providers))
-        if isinstance(model, bytes):
-            return ort.InferenceSession(model, options, providers=list(providers))
+        if isinstance(model, (str, Path, bytes)):
+            return _start(model, options, providers)
         return _session_from_proto(model, options, providers)
     except ORT_ERRORS as error:
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {_one_line(error)}") from error
+
+
+def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Sequence[str]) -> ort.InferenceSession:
+    wrong = misread(model) if isinstance(model, bytes) else misread_in_file(Path(model))
+    return ort.InferenceSession(
+        model if isinstance(model, bytes) else str(model),
+        options,
+        providers=list(providers),
+        disabled_optimizers=_LAYER_NORM_FUSION if wrong else None,
+    )
 
 
 def _session_from_proto(
     model: onnx.ModelProto, options: ort.SessionOptions, providers: Sequence[str]
 ) -> ort.InferenceSession:
     if model.ByteSize() < _PROTOBUF_LIMIT:
-        return ort.InferenceSession(model.SerializeToString(), options, providers=list(providers))
+        return _start(model.SerializeToString(), options, providers)
     import tempfile
 
     from engine.onnx_graph import save_model
@@ -166,7 +206,7 @@ def _session_from_proto(
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         path = Path(folder) / "model.onnx"
         save_model(model, path)
-        return ort.InferenceSession(str(path), options, providers=list(providers))
+        return _start(path, options, providers)
 
 
 def open_session(path: Path, threads: int | None = None, providers: Sequence[str] = CPU) -> HostSession:
@@ -191,6 +231,15 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
             return HostSession(model, threads, providers)
         except ModelError:
             raise ModelError(f"{path}: {refused}") from refused
+
+
+def refusal(model: onnx.ModelProto) -> str:
+    """Return why the CPU provider cannot run a model, whatever goes in and out of it, or "" where it can."""
+    try:
+        _session(model, _options(1), CPU)
+    except ModelError as error:
+        return _CODE.sub("", str(error))
+    return ""
 
 
 def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
@@ -267,4 +316,4 @@ class OnnxRuntimeEngine(Engine):
         del self._host
 
 
-__all__ = ["CPU", "CUDA", "HostSession", "OnnxRuntimeEngine", "cuda_session", "open_session"]
+__all__ = ["CPU", "CUDA", "HostSession", "OnnxRuntimeEngine", "cuda_session", "open_session", "refusal"]

@@ -18,6 +18,9 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Dim: TypeAlias = int | str | None
 """A declared dimension: a number, the symbol of a dynamic one, or ``None`` for one without a symbol."""
 
+NO_TENSOR = "engines take and return arrays: export the model with tensors in and out"
+"""What to do where a sequence or an optional goes in or comes out."""
+
 # Names that exporters make up for a dimension the user did not name; two of them differing says nothing.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
 
@@ -44,9 +47,10 @@ def batch_flags(shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[i
 
     The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch; another input
     is batched when its leading dimension is the same number, the same symbol, or a dynamic one bound to the same size.
+    A declared leading 0 is no batch: there is nothing to split.
     """
     dynamic = [i for i, shape in enumerate(shapes) if shape and not isinstance(shape[0], int)]
-    ranked = [i for i, shape in enumerate(shapes) if shape]
+    ranked = [i for i, shape in enumerate(shapes) if shape and shape[0] != 0]
     if not ranked:
         return [False] * len(shapes)
     lead = (dynamic or ranked)[0]

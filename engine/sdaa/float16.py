@@ -205,6 +205,11 @@ class _Rounder:
         return self.half[name]
 
     def _rounded_constant(self, tensor: TensorProto) -> str:
+        if tensor.data_location == TensorProto.EXTERNAL:  # whoever holds the values is to round them
+            kept = self.graph.initializer.add()
+            kept.CopyFrom(tensor)
+            kept.name = f"{tensor.name}:rounded"
+            return str(kept.name)
         values = numpy_helper.to_array(tensor)
         rounded = round_half(values)
         if np.array_equal(values, rounded, equal_nan=True):

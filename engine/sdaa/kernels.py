@@ -31,7 +31,18 @@ _CONTROL = frozenset(("If", "Loop", "Scan"))
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _REDUCING = frozenset((*_POOLING, "Softmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"))
 _HEAVY = {"Exp": 4, "Log": 4, "Sqrt": 2, "Softmax": 8, "Erf": 8, "Gelu": 10, "Tanh": 6, "Sigmoid": 5, "Pow": 8}
-"""Operations per output element of elementwise operators where that is not about 1; rough, and rarely what binds."""
+_HEAVY |= {"BiasGelu": 11, "FastGelu": 10, "QuickGelu": 7, "Swish": 6, "Mish": 12, "Softplus": 8, "LogSoftmax": 8}
+_HEAVY |= dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), 7)
+_HEAVY |= {"RMSNormalization": 4, "SimplifiedLayerNormalization": 4, "LpNormalization": 4}
+_HEAVY |= {"SkipLayerNormalization": 8, "SkipSimplifiedLayerNormalization": 5, "RotaryEmbedding": 3}
+"""Operations per output element of elementwise operators where that is not about 1; rough, and rarely what binds.
+
+A LayerNormalization sums, subtracts, squares, sums, multiplies, scales and shifts each element once; an RMS one
+squares, sums, multiplies and scales it.
+"""
+
+_PAST = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
+"""Attention operators and the place of their past (keys) among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,10 @@ def _shape(name: str, node: NodeView) -> tuple[int, ...]:
 def _flops(node: NodeView) -> float:
     """Count operations by operator; anything unknown counts one operation per element written."""
     written = sum(prod(_shape(name, node)) for name in node.outputs if name)
+    if not written:
+        return 0.0
+    if node.op_type in _PAST:
+        return _attention(node)
     if node.op_type in ("Conv", "ConvTranspose"):
         weight = _shape(node.inputs[1], node)
         spatial = prod(_shape(node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0], node))
@@ -215,6 +230,26 @@ def _flops(node: NodeView) -> float:
     if node.op_type in _REDUCING:
         return float(max(written, prod(_shape(node.inputs[0], node)))) * _HEAVY.get(node.op_type, 1)
     return float(written) * _HEAVY.get(node.op_type, 1)
+
+
+def _attention(node: NodeView) -> float:
+    """Count the two products of scaled dot-product attention (Vaswani et al., 2017, section 3.2.1).
+
+    ``Q @ K.T`` and the product with V take 2 * B * H * Sq * Skv * D operations each, and B * H * Sq * D is the number
+    of elements of the query (of the output), however the heads are laid out. Shapes as in ONNX's Attention and in
+    com.microsoft's MultiHeadAttention, GroupQueryAttention and Attention; the last projects its input first.
+    """
+    query, output = _shape(node.inputs[0], node), _shape(node.outputs[0], node)
+    given = [_shape(name, node) if name else () for name in (*node.inputs, *[""] * 7)]
+    key, past = given[1], given[_PAST[node.op_type]]
+    asked, projection = float(prod(query)), 0.0
+    positions = key[2] if len(key) == 4 else key[1] if key else query[1]
+    if len(key) == 2:  # the weights that make query, key and value of the input
+        projection, positions = 2 * asked * key[1], query[1]
+        asked *= (key[1] - output[-1]) / 2 / query[-1]
+    elif not key:  # all three in one
+        asked = float(prod(output))
+    return projection + 2 * (asked + prod(output)) * (positions + (past[-2] if past else 0))
 
 
 def _inner(a: tuple[int, ...], b: tuple[int, ...], written: int) -> float:

@@ -57,6 +57,14 @@ def test_view_gives_shapes_and_bytes() -> None:
     assert relu.shapes["y"] == (3, 2)
 
 
+def test_view_knows_what_a_group_norm_writes() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,3] x) => (float[1,4,3] y)
+    <float[4] s={1,2,3,4}, float[4] b={0,0,0,1}> { a = GroupNormalization<num_groups=2>(x, s, b)  y = Relu(a) }"""
+    norm, relu = view(onnx.parser.parse_model(text))
+    assert (norm.op_type, norm.inputs, norm.bytes["a"]) == ("GroupNormalization", ("x", "s", "b"), 48)
+    assert relu.shapes["a"] == (1, 4, 3)
+
+
 def test_view_says_none_where_a_size_is_not_known() -> None:
     (matmul, *_) = view(parse(MLP))
     assert matmul.shapes["x"] == (None, 4)
@@ -96,7 +104,16 @@ def test_signature() -> None:
 
 def test_dimensions_that_are_no_numbers_are_dynamic() -> None:
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [-1, 0, 3, None, "H"])
-    assert dims(info) == [None, None, 3, None, "H"]
+    assert dims(info) == [None, 0, 3, None, "H"]
+
+
+def test_a_declared_size_of_0_stays_0() -> None:
+    model = parse("g (float[N,0] x) => (float[N,0] y, float[0] z) <float[0] z={}> { y = Relu(x) }")
+    inputs, outputs, _ = signature(model)
+    assert ([s.shape for s in inputs], [s.shape for s in outputs]) == ([(None, 0)], [(None, 0), (0,)])
+    bound = bind_shapes(model, {"x": (2, 0)})
+    assert [dims(info) for info in bound.graph.output] == [[2, 0], [0]]
+    assert view(bound)[0].bytes == {"x": 0, "y": 0}
 
 
 def test_weights_listed_as_inputs_are_not_fed() -> None:
@@ -109,7 +126,7 @@ def test_weights_listed_as_inputs_are_not_fed() -> None:
 
 def test_inputs_that_are_no_tensors() -> None:
     model = parse("g (seq(float[N]) x) => (float[N] y) { y = ConcatFromSequence<axis=0>(x) }")
-    with pytest.raises(ModelError, match="'x' is not a tensor that numpy arrays can hold"):
+    with pytest.raises(ModelError, match="'x' is no tensor but sequence; engines take and return arrays"):
         signature(model)
 
 
@@ -176,6 +193,16 @@ def test_names_in_bodies_are_found_and_renamed() -> None:
     assert sorted(set(used_names(node))) == ["a", "c", "x"]
     rename_inputs(node, {"a": "A", "u": "U", "c": "C"})
     assert sorted(set(used_names(node))) == ["A", "C", "x"]
+
+
+def test_what_a_body_defines_itself_is_not_read_from_outside() -> None:
+    text = """g (int64 n, bool c, float[2] x, float[2] z) => (float[2] y) {
+    y = Loop <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) <float k={2}> {
+        on = Identity(go)
+        h = Mul(a, k)
+        o = If (go) <then_branch = t () => (float[2] u) { u = Add(h, z) },
+                     else_branch = e () => (float[2] v) { w = Neg(a)  v = Abs(w) }> }> (n, c, x) }"""
+    assert set(used_names(parse(text).graph.node[0])) == {"n", "c", "x", "z"}
 
 
 def test_tensors_of_bodies_are_found() -> None:

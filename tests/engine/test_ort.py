@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -324,3 +325,42 @@ def test_release_frees_the_session(save_onnx: SaveOnnx) -> None:
     with pytest.raises(EngineError, match="used after release"):
         engine(random(1, 4))
     assert "ONNX Runtime" in engine.describe()
+
+
+@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+def test_a_declared_size_of_0_is_an_array_without_elements(target: str, save_onnx: SaveOnnx) -> None:
+    """Such an input holds no samples, so it is no batch and nothing is split."""
+    path = save_onnx(
+        """g (float[0,4] x, float[3] s) => (float[4] y, float[0,4] z) <int64[1] axes={0}> {
+        y = ReduceSum<keepdims=0>(x, axes)
+        z = Relu(x) }"""
+    )
+    with open_engine(target, EngineSpec(path, dtype="float32")) as engine:
+        assert [spec.batched for spec in engine.inputs] == [False, True]
+        y, z = engine([np.zeros((0, 4), np.float32), np.zeros(3, np.float32)])
+        np.testing.assert_array_equal(y, np.zeros(4))
+        assert z.shape == (0, 4)
+        with pytest.raises(InputError, match="'x' has shape 2x4, the model takes 0x4"):
+            engine([np.zeros((2, 4), np.float32), np.zeros(3, np.float32)])
+
+
+@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (seq(float[N]) x) => (float[N] y) { y = ConcatFromSequence<axis=0>(x) }",
+        "g (float[4] x) => (seq(float[2]) y) { y = SplitToSequence(x) }",
+    ],
+)
+def test_sequences_in_or_out_are_one_clear_line(text: str, target: str, save_onnx: SaveOnnx) -> None:
+    with pytest.raises(ModelError, match="export the model with tensors in and out") as caught:
+        open_engine(target, EngineSpec(save_onnx(text), dtype="float32"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_session_can_be_profiled(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    session = HostSession(save_onnx(DYNAMIC), profile_prefix=tmp_path / "run")
+    session.run([random(2, 4)])
+    file = session.end_profiling()
+    assert file.parent == tmp_path
+    assert any(event.get("args", {}).get("op_name") == "MatMul" for event in json.loads(file.read_text("utf-8")))

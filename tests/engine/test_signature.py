@@ -35,6 +35,10 @@ CKPT = Path("m.onnx")
         ([[None, 4], [None, 4]], [True, True]),
         ([["batch", 4], [None, 4]], [True, True]),
         ([["batch", 4], ["classes", 4]], [True, False]),
+        ([[0, 4]], [False]),  # nothing to split
+        ([[0, 4], [0, 4]], [False, False]),
+        ([[0, 4], [16, 4], [16]], [False, True, True]),
+        ([[0, 4], ["N", 4]], [False, True]),
         ([["size", 4], ["batch", 4]], [True, False]),  # "size" only begins like s0
     ],
 )

@@ -131,6 +131,70 @@ def test_sizes_that_follow_from_data_count_a_launch() -> None:
     assert [(kernel.known, kernel.flops) for kernel in work.kernels] == [(False, 0), (False, 0)]
 
 
+# ------------------------------------------------------------------------------------------------------- arithmetic
+
+ATTENTION = {
+    # B 2, H 3 (keys 3, or 1 where grouped), Sq 5, Skv 7, D 4, and D 6 of the values
+    "four dimensions": (
+        "g (float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v) => (float[2,3,5,6] y) { y = Attention(q, k, v) }",
+        2 * 2 * 3 * 5 * 7 * (4 + 6),
+    ),
+    "three dimensions": (
+        """g (float[2,5,12] q, float[2,7,12] k, float[2,7,18] v) => (float[2,5,18] y)
+        { y = Attention<q_num_heads=3, kv_num_heads=3>(q, k, v) }""",
+        2 * 2 * 3 * 5 * 7 * (4 + 6),
+    ),
+    "fewer heads of keys": (
+        "g (float[2,3,5,4] q, float[2,1,7,4] k, float[2,1,7,4] v) => (float[2,3,5,4] y) { y = Attention(q, k, v) }",
+        4 * 2 * 3 * 5 * 7 * 4,
+    ),
+    "a past of two": (
+        """g (float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,4] v, float[2,3,2,4] pk, float[2,3,2,4] pv)
+        => (float[2,3,5,4] y, float[2,3,9,4] a, float[2,3,9,4] b) { y, a, b = Attention(q, k, v, , pk, pv) }""",
+        4 * 2 * 3 * 5 * 9 * 4,
+    ),
+    "com.microsoft, three inputs": (
+        """g (float[2,5,12] q, float[2,7,12] k, float[2,7,12] v) => (float[2,5,12] y)
+        { y = com.microsoft.MultiHeadAttention<num_heads=3>(q, k, v) }""",
+        4 * 2 * 3 * 5 * 7 * 4,
+    ),
+    "com.microsoft, heads apart": (
+        """g (float[2,5,12] q, float[2,3,7,4] k, float[2,3,7,4] v) => (float[2,5,12] y)
+        { y = com.microsoft.MultiHeadAttention<num_heads=3>(q, k, v) }""",
+        4 * 2 * 3 * 5 * 7 * 4,
+    ),
+    "com.microsoft, one input": (
+        """g (float[2,5,3,3,4] q) => (float[2,5,12] y)
+        { y = com.microsoft.MultiHeadAttention<num_heads=3>(q) }""",
+        4 * 2 * 3 * 5 * 5 * 4,
+    ),
+    "com.microsoft, with the projection": (
+        f"""g (float[2,5,8] x) => (float[2,5,12] y) <float[8,36] w={{{",".join("1" * 288)}}}>
+        {{ y = com.microsoft.Attention<num_heads=3>(x, w) }}""",
+        2 * 2 * 5 * 8 * 36 + 4 * 2 * 3 * 5 * 5 * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ATTENTION)
+def test_attention_counts_its_two_products(form: str) -> None:
+    text, flops = ATTENTION[form]
+    opsets = '<ir_version: 10, opset_import: ["" : 23, "com.microsoft" : 1]>'
+    (kernel,) = shard_work(onnx.parser.parse_model(f"{opsets}\n{text}"), True).kernels
+    assert (kernel.known, kernel.flops) == (True, flops)
+
+
+def test_normalisations_count_more_than_one_operation_per_element() -> None:
+    text = "g (float[2,3] x) => (float[2,3] y) <float[3] s={1,2,3}> { y = LayerNormalization(x, s) }"
+    assert work_of(text).kernels[0].flops == 7 * 6
+
+
+def test_nothing_is_computed_for_tensors_without_elements() -> None:
+    text = "g (float[0,3] x) => (float[0,3] y) <float[3,3] w={1,2,3,4,5,6,7,8,9}> { a = Gemm(x, w)  y = Relu(a) }"
+    (kernel,) = work_of(text).kernels
+    assert (kernel.known, kernel.flops, kernel.written) == (True, 0, 0)
+
+
 # ------------------------------------------------------------------------------------------------ rounding and cost
 
 IF = """g (float[2,3] x, bool p) => (float[2,3] y, float[2,3] z) {
