@@ -5,6 +5,7 @@ Imported inside the functions: most runs use no pass, and the two take longer to
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -82,6 +83,29 @@ def tidy(model: ir.Model) -> None:
     sweep(model)
 
 
+def raise_opset(model: ir.Model, opset: int) -> None:
+    """Rewrite a model for a newer version of the default operator set, in place; one that is as new is left alone.
+
+    Raises:
+        PassError: the converters cannot raise this model.
+    """
+    from onnx.helper import find_min_ir_version_for, make_opsetid
+    from onnxscript import version_converter
+
+    now = model.opset_imports.get("", 0)
+    if now >= opset:
+        return
+    log = logging.getLogger(version_converter.__name__)  # it warns of its choice of converter; the check below tells
+    was, log.disabled = log.disabled, True
+    try:
+        version_converter.ConvertVersionPass(opset, fallback=True)(model)
+    finally:
+        log.disabled = was
+    if model.opset_imports.get("", 0) != opset:
+        raise PassError(f"the model cannot be raised from opset {now} to {opset}; export it with opset_version={opset}")
+    model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", opset)]))
+
+
 def _worth_folding(node: ir.Node) -> bool | None:
     """Refuse a fold whose result is larger than the inputs it makes superfluous (Expand, Tile, shared weights)."""
     freed = sum(_elements(value) or 0 for value in node.inputs if value is not None and len(value.uses()) == 1)
@@ -95,6 +119,15 @@ def _elements(value: ir.Value) -> int | None:
     if value.shape is None or not value.shape.is_static():
         return None
     return math.prod(value.shape.numpy())
+
+
+def free_name(graph: ir.Graph, wanted: str) -> str:
+    """Return a name that no value of a graph has yet: the wanted one, or that with underscores behind."""
+    taken = {value.name for node in graph for value in node.outputs}
+    taken |= {value.name for value in graph.inputs} | set(graph.initializers)
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def sweep(model: ir.Model) -> None:

@@ -43,10 +43,19 @@ def html_page(check: CheckResult) -> str:
     return render("check.html.j2", check=check)
 
 
-def render(template: str, **values: Any) -> str:
-    """Return a template of this package, filled in; all values are cleaned and escaped."""
+def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
+    """Return a template, filled in; all values are cleaned and escaped.
+
+    Args:
+        template: name of its file.
+        folder: where to look for it before the templates of this package, which it may build on.
+        values: what it is filled in with.
+
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
     style, script = (_asset(name) for name in ("style.css", "page.js"))
-    return _environment().get_template(template).render(style=style, script=script, policy=_policy(), **values)
+    return _environment(folder).get_template(template).render(style=style, script=script, policy=_policy(), **values)
 
 
 def case_logs(step: StepResult) -> list[tuple[str, text.Log]]:
@@ -65,13 +74,13 @@ def case_pictures(case: CaseResult) -> list[Picture]:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path) -> Environment:
     with extra("the HTML report"):
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     made = Environment(
         autoescape=True,
         finalize=_finalize,
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([folder, TEMPLATES]),
         lstrip_blocks=True,
         trim_blocks=True,
         undefined=StrictUndefined,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.base import ConfigError
@@ -25,12 +25,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from one profile to another: in sum, by operator and by node, the largest change first."""
+    """What changed from one profile to another: in sum, by operator and by node, the largest change first.
+
+    Attributes:
+        before: what it is compared with, in words. notes: in what the two differ besides, one line each.
+    """
 
     before: str
     total: Change
     operators: tuple[Change, ...]
     nodes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(before: Profile, now: Profile) -> Comparison:
@@ -55,7 +60,21 @@ def compare(before: Profile, now: Profile) -> Comparison:
             ((op, seconds) for op, _, seconds in before.operators()), ((op, s) for op, _, s in now.operators())
         ),
         nodes=_changes(((s.name, s.seconds) for s in before.steps), ((s.name, s.seconds) for s in now.steps)),
+        notes=tuple(_differences(before, now)),
     )
+
+
+def _differences(before: Profile, now: Profile) -> Iterator[str]:
+    """Yield what else is not the same, so that nobody takes the whole difference for that of a pass."""
+    if before.model != now.model:
+        yield f"two models are compared: {before.model} before, {now.model} now"
+    if before.dtype != now.dtype:
+        yield f"{before.dtype} before, {now.dtype} now"
+    if before.device != now.device:
+        yield f"before on {before.device}, now on {now.device}"
+    shapes = [", ".join(f"{name} {list(shape)}" for name, shape in one.inputs.items()) for one in (before, now)]
+    if shapes[0] != shapes[1] and before.model == now.model:
+        yield f"the inputs were {shapes[0]} before, and are {shapes[1]} now"
 
 
 def _changes(before: Iterable[tuple[str, float]], now: Iterable[tuple[str, float]]) -> tuple[Change, ...]:

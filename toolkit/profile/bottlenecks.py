@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.onnx_graph import dims, graph_inputs
-from engine.sdaa.kernels import SELECTING
-from toolkit.profile.record import Bottleneck, Profile, Step
+from engine.sdaa.kernels import ACTIVATIONS, SELECTING
+from toolkit.profile.record import Bottleneck, Profile, Step, WhatIf
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -28,6 +28,12 @@ CONVERSIONS = frozenset(
     ("Cast", "CastLike", "ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 )
 """Operators that only change how data is held."""
+
+ELEMENTWISE = ACTIVATIONS | {
+    *("Add", "Sub", "Mul", "Div", "Pow", "Exp", "Sqrt", "Erf", "Gelu", "QuickGelu", "BiasGelu", "FastGelu"),
+    *("Swish", "Mish", "Softplus"),
+}
+"""Operators that a fusion could take into the kernel before them."""
 
 _LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
 """Transposes between channels first and channels last."""
@@ -55,29 +61,52 @@ def kinds_of_shape(original: ModelProto, run: ModelProto, unknown: Iterable[str]
         shape = dims(info)
         if any(not isinstance(d, int) for d in shape[1:]):
             inputs.append(f"{info.name} [{', '.join(str(d or '?') for d in shape)}]")
-    changing = [node.name or node.op_type for node in run.graph.node if node.op_type in _CHANGING]
+    # An unnamed node is called as the kernels call it.
+    changing = [n.name or f"{n.op_type}_{i}" for i, n in enumerate(run.graph.node) if n.op_type in _CHANGING]
     turned = {
         node.name
         for node in run.graph.node
         if node.op_type == "Transpose"
         and any(list(a.ints) in _LAYOUT_ORDERS for a in node.attribute if a.name == "perm")
     }
-    return ShapeFacts(tuple(inputs), tuple(dict.fromkeys([*changing, *unknown])), frozenset(turned))
+    # Without such an operator a size is unknown for want of a pass that works it out, and is the same in every call.
+    open_nodes = dict.fromkeys([*changing, *unknown]) if changing else ()
+    return ShapeFacts(tuple(inputs), tuple(open_nodes), frozenset(turned))
+
+
+def fusion(profile: Profile) -> list[WhatIf]:
+    """Return how long it would take if every elementwise step were taken into the one before: a bound."""
+    loose = [step for step in profile.steps if step.op_type in ELEMENTWISE]
+    left = profile.compute - sum(step.seconds for step in loose)
+    return [WhatIf(f"{len(loose)} elementwise kernels fused into those before (at best)", left)] if loose else []
+
+
+def one_layout(profile: Profile, facts: ShapeFacts) -> list[WhatIf]:
+    """Return how long it would take without the steps that only change layout or dtype: a bound."""
+    turns = [step for step in profile.steps if _converts(step, facts)]
+    spent = sum(step.seconds for step in turns)
+    what = f"one layout and dtype throughout: {len(turns)} conversions less"
+    return [WhatIf(what, profile.compute - spent)] if profile.share(spent) >= NOTICED else []
 
 
 def find_bottlenecks(profile: Profile, facts: ShapeFacts) -> tuple[Bottleneck, ...]:
     """Return the bottlenecks that are present, the costliest first and recompilation last."""
-    conversions = [s for s in profile.steps if s.op_type in CONVERSIONS or s.name in facts.layout_changes]
-    copies = [s for s in profile.steps if s.op_type in COPIES and s.name not in facts.layout_changes]
+    conversions = [step for step in profile.steps if _converts(step, facts)]
+    copies = [step for step in profile.steps if step.op_type in COPIES and not _converts(step, facts)]
     moved = {step.name for step in (*conversions, *copies)}
     found = [*_slow(profile, moved), *_copies(profile, copies), *_conversions(profile, conversions)]
-    return (*sorted(found, key=lambda one: -(one.seconds or 0.0)), *_recompilation(facts))
+    return (*sorted(found, key=lambda one: -(one.seconds or 0.0)), *_recompilation(facts, profile.simulated))
+
+
+def _converts(step: Step, facts: ShapeFacts) -> bool:
+    turned = step.op_type == "Transpose" and bool(facts.layout_changes.intersection((step.name, *step.nodes)))
+    return step.op_type in CONVERSIONS or turned
 
 
 def _slow(profile: Profile, moved: set[str]) -> list[Bottleneck]:
     found = []
     for op_type, count, seconds in profile.operators():
-        steps = [s for s in profile.steps if s.op_type == op_type and s.name not in moved]
+        steps = [s for s in profile.steps if s.op_type == op_type and s.name not in moved and s.bound != "unknown"]
         reached = sum(s.roof for s in steps) / seconds if seconds else 0.0
         if not steps or profile.share(seconds) < SLOW_SHARE or reached > SLOW_ROOF:
             continue
@@ -123,10 +152,11 @@ def _conversions(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
     return found
 
 
-def _recompilation(facts: ShapeFacts) -> list[Bottleneck]:
+def _recompilation(facts: ShapeFacts, compiles: bool) -> list[Bottleneck]:
     found = []
     if facts.inputs:
-        text = f"inputs of changing shape: {'; '.join(facts.inputs)}; every new shape is prepared anew"
+        who = "every new shape is prepared anew" if compiles else "targets that compile (sdaa, cuda) prepare each anew"
+        text = f"inputs of changing shape: {'; '.join(facts.inputs)}; {who}"
         fix = "export with fixed sizes, or pad to a few sizes and keep one engine for each"
         found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.inputs))
     if facts.open_nodes:

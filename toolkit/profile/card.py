@@ -11,28 +11,14 @@ from engine.passes.options import PassOptions
 from engine.passes.runner import apply_passes
 from engine.sdaa.card import CardDescription, Layout, load_card
 from engine.sdaa.cost import ShardCost, price, shard_work
-from engine.sdaa.kernels import ACTIVATIONS, Kernel
+from engine.sdaa.kernels import Kernel
 from toolkit.inputs import Shapes, input_shapes
-from toolkit.profile.bottlenecks import find_bottlenecks, kinds_of_shape
-from toolkit.profile.record import Profile, Step, WhatIf
+from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
+from toolkit.profile.checks import checked_inputs
+from toolkit.profile.record import Profile, Step, WhatIf, unique
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-_ELEMENTWISE = ACTIVATIONS | {
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Erf",
-    "Exp",
-    "Sqrt",
-    "Pow",
-    "Gelu",
-    "Swish",
-    "Mish",
-    "Softplus",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +28,7 @@ class CardModel:
     Attributes:
         original: as in the file. shaped: with a shard's shapes, before any pass. model: after the passes.
         options: what the pass file says. float16: whether floats are stored in float16. batch: samples of a shard.
+        inputs: name -> shape, of one shard.
     """
 
     original: ModelProto
@@ -50,6 +37,7 @@ class CardModel:
     options: PassOptions
     float16: bool
     batch: int
+    inputs: Shapes
 
 
 def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> CardModel:
@@ -67,12 +55,13 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
 
     options = PassOptions.load(spec.pass_path)
     original = load_model(spec.ckpt)
+    checked_inputs(original, shapes or {})
     batch = -(-spec.batch_size // engine_nums()) if spec.divided else spec.batch_size
     full = input_shapes(original, batch, shapes)
     shaped = bind_shapes(original, {info.name: full[info.name] for info in graph_inputs(original)})
     model = apply_passes(shaped, options, input_shapes=full, compare=compare)
     first = next(iter(full.values()), (batch,))
-    return CardModel(original, shaped, model, options, spec.dtype != "float32", first[0] if first else batch)
+    return CardModel(original, shaped, model, options, spec.dtype != "float32", first[0] if first else batch, full)
 
 
 def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
@@ -90,9 +79,10 @@ def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
     work = shard_work(loaded.model, half, loaded.options.keeps_float32)
     cost = price(work, card, layout)
     modules = {node.name: module_of(node) for node in loaded.original.graph.node}
+    names = unique(kernel.name for kernel in cost.kernels)
     steps = tuple(
-        _step(kernel, seconds, layout, 1.0 if half and not kernel.float32 else card.float32_rate, modules)
-        for kernel, seconds in zip(cost.kernels, cost.kernel_seconds, strict=True)
+        _step(name, kernel, seconds, layout, 1.0 if half and not kernel.float32 else card.float32_rate, modules)
+        for name, kernel, seconds in zip(names, cost.kernels, cost.kernel_seconds, strict=True)
     )
     found = Profile(
         model=spec.ckpt.name,
@@ -102,6 +92,7 @@ def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
         dtype="float16" if half else "float32",
         batch=loaded.batch,
         pass_file=spec.pass_path.name if spec.pass_path else "",
+        inputs=loaded.inputs,
         peak_flops=layout.compute_tflop_s * 1e12 * (1.0 if half else card.float32_rate),
         bandwidth=layout.memory_gb_s * 1e9,
         steps=steps,
@@ -114,13 +105,13 @@ def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
     return replace(found, what_if=_what_if(found, loaded, card), bottlenecks=find_bottlenecks(found, shape))
 
 
-def _step(kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Step:
+def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Step:
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
     traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
     roof = max(arithmetic, traffic)
     bound = "launch" if seconds - roof > roof else "compute" if arithmetic > traffic else "memory"
     return Step(
-        name=kernel.name,
+        name=name,
         op_type=kernel.op_type,
         nodes=kernel.nodes,
         module=next((modules[node] for node in kernel.nodes if modules.get(node)), ""),
@@ -136,7 +127,8 @@ def _step(kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: 
 def _notes(card: CardDescription, cost: ShardCost) -> tuple[str, ...]:
     notes = [f"all times are simulated, from the cost model of {card.source.name}; the roof is the layout's rates"]
     if cost.unknown:
-        notes.append(f"{len(cost.unknown)} kernels work on data of unknown size: only their launch is counted")
+        text = f"{len(cost.unknown)} kernels work on data of unknown size: only their launch is counted"
+        notes.append(f"{text}; a pass (such as default_pass.py) knows those that follow from shapes")
     return tuple(notes)
 
 
@@ -146,7 +138,4 @@ def _what_if(found: Profile, loaded: CardModel, card: CardDescription) -> tuple[
     work = shard_work(loaded.model, half, loaded.options.keeps_float32)
     others = [name for name in card.layouts if name != loaded.options.layout]
     layouts = [WhatIf(f"layout {name}", price(work, card, card.layout(name)).compute) for name in others]
-    loose = [step for step in found.steps if step.op_type in _ELEMENTWISE]
-    fused = found.compute - sum(step.seconds for step in loose)
-    fusion = [WhatIf(f"{len(loose)} elementwise kernels fused into those before (at best)", fused)] if loose else []
-    return (*layouts, *fusion, WhatIf("no launch cost (the roof)", sum(step.roof for step in found.steps)))
+    return (*layouts, *fusion(found), WhatIf("no launch cost (the roof)", sum(step.roof for step in found.steps)))

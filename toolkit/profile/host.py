@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, EngineError, EngineSpec, usable_cores
+from engine.base import Array, EngineSpec, usable_cores
 from engine.sdaa.kernels import kernels
 from toolkit.inputs import Shapes, draw
-from toolkit.profile.bottlenecks import find_bottlenecks, kinds_of_shape
+from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape, one_layout
+from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Profile, Step
 
 if TYPE_CHECKING:
@@ -34,11 +35,23 @@ _BYTES = {"float": 4, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "uin
 
 _SUFFIX = "_kernel_time"
 
-
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
-Sources = Mapping[str, tuple[str, str]]
-"""Name of a node or of a tensor it writes -> the node, and the module it was exported from."""
+Shape = tuple[int, ...]
+
+
+class Source(NamedTuple):
+    """A node of the model as it was written.
+
+    Attributes:
+        name, op_type: its own. module: what it was exported from, or "".
+        weights: shape of each input that is a weight, else ``None``.
+    """
+
+    name: str
+    op_type: str
+    module: str
+    weights: tuple[Shape | None, ...]
 
 
 class Roof(NamedTuple):
@@ -75,37 +88,52 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     Raises:
         TecoInferError: the model cannot be read or run.
     """
-    from engine.onnx_graph import load_model, to_float16
-    from toolkit.intermediates import module_of
+    from engine.onnx_graph import to_float16
+    from toolkit.intermediates import load_named
 
-    original = load_model(spec.ckpt)
+    original = load_named(spec.ckpt)
     model = to_float16(original) if spec.dtype == "float16" else original
+    specs = checked_inputs(model, shapes or {})
     feed = draw(model, batch=spec.batch_size, shapes=shapes)
     events, calls = timed(model, feed, runs)
-    roof = measure_roof()
-    sources = {name: (node.name, module_of(node)) for node in original.graph.node for name in (node.name, *node.output)}
-    rows = per_node(events)
-    notes = [
-        f"measured: median of {runs} runs after {WARMUP}, {usable_cores()} cores; the roof is numpy's on this machine"
-    ]
+    roof, steps = _below_the_roof(per_node(events), sources(original))
+    cores = usable_cores()
+    notes = [f"measured: median of {runs} runs after {WARMUP}, {cores} cores; the roof is numpy's, or the fastest step"]
     notes += ["target onnx applies no passes: the pass file was not used"] if spec.pass_path else []
     found = Profile(
         model=spec.ckpt.name,
         target="onnx",
         simulated=False,
-        device=f"ONNX Runtime CPU, {usable_cores()} cores",
-        dtype=spec.dtype or "float32",
+        device=f"ONNX Runtime CPU, {cores} cores",
+        dtype="float16" if any(one.dtype == np.float16 for one in specs) else "float32",
         batch=feed[0].shape[0] if feed and feed[0].ndim else 1,
         pass_file="",
+        inputs={one.name: array.shape for one, array in zip(specs, feed, strict=True)},
         peak_flops=roof.flops,
         bandwidth=roof.bandwidth,
-        steps=tuple(_step(name, args, seconds, roof, sources) for name, (args, seconds) in rows.items()),
+        steps=steps,
         copy_in=0.0,
         copy_out=0.0,
         call=median(calls),
         notes=tuple(notes),
     )
-    return replace(found, bottlenecks=find_bottlenecks(found, kinds_of_shape(original, model)))
+    facts = kinds_of_shape(original, model)
+    better = (*one_layout(found, facts), *fusion(found))
+    return replace(found, what_if=better, bottlenecks=find_bottlenecks(found, facts))
+
+
+def _below_the_roof(
+    rows: Mapping[str, tuple[dict[str, Any], float]], origin: Mapping[str, Source]
+) -> tuple[Roof, tuple[Step, ...]]:
+    """Return the roof and the steps; where a step computes faster than numpy did, it is the roof."""
+
+    def under(roof: Roof) -> tuple[Step, ...]:
+        return tuple(_step(name, args, seconds, roof, origin) for name, (args, seconds) in rows.items())
+
+    measured = measure_roof()
+    fastest = max((step.flops / step.seconds for step in under(measured) if step.seconds > 0), default=0.0)
+    roof = measured._replace(flops=max(measured.flops, fastest))
+    return roof, under(roof)
 
 
 def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[dict[str, Any]]], list[float]]:
@@ -115,23 +143,16 @@ def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[di
         ModelError: ONNX Runtime cannot load the model.
         EngineError: it fails while computing.
     """
-    from engine import ort
+    from engine.ort import HostSession
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
-        # engine.ort has no public way to a session that profiles; what it has is used, so that options stay the same.
-        options = ort._options(None)
-        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "run")
-        session = ort._session(model, options, ort.CPU)
-        named = dict(zip([node.name for node in session.get_inputs()], feed, strict=True))
+        session = HostSession(model, profile_prefix=Path(folder) / "run")
         calls = []
-        try:
-            for _ in range(WARMUP + runs):
-                start = time.perf_counter()
-                session.run(None, named)
-                calls.append(time.perf_counter() - start)
-        except ort.ORT_ERRORS as error:
-            raise EngineError(f"ONNX Runtime failed while computing: {' '.join(str(error).split())}") from error
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        for _ in range(WARMUP + runs):
+            start = time.perf_counter()
+            session.run(feed)
+            calls.append(time.perf_counter() - start)
+        events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
     return _by_run(events)[WARMUP:], calls[WARMUP:]
 
 
@@ -157,18 +178,30 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
     return {name: (first[name], median(seconds)) for name, seconds in totals.items()}
 
 
-def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, sources: Sources) -> Step:
+def sources(model: ModelProto) -> dict[str, Source]:
+    """Return the nodes of a model by their names, and by the tensors they write."""
+    from toolkit.intermediates import module_of
+
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    found: dict[str, Source] = {}
+    for node in model.graph.node:
+        one = Source(node.name, node.op_type, module_of(node), tuple(shapes.get(name) for name in node.input))
+        found |= dict.fromkeys((*node.output, node.name), one)
+    return found
+
+
+def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin: Mapping[str, Source]) -> Step:
     op_type = str(args.get("op_name", ""))
-    flops, size = work_of(op_type, args)
+    # What ONNX Runtime fused or laid out anew is called after the tensor it writes.
+    source = origin.get(_RENAMED.sub("", name), Source(name, "", "", ()))
+    flops, size = work_of(op_type, args, source)
     arithmetic, traffic = flops / roof.flops, size / roof.bandwidth
     best = max(arithmetic, traffic)
-    # What ONNX Runtime fused or laid out anew is called after the tensor it writes.
-    source, module = sources.get(_RENAMED.sub("", name), (name, ""))
     return Step(
         name=name,
         op_type=op_type,
-        nodes=(source,),
-        module=module,
+        nodes=(source.name,),
+        module=source.module,
         seconds=seconds,
         flops=flops,
         bytes=size,
@@ -177,20 +210,52 @@ def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, source
     )
 
 
-def work_of(op_type: str, args: Mapping[str, Any]) -> tuple[float, int]:
-    """Return operations and bytes of a node from the shapes ONNX Runtime saw; zeros where it told none."""
+def work_of(op_type: str, args: Mapping[str, Any], source: Source) -> tuple[float, int]:
+    """Return operations and bytes of a node from the shapes ONNX Runtime saw; zeros where it told none.
+
+    It does not tell the weights that it has laid out for itself; theirs are taken from the node as it was written, or
+    follow from what a product reads and writes. Where they cannot be had either, no operations are counted.
+    """
     from engine.onnx_graph import NodeView
 
-    read, written = args.get("input_type_shape", []), args.get("output_type_shape", [])
-    sides = [next(iter(entry.items())) for entry in (*read, *written)]
-    inputs = len(read)
-    names = [f"{'in' if i < inputs else 'out'}{i}" for i in range(len(sides))]
-    shapes: dict[str, tuple[int | None, ...]] = {n: tuple(shape) for n, (_, shape) in zip(names, sides, strict=True)}
-    sizes: dict[str, int | None] = {
-        n: int(np.prod(shape)) * _BYTES.get(kind, 1) for n, (kind, shape) in zip(names, sides, strict=True)
-    }
-    view = NodeView("", _FUSED.get(op_type, op_type), tuple(names[:inputs]), tuple(names[inputs:]), shapes, sizes)
-    if not inputs or len(sides) == inputs:
+    kind = _FUSED.get(op_type, op_type)
+    read = [next(iter(entry.items())) for entry in args.get("input_type_shape", [])]
+    written = [next(iter(entry.items())) for entry in args.get("output_type_shape", [])]
+    if not read or not written:
         return 0.0, 0
-    found = kernels([view], (), set())
+    if kind == source.op_type and len(read) < len(source.weights):
+        read = _with_weights(read, source.weights)
+    if kind in ("Gemm", "MatMul") and (len(read) < 2 or len(read[1][1]) < 2):
+        read.insert(1, _second_factor(read[0], written[0]))
+    names = [*(f"in{i}" for i in range(len(read))), *(f"out{i}" for i in range(len(written)))]
+    sides = dict(zip(names, (*read, *written), strict=True))
+    shapes: dict[str, tuple[int | None, ...]] = {name: tuple(shape) for name, (_, shape) in sides.items()}
+    sizes: dict[str, int | None] = {n: int(np.prod(shape)) * _BYTES.get(k, 1) for n, (k, shape) in sides.items()}
+    view = NodeView("", kind, tuple(names[: len(read)]), tuple(names[len(read) :]), shapes, sizes)
+    try:
+        found = kernels([view], (), set())
+    except (IndexError, KeyError, ValueError):
+        return 0.0, sum(size or 0 for size in sizes.values())
     return (found[0].flops, found[0].read + found[0].written) if found else (0.0, 0)
+
+
+Side = tuple[str, Sequence[int]]
+"""Type and shape of what a node reads or writes, as ONNX Runtime's profiler names them."""
+
+
+def _with_weights(read: list[Side], weights: Sequence[Shape | None]) -> list[Side]:
+    """Put the weights that were not told among what was, in the node's order."""
+    told, found = list(read), []
+    for shape in weights:
+        if shape is None or (told and tuple(told[0][1]) == shape):
+            found += told[:1]
+            del told[:1]
+        else:
+            found.append((read[0][0], shape))
+    return found + told
+
+
+def _second_factor(first: Side, product: Side) -> Side:
+    """Return the weights of a matrix product, which follow from the other factor and the result."""
+    rows, columns = int(np.prod(product[1][:-1])), product[1][-1] if product[1] else 1
+    return first[0], (int(np.prod(first[1])) // max(rows, 1), columns)

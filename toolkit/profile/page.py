@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_config.reports import page
-from model_config.reports.extra import extra
+from model_config.reports.page import render
 from toolkit.profile.against import Comparison
 from toolkit.profile.record import Profile
 from toolkit.profile.roofline import BOTTOM, HEIGHT, roofline
@@ -21,15 +20,9 @@ def profile_page(profile: Profile, comparison: Comparison | None = None, suggest
     Raises:
         ConfigError: jinja2 is not installed.
     """
-    with extra("the HTML report"):
-        from jinja2 import ChoiceLoader, FileSystemLoader
-    loader = ChoiceLoader([FileSystemLoader(PAGES), FileSystemLoader(page.TEMPLATES)])
-    environment = page._environment().overlay(loader=loader)
-    style, script = ((page.TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
-    return environment.get_template("profile.html.j2").render(
-        style=style,
-        script=script,
-        policy=page._policy(),
+    return render(
+        "profile.html.j2",
+        PAGES,
         profile=profile,
         comparison=comparison,
         suggestion=suggestion,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
+from model_config.reports.text import seconds as in_words
+from toolkit.output import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
+COMMAND = "teco profile"
 
 BOUNDS = ("compute", "memory", "launch", "unknown")
 
@@ -84,6 +87,7 @@ class Profile:
     Attributes:
         model: file. target: its name. simulated: whether the times are a cost model's. device: in words.
         dtype: of storage. batch: samples of one run (of one shard, on the card). pass_file: or "".
+        inputs: name -> shape, of one run.
         peak_flops: operations per second. bandwidth: bytes per second; where the roof comes from is in ``notes``.
         steps: in order. compute: seconds of all of them in one run.
         copy_in, copy_out: seconds between host and card; 0 on the host.
@@ -98,6 +102,7 @@ class Profile:
     dtype: str
     batch: int
     pass_file: str
+    inputs: Mapping[str, tuple[int, ...]]
     peak_flops: float
     bandwidth: float
     steps: tuple[Step, ...]
@@ -130,12 +135,45 @@ class Profile:
             found[step.op_type] = (count + 1, seconds + step.seconds)
         return sorted(((op, *both) for op, both in found.items()), key=lambda row: -row[2])
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data, with the figures that follow from others where readers look for them."""
-        data = asdict(self)
-        for step, row in zip(self.steps, data["steps"], strict=True):
-            row |= {"intensity": step.intensity, "roof_share": step.roof_share, "share": self.share(step.seconds)}
-        return {"schema_version": SCHEMA_VERSION, **data, "kind": self.kind, "compute": self.compute}
+    @property
+    def lead(self) -> str:
+        """The answer in a sentence."""
+        return (
+            f"{self.model} on {self.device}, {self.dtype}, batch {self.batch}: {in_words(self.compute)} computing, "
+            f"{in_words(self.call)} a call ({self.kind})"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the steps as plain data, with the figures that follow from others."""
+        return [
+            asdict(step)
+            | {
+                "share": self.share(step.seconds),
+                "intensity": step.intensity,
+                "roof_share": step.roof_share,
+                "kind": self.kind,
+            }
+            for step in self.steps
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return all but the steps and the notes as plain data."""
+        plain = asdict(self)
+        return {name: plain[name] for name in plain if name not in ("steps", "notes")} | {
+            "kind": self.kind,
+            "compute": self.compute,
+        }
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Return names of which none is empty and no two are one: later ones get a number."""
+    found: dict[str, None] = {}
+    for i, name in enumerate(names):
+        own = name or f"step_{i}"
+        while own in found:
+            own = f"{own}#{i}"
+        found[own] = None
+    return list(found)
 
 
 def read_profile(path: Path) -> Profile:
@@ -146,27 +184,60 @@ def read_profile(path: Path) -> Profile:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise ConfigError(f"profile {path} cannot be read: {reason}; write one with 'teco profile --json'") from error
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION or "steps" not in data:
+    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION or data.get("command") != COMMAND:
         raise ConfigError(
             f"{path} is no profile of schema_version {SCHEMA_VERSION}; write it with 'teco profile --json'"
         )
     try:
         return _profile(data)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"profile {path} lacks or garbles {error}; write it again") from error
 
 
+_PARTS = {"steps": ("rows", Step), "bottlenecks": ("bottlenecks", Bottleneck), "what_if": ("what_if", WhatIf)}
+"""Field of a profile -> where the file has it, and what each part of it is."""
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+
+
 def _profile(data: Mapping[str, Any]) -> Profile:
-    parts = {"steps": Step, "bottlenecks": Bottleneck, "what_if": WhatIf}
-    values: dict[str, Any] = {name: data[name] for name in Profile.__dataclass_fields__}
-    for name, kind in parts.items():
-        values[name] = tuple(_part(kind, row) for row in data[name])
-    return Profile(**{**values, "notes": tuple(data["notes"])})
+    plain = [name for name in Profile.__dataclass_fields__ if name not in (*_PARTS, "inputs", "notes")]
+    values: dict[str, Any] = {name: _value(Profile, name, data[name]) for name in plain}
+    for name, (key, kind) in _PARTS.items():
+        values[name] = tuple(_part(kind, row) for row in data[key])
+    values["inputs"] = {str(name): tuple(map(int, shape)) for name, shape in data["inputs"].items()}
+    return Profile(**values, notes=tuple(map(str, data["notes"])))
 
 
 def _part(kind: Any, row: Mapping[str, Any]) -> Any:
-    values = {name: row[name] for name in kind.__dataclass_fields__}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return kind(**{name: _value(kind, name, row[name]) for name in kind.__dataclass_fields__})
+
+
+def _value(kind: Any, name: str, value: Any) -> Any:
+    """Return a value of a file as the field's type.
+
+    Raises:
+        TypeError: it is of another type, or no finite number.
+    """
+    wanted = kind.__dataclass_fields__[name].type
+    if wanted == "tuple[str, ...]":
+        return tuple(_text(name, one) for one in value)
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if not isinstance(value, _KINDS[wanted]) or (isinstance(value, bool) and wanted != "bool") or not finite:
+        raise TypeError(f"'{name}' ({value!r})")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"'{name}' ({value!r})")
+    return value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine.base import ConfigError, PassError
 from engine.passes.options import PassOptions
-from engine.passes.rules import RULES
+from engine.passes.rules import RULES, rewrite
 from engine.passes.rules.gain import Gain, choose, compute_cost, predict
 from engine.passes.runner import apply_passes
 from toolkit.profile.card import CardModel
@@ -26,7 +26,7 @@ RULES = (
 
 def use_passes(model):
     """Return the optimised model; the model itself is left as it is."""
-    return rewrite({model}, RULES)
+    return rewrite({model}, RULES{opset})
 '''
 
 _OWN = ("need_convert", "skip_ops", "skip_input_name", "convert_all", "convert_judge", "normalized", "layout")
@@ -38,30 +38,50 @@ class Suggestion:
 
     Attributes:
         alone: every rule that fires, with its gain by itself. chosen: those to apply, each upon those before it.
-        before, after: seconds one shard computes now, and with the chosen rules.
-        too_new: rules that the model's opset is too old for, as ``(name, opset)``.
+        before, after: seconds one shard computes now, and with the chosen rules. Where sizes are known only after the
+            default pass, ``before`` is with that.
+        opset: that the pass raises the model to first, since a chosen rule writes what is newer; 0 where none does.
+        too_new: rules not tried, as ``(name, opset)``: the model cannot be raised to their opset.
     """
 
     alone: tuple[Gain, ...]
     chosen: tuple[Gain, ...]
     before: float
     after: float
+    opset: int
     too_new: tuple[tuple[str, int], ...]
+
+    @property
+    def tidied(self) -> float:
+        """Seconds that the default pass, which comes before every rule, saves."""
+        return self.before - self.chosen[0].before if self.chosen else 0.0
 
 
 def suggest(loaded: CardModel) -> Suggestion:
     """Try every rule on a model, after its own passes; the gain is that over the model as it runs now."""
     options, float16 = loaded.options, loaded.float16
-    before = compute_cost(loaded.model, options, float16).compute
-    opset = max((entry.version for entry in loaded.model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-    alone = predict(loaded.model, options=options, float16=float16)
-    chosen = choose(loaded.model, options=options, float16=float16) if alone else []
+    now = compute_cost(loaded.model, options, float16)
+    own = max((entry.version for entry in loaded.model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    newest = max(rule.min_opset for rule in RULES.values())
+    try:
+        model, reached = rewrite(loaded.model, (), newest), max(own, newest)
+    except PassError:
+        model, reached = loaded.model, own
+    alone = predict(model, options=options, float16=float16)
+    chosen = choose(model, options=options, float16=float16) if alone else []
+    tidy = compute_cost(rewrite(loaded.model, ()), options, float16) if now.unknown else now
+    before = (tidy if len(tidy.unknown) < len(now.unknown) else now).compute
+    names = [gain.rule for gain in chosen]
+    needed = max((RULES[name].min_opset for name in names), default=0)
+    opset = needed if needed > own else 0
+    after = compute_cost(rewrite(loaded.model, names, opset), options, float16).compute if chosen else before
     return Suggestion(
         alone=tuple(sorted(alone, key=lambda gain: -gain.seconds)),
         chosen=tuple(chosen),
         before=before,
-        after=chosen[-1].after if chosen else before,
-        too_new=tuple((name, rule.min_opset) for name, rule in RULES.items() if not rule.fits(opset)),
+        after=after,
+        opset=opset,
+        too_new=tuple((name, rule.min_opset) for name, rule in RULES.items() if not rule.fits(reached)),
     )
 
 
@@ -104,4 +124,5 @@ def _text(found: Suggestion, loaded: CardModel) -> str:
         imports="from pathlib import Path\n\nfrom engine.passes.options import PassOptions\n" if own else "",
         first=first,
         model="FIRST.use_passes(model)" if own and loaded.options.use_passes else "model",
+        opset=f", opset={found.opset}" if found.opset else "",
     )

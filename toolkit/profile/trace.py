@@ -9,31 +9,44 @@ from toolkit.profile.record import Profile, Step
 LANES = {"framework": 1, "runtime": 2, "device": 3}
 """Lane and its number, from the caller's side down."""
 
+_THREAD = 1
+
 
 def chrome_trace(profile: Profile) -> dict[str, Any]:
     """Return one run as a Chrome trace (JSON types; times in microseconds).
 
-    framework: modules the steps were exported from, within the call. runtime: copies and launches. device: the work of
-    every step. On the host, where ONNX Runtime tells no launches apart, runtime shows whole nodes.
+    framework: the call, and in it the modules the steps were exported from. runtime: copies and launches. device: the
+    work of every step. On the host, where ONNX Runtime tells no launches apart, runtime shows whole nodes. Steps
+    follow one another as in the graph, with the time each took; what the call took besides is at its end.
     """
-    events = [_meta("process_name", lane, f"{name} ({profile.kind})") for name, lane in LANES.items()]
-    events += [_meta("process_sort_index", lane, lane) for lane in LANES.values()]
     now = profile.copy_in
     works: list[dict[str, Any]] = []
     for step in profile.steps:
         # On the card a launch and the work after it follow one another; a measured node is work from end to end.
         launch = max(step.seconds - step.roof, 0.0) if profile.simulated else 0.0
         shown = launch if profile.simulated else step.seconds
-        works.append(_span("runtime", f"launch {step.name}" if launch else step.name, now, shown, {}))
-        works.append(_span("device", step.name, now + launch, step.seconds - launch, _facts(step)))
+        works.append(_span("runtime", f"launch {step.name}" if launch else step.name, now, now + shown, {}))
+        works.append(_span("device", step.name, now + launch, now + step.seconds, _facts(step)))
         now += step.seconds
+    end = max(now + profile.copy_out, profile.call)
     if profile.simulated:
-        works.append(_span("runtime", "copy in", 0.0, profile.copy_in, {}))
-        works.append(_span("runtime", "copy out", now, profile.copy_out, {}))
-    call = _span(
-        "framework", f"{profile.model}, batch {profile.batch}", 0.0, now + profile.copy_out, {"kind": profile.kind}
-    )
-    return {"displayTimeUnit": "ms", "traceEvents": [*events, call, *_modules(profile), *works]}
+        works.insert(0, _span("runtime", "copy in", 0.0, profile.copy_in, {}))
+        works.append(_span("runtime", "copy out", now, end, {}))
+    call = _span("framework", f"{profile.model}, batch {profile.batch}", 0.0, end, {"kind": profile.kind})
+    return {"displayTimeUnit": "ms", "traceEvents": [*_lanes(profile.kind), call, *_modules(profile), *works]}
+
+
+def _lanes(kind: str) -> list[dict[str, Any]]:
+    """Name the lanes, and put them in order."""
+    return [
+        {"name": what, "ph": "M", "pid": lane, "tid": _THREAD, "ts": 0, "args": {key: value}}
+        for name, lane in LANES.items()
+        for what, key, value in (
+            ("process_name", "name", f"{name} ({kind})"),
+            ("process_sort_index", "sort_index", lane),
+            ("thread_name", "name", name),
+        )
+    ]
 
 
 def _modules(profile: Profile) -> list[dict[str, Any]]:
@@ -44,7 +57,7 @@ def _modules(profile: Profile) -> list[dict[str, Any]]:
         here = step.module if step else ""
         if here != module or step is None:
             if module:
-                spans.append(_span("framework", module, start, now - start, {}))
+                spans.append(_span("framework", module, start, now, {}))
             start, module = now, here
         now += step.seconds if step else 0.0
     return spans
@@ -62,11 +75,8 @@ def _facts(step: Step) -> dict[str, Any]:
     }
 
 
-def _span(lane: str, name: str, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
-    place = {"pid": LANES[lane], "tid": 1, "ts": start * 1e6, "dur": seconds * 1e6}
+def _span(lane: str, name: str, start: float, end: float, args: dict[str, Any]) -> dict[str, Any]:
+    # Both ends are rounded to nanoseconds, so that spans which meet do not overlap by a rounding error.
+    first, last = round(start * 1e9), round(end * 1e9)
+    place = {"pid": LANES[lane], "tid": _THREAD, "ts": first / 1e3, "dur": (last - first) / 1e3}
     return {"name": name, "ph": "X", **place, "args": args}
-
-
-def _meta(kind: str, lane: int, value: str | int) -> dict[str, Any]:
-    key = "sort_index" if kind.endswith("index") else "name"
-    return {"name": kind, "ph": "M", "pid": lane, "tid": 0, "args": {key: value}}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.passes._library import free_name
 from engine.passes.resnet.affine import Vector, constant, only_consumer, per_channel, read_affine
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def _read_linear(node: ir.Node) -> _Linear | None:
     if node.op_type not in _LINEAR or node.domain != "":
         return None
     weight = constant(node.inputs[1])
-    if weight is None or node.inputs[1] is None or len(node.inputs[1].uses()) != 1:
+    value = node.inputs[1]
+    if weight is None or value is None or len(value.uses()) != 1 or value.is_graph_output():
         return None
     channels = _channels(node, weight)
     source = node.inputs[2] if len(node.inputs) > 2 else None
@@ -127,9 +129,7 @@ def _set_bias(node: ir.Node, array: np.ndarray[Any, np.dtype[Any]]) -> None:
     graph = node.graph
     if not isinstance(graph, ir.Graph):
         raise TypeError("a node with constant weights is in a graph")  # functions were inlined and hold no weights
-    name = f"{node.outputs[0].name}_folded_bias"
-    while name in graph.initializers:
-        name += "_"
+    name = free_name(graph, f"{node.outputs[0].name}_folded_bias")
     tensor = ir.tensor(array, name=name)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)

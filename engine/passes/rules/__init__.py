@@ -8,6 +8,9 @@ pricing both models (:mod:`engine.passes.rules.gain`). A pass file that chooses 
 
     def use_passes(model):
         return rewrite(model, ["hard_swish", "transpose_pair"])
+
+Some rules write operators of newer opsets than exporters use; ``rewrite(model, ["gelu"], opset=20)`` raises the model
+first.
 """
 
 from __future__ import annotations
@@ -38,14 +41,12 @@ class Rule:
         where: ``module:function`` in this package; the function applies the rule to an onnx-ir model, in place, and
             returns how often it fired.
         min_opset: oldest version of the default operator set that has what it writes.
-        priced: whether the card's cost model knows the operator it writes, so that a gain can be predicted.
     """
 
     matches: str
     becomes: str
     where: str
     min_opset: int = 7
-    priced: bool = True
 
     def apply(self, model: ir.Model) -> int:
         """Apply the rule in place, as often as it fires; return how often. 0 where the opset is too old."""
@@ -108,7 +109,6 @@ RULES: Mapping[str, Rule] = {
         "Attention",
         "attention:attention",
         min_opset=23,
-        priced=False,
     ),
     "transpose_past": Rule(
         "Transpose, an elementwise operator of one input, Transpose",
@@ -125,13 +125,13 @@ RULES: Mapping[str, Rule] = {
         "shuffle:channel_shuffle",
     ),
     "shuffle_split": Rule(
-        "Gather of constant channels, then Split along the same axis",
+        "Gather of constant channels, then Split or Slices along the same axis",
         "one Gather per piece, each reading only what it keeps",
         "shuffle:shuffle_split",
     ),
     "gather_conv": Rule(
         "Gather of constant channels that only an ungrouped Conv with constant weights reads",
-        "the Conv alone, with its weights reordered (zeros for channels it does not use)",
+        "the Conv alone, with its weights reordered (zeros for channels it does not use: an infinity there gives NaN)",
         "shuffle:gather_conv",
     ),
     "reshape_chain": Rule(
@@ -143,21 +143,29 @@ RULES: Mapping[str, Rule] = {
 """Every rule by name, in the order in which they are best applied."""
 
 
-def rewrite(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onnx.ModelProto:
     """Return the model after the default pass and these rules, in this order; ``model`` itself is left as it is.
 
+    Args:
+        model: what to rewrite.
+        names: of the rules.
+        opset: version of the default operator set to raise an older model to first; 0 leaves it.
+
     Raises:
-        PassError: a rule does not exist, or the graph libraries cannot handle this model.
+        PassError: a rule does not exist, the model cannot be raised, or the graph libraries cannot handle it.
     """
-    return rewrite_counted(model, names)[0]
+    return rewrite_counted(model, names, opset)[0]
 
 
-def rewrite_counted(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.ModelProto, dict[str, int]]:
+def rewrite_counted(
+    model: onnx.ModelProto, names: Iterable[str], opset: int = 0
+) -> tuple[onnx.ModelProto, dict[str, int]]:
     """Do as :func:`rewrite` does, and return how often each rule fired, too."""
     chosen = {name: find(name) for name in names}
     counts: dict[str, int] = {}
 
     def change(graph: ir.Model) -> None:
+        _library.raise_opset(graph, opset)
         _library.tidy(graph)
         for name, rule in chosen.items():
             counts[name] = rule.apply(graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,9 +113,25 @@ def with_constant(value: ir.Value | None, kind: str) -> tuple[ir.Value, float] |
     return (second, found) if found is not None and second is not None and node.op_type != "Div" else None
 
 
-def near(value: float, other: float) -> bool:
-    """Say whether two constants are one, but for rounding to float32."""
-    return math.isclose(value, other, rel_tol=1e-6)
+def near(value: float, other: float, x: ir.Value) -> bool:
+    """Say whether two constants are one, but for rounding to the dtype of ``x``."""
+    half = x.dtype is not None and x.dtype.name == "FLOAT16"
+    return math.isclose(value, other, rel_tol=1e-3 if half else 1e-6)
+
+
+def stands_for(x: ir.Value | None, y: ir.Value, dtypes: Collection[str]) -> bool:
+    """Say whether an operator of one input on ``x`` could write ``y``: a dtype it has, and as many dimensions.
+
+    A constant of one element keeps the shape only where it has no more dimensions than what it meets.
+    """
+    before, after = sizes(x), sizes(y)
+    known = x is not None and x.dtype is not None and before is not None and after is not None
+    return known and x.dtype.name in dtypes and len(before) == len(after)  # type: ignore[union-attr, arg-type]
+
+
+def same_size(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
+    """Say whether two dimensions surely have one size: one number, or one symbol."""
+    return a == b and (isinstance(a, int) or a.value is not None)
 
 
 def is_square(node: ir.Node, x: ir.Value) -> bool:

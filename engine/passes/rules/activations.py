@@ -7,45 +7,76 @@ from collections.abc import Callable
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-from engine.passes.rules._match import apply, is_square, near, node_of, number, rewriter, with_constant, written_by
+from engine.passes.rules._match import apply, is_square, near, number, rewriter, stands_for, with_constant, written_by
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
-_SIXTH = 1 / 6
+
+_FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE"})
+_HALF_OR_FLOAT = frozenset({"FLOAT", "FLOAT16"})
+"""What Swish takes, and what ONNX Runtime computes HardSwish in: neither has a form for float64."""
 
 
 def silu(model: ir.Model) -> int:
     """x * Sigmoid(x) becomes Swish (Ramachandran et al., 2017)."""
-    return apply(model, [rewriter(lambda op, x: op.Mul(x, op.Sigmoid(x)), lambda op, x: op.Swish(x))], commute=True)
+
+    def check(context: Any, x: ir.Value, y: ir.Value) -> bool:
+        return stands_for(x, y, _HALF_OR_FLOAT)
+
+    rule = rewriter(lambda op, x: op.Mul(x, op.Sigmoid(x), _outputs=["y"]), lambda op, x, y: op.Swish(x), check)
+    return apply(model, [rule], commute=True)
 
 
 def hard_swish(model: ir.Model) -> int:
     """x * Clip(x + 3, 0, 6) / 6 in any order, and x * HardSigmoid(x), become HardSwish (Howard et al., 2019)."""
 
-    def clipped(op: Any, x: Any) -> Any:
-        return op.Clip(op.Add(x, 3.0), 0.0, 6.0)
+    def check(context: Any, y: ir.Value, **_: Any) -> bool:
+        return stands_for(_hard_swished(y), y, _HALF_OR_FLOAT)
 
-    patterns = [
-        lambda op, x: op.Div(op.Mul(x, clipped(op, x)), 6.0),
-        lambda op, x: op.Mul(x, op.Div(clipped(op, x), 6.0)),
-        lambda op, x: op.Mul(op.Mul(x, clipped(op, x)), _SIXTH),
-        lambda op, x: op.Mul(x, op.Mul(clipped(op, x), _SIXTH)),
-    ]
-    hard = rewriter(lambda op, x: op.Mul(x, op.HardSigmoid(x, _outputs=["h"])), _hard_swish, _has_slope_of_a_sixth)
-    return apply(model, [hard, *(rewriter(p, _hard_swish) for p in patterns)], commute=True)
+    def replace(op: Any, y: ir.Value, **_: Any) -> Any:
+        return op.HardSwish(_hard_swished(y))
+
+    roots = [lambda op, a, b: op.Mul(a, b, _outputs=["y"]), lambda op, a, b: op.Div(a, b, _outputs=["y"])]
+    return apply(model, [rewriter(root, replace, check, keep=True) for root in roots])
 
 
-def _hard_swish(op: Any, x: Any, **_: Any) -> Any:
-    return op.HardSwish(x)
+def _hard_swished(y: ir.Value) -> ir.Value | None:
+    """Read a value as the hard swish of what is returned."""
+    whole = _sixth(y)
+    for value, gate_of in ((whole, _is_relu6), (y, _is_gate)):
+        product = written_by(value, "Mul")
+        for x, gate in (product.inputs, product.inputs[::-1]) if product is not None else ():
+            if x is not None and gate is not None and gate_of(gate, x):
+                return x
+    return None
 
 
-def _has_slope_of_a_sixth(context: Any, h: ir.Value, **_: Any) -> bool:
-    node = node_of(h)
-    slope, middle = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
-    return math.isclose(slope, _SIXTH, rel_tol=1e-5) and middle == 0.5
+def _is_gate(value: ir.Value, x: ir.Value) -> bool:
+    """Say whether a value is Clip(x + 3, 0, 6) / 6, or the HardSigmoid that is the same."""
+    clip = _sixth(value)
+    hard = written_by(value, "HardSigmoid")
+    if hard is None:
+        return clip is not None and _is_relu6(clip, x)
+    slope, middle = hard.attributes.get_float("alpha", 0.2), hard.attributes.get_float("beta", 0.5)
+    return hard.inputs[0] is x and math.isclose(slope, 1 / 6, rel_tol=1e-5) and middle == 0.5
+
+
+def _is_relu6(value: ir.Value, x: ir.Value) -> bool:
+    """Say whether a value is Clip(x + 3, 0, 6)."""
+    clip = written_by(value, "Clip")
+    if clip is None or len(clip.inputs) != 3 or [number(bound) for bound in clip.inputs[1:]] != [0, 6]:
+        return False
+    shifted = with_constant(clip.inputs[0], "Add")
+    return shifted is not None and shifted[0] is x and shifted[1] == 3
+
+
+def _sixth(value: ir.Value) -> ir.Value | None:
+    """Return what a value is a sixth of."""
+    found = with_constant(value, "Mul")
+    return found[0] if found is not None and near(found[1], 1 / 6, found[0]) else None
 
 
 def gelu(model: ir.Model) -> int:
@@ -61,13 +92,13 @@ def gelu_tanh(model: ir.Model) -> int:
 def _gelu(model: ir.Model, is_factor: Callable[[ir.Value, ir.Value], bool], approximate: str) -> int:
     """Replace x * 0.5 * (1 + f(x)), whichever two of the three factors are multiplied first."""
 
-    def check(context: Any, a: ir.Value, b: ir.Value, c: ir.Value) -> bool:
-        return _source(a, b, c, is_factor) is not None
+    def check(context: Any, a: ir.Value, b: ir.Value, c: ir.Value, y: ir.Value) -> bool:
+        return stands_for(_source(a, b, c, is_factor), y, _FLOATS)
 
-    def replace(op: Any, a: ir.Value, b: ir.Value, c: ir.Value) -> Any:
+    def replace(op: Any, a: ir.Value, b: ir.Value, c: ir.Value, y: ir.Value) -> Any:
         return op.Gelu(_source(a, b, c, is_factor), approximate=approximate)
 
-    rule = rewriter(lambda op, a, b, c: op.Mul(op.Mul(a, b), c), replace, check, keep=True)
+    rule = rewriter(lambda op, a, b, c: op.Mul(op.Mul(a, b), c, _outputs=["y"]), replace, check, keep=True)
     return apply(model, [rule], commute=True)
 
 
@@ -82,17 +113,17 @@ def _source(a: ir.Value, b: ir.Value, c: ir.Value, is_factor: Callable[[ir.Value
 def _is_erf_of(value: ir.Value, x: ir.Value) -> bool:
     node = written_by(value, "Erf")
     scaled = with_constant(node.inputs[0], "Mul") if node is not None else None
-    return scaled is not None and scaled[0] is x and near(scaled[1], _ROOT_HALF)
+    return scaled is not None and scaled[0] is x and near(scaled[1], _ROOT_HALF, x)
 
 
 def _is_tanh_of(value: ir.Value, x: ir.Value) -> bool:
     node = written_by(value, "Tanh")
     scaled = with_constant(node.inputs[0], "Mul") if node is not None else None
-    total = written_by(scaled[0], "Add") if scaled is not None and near(scaled[1], _ROOT_TWO_OVER_PI) else None
+    total = written_by(scaled[0], "Add") if scaled is not None and near(scaled[1], _ROOT_TWO_OVER_PI, x) else None
     if total is None or x not in total.inputs:
         return False
     cubic = with_constant(total.inputs[total.inputs[0] is x], "Mul")
-    return cubic is not None and near(cubic[1], 0.044715) and _is_cube_of(cubic[0], x)
+    return cubic is not None and near(cubic[1], 0.044715, x) and _is_cube_of(cubic[0], x)
 
 
 def _is_cube_of(value: ir.Value, x: ir.Value) -> bool:

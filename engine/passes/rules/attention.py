@@ -3,76 +3,138 @@
 from __future__ import annotations
 
 import math
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.passes.rules._match import apply, node_of, number, permutation, rewriter, sizes
+from engine.passes.resnet.affine import only_consumer
+from engine.passes.rules._match import (
+    apply,
+    node_of,
+    permutation,
+    rewriter,
+    same_size,
+    sizes,
+    with_constant,
+    written_by,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+_DTYPES = frozenset({"FLOAT", "FLOAT16"})
+_TO_KEYS = [0, 1, 3, 2]
+
+
+class _Parts(NamedTuple):
+    """What an attention reads.
+
+    Attributes:
+        query, value: of shape (batch, heads, positions, size). mask: added to the scores, or ``None``.
+        keys: what the keys are a transpose of, by ``order``. scale: of the scores.
+    """
+
+    query: ir.Value
+    keys: ir.Value
+    order: list[int]
+    value: ir.Value
+    mask: ir.Value | None
+    scale: float
+
 
 def attention(model: ir.Model) -> int:
     """Softmax(q @ k.T * scale (+ mask)) @ v becomes Attention; the scale may stand before, behind, or nowhere."""
-    scores = [
-        lambda op, q, kt: op.Mul(op.MatMul(q, kt), op_var("times")),
-        lambda op, q, kt: op.Div(op.MatMul(q, kt), op_var("over")),
-        lambda op, q, kt: op.MatMul(op.Mul(q, op_var("times")), op.Mul(kt, op_var("times_k"))),
-        lambda op, q, kt: op.MatMul(op.Mul(q, op_var("times")), kt),
-        lambda op, q, kt: op.MatMul(op.Div(q, op_var("over")), kt),
-        lambda op, q, kt: op.MatMul(q, kt),
-    ]
-    return apply(model, [_rule(score, masked) for score, masked in product(scores, (True, False))], commute=True)
+
+    def pattern(op: Any, logits: Any, v: Any) -> Any:
+        return op.MatMul(op.Softmax(logits), v, _outputs=["y"])
+
+    def check(context: Any, y: ir.Value, **_: Any) -> bool:
+        return _read(node_of(y)) is not None
+
+    def replace(op: Any, y: ir.Value, **_: Any) -> Any:
+        found = _read(node_of(y))
+        if found is None:
+            raise TypeError(f"{y.name} is no attention")
+        straight = found.order == sorted(found.order)
+        keys = found.keys if straight else op.Transpose(found.keys, perm=found.order)
+        extra = [] if found.mask is None else [found.mask]
+        return op.Attention(found.query, keys, found.value, *extra, scale=found.scale)
+
+    return apply(model, [rewriter(pattern, replace, check)])
 
 
-def op_var(name: str) -> Any:
-    """Return a named place in a pattern for any value."""
-    from onnxscript.rewriter import pattern
+def _read(product: ir.Node) -> _Parts | None:
+    """Read a MatMul as the last step of an attention; ``None`` where any of it is missing, or used elsewhere."""
+    weights, value = product.inputs
+    softmax = written_by(weights, "Softmax")
+    whole = len(sizes(product.outputs[0]) or ()) == 4  # a scale of more axes would have added some
+    if softmax is None or value is None or not whole or softmax.attributes.get_int("axis", -1) not in (-1, 3):
+        return None
+    scores, mask = _unmasked(softmax.inputs[0])
+    scores, scale = _unscaled(scores)
+    node = written_by(scores, "MatMul")
+    if scores is None or node is None or only_consumer(scores) is None:
+        return None
+    query, over_query = _unscaled(node.inputs[0])
+    turned, over_keys = _unscaled(node.inputs[1])
+    keys = _keys(turned)
+    scale *= over_query * over_keys
+    if query is None or turned is None or keys is None or scale <= 0 or not math.isfinite(scale):
+        return None
+    fits = _fits(query, turned, value) and (mask is None or _is_mask(mask, scores))
+    return _Parts(query, *keys, value, mask, scale) if fits else None
 
-    return pattern.Var(name)
+
+def _unmasked(logits: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
+    """Read scores + mask, in either order, as (scores, mask); the scores come from a product."""
+    node = written_by(logits, "Add")
+    for scores, mask in (node.inputs, node.inputs[::-1]) if node is not None else ():
+        if written_by(_unscaled(scores)[0], "MatMul") is not None:
+            return scores, mask
+    return logits, None
 
 
-def _rule(score: Any, masked: bool) -> Any:
-    def pattern(op: Any, q: Any, k: Any, v: Any) -> Any:
-        logits = score(op, q, op.Transpose(k, _outputs=["kt"]))
-        if masked:
-            logits = op.Add(logits, op_var("mask"))
-        return op.MatMul(op.Softmax(logits, _outputs=["weights"]), v, _outputs=["y"])
-
-    def replace(op: Any, q: ir.Value, k: ir.Value, v: ir.Value, kt: ir.Value, **rest: Any) -> Any:
-        order = _key_order(kt) or []
-        keys = k if order == sorted(order) else op.Transpose(k, perm=order)
-        extra = [rest["mask"]] if masked else []
-        return op.Attention(q, keys, v, *extra, scale=_scale(rest))
-
-    return rewriter(pattern, replace, _check)
+def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
+    """Read a value as (x, factor)."""
+    return with_constant(value, "Mul") or (value, 1.0)
 
 
-def _check(context: Any, q: ir.Value, v: ir.Value, kt: ir.Value, weights: ir.Value, **rest: Any) -> bool:
-    if any(len(sizes(value) or ()) != 4 for value in (q, v, kt)) or _key_order(kt) is None:
+def _keys(turned: ir.Value | None) -> tuple[ir.Value, list[int]] | None:
+    """Return what transposed keys come from, and the order of its axes that makes it (batch, heads, positions, size).
+
+    Newer exporters write the transpose in three dimensions, between two reshapes.
+    """
+    node = written_by(turned, "Transpose")
+    perm = permutation(node) if node is not None else None
+    if node is not None and node.inputs[0] is not None and perm is not None and len(perm) == 4:
+        return node.inputs[0], [perm[i] for i in _TO_KEYS]
+    joined = written_by(turned, "Reshape")
+    swap = written_by(joined.inputs[0], "Transpose") if joined is not None else None
+    split = written_by(swap.inputs[0], "Reshape") if swap is not None else None
+    if swap is None or split is None or turned is None or permutation(swap) != [0, 2, 1]:
+        return None
+    keys, flat = split.inputs[0], sizes(swap.inputs[0])
+    whole, after = sizes(keys), sizes(turned)
+    if keys is None or flat is None or whole is None or after is None or len(whole) != 4 or len(after) != 4:
+        return None
+    same = whole[2:] == flat[1:] and [whole[i] for i in _TO_KEYS][1:] == after[1:] and None not in whole[1:]
+    return (keys, [0, 1, 2, 3]) if same else None
+
+
+def _fits(query: ir.Value, turned: ir.Value, value: ir.Value) -> bool:
+    """Say whether all have four dimensions and one dtype, and batch and heads that nothing has to be stretched to."""
+    shapes = [one.shape for one in (query, turned, value) if one.shape is not None and len(one.shape) == 4]
+    if len(shapes) != 3 or query.dtype is None or query.dtype.name not in _DTYPES:
         return False
-    if node_of(weights).attributes.get_int("axis", -1) not in (-1, 3):
+    first = shapes[0]
+    return all(same_size(first[axis], shape[axis]) for shape in shapes[1:] for axis in (0, 1))
+
+
+def _is_mask(mask: ir.Value, scores: ir.Value) -> bool:
+    """Say whether a mask has the scores' dtype, and stretches to their shape without changing it.
+
+    Its last two axes must be whole: the operator takes a shorter last one as the beginning and masks the rest, and ONNX
+    Runtime 1.31 does not stretch the one before.
+    """
+    if mask.shape is None or scores.shape is None or not 2 <= len(mask.shape) <= 4 or mask.dtype != scores.dtype:
         return False
-    heads = {(sizes(value) or [])[1] for value in (q, v, kt)}
-    mask = rest.get("mask")
-    fits = mask is None or (mask.dtype == q.dtype and 2 <= len(sizes(mask) or ()) <= 4)
-    return len(heads) == 1 and None not in heads and fits and _scale(rest) is not None
-
-
-def _key_order(kt: ir.Value) -> list[int] | None:
-    """Return the order of axes that makes keys (batch, heads, positions, size) of what is transposed to ``kt``."""
-    perm = permutation(node_of(kt))
-    return [perm[0], perm[1], perm[3], perm[2]] if perm is not None and len(perm) == 4 else None
-
-
-def _scale(found: dict[str, Any]) -> float | None:
-    """Return the factor of the scores; ``None`` where it is no positive constant."""
-    factor = 1.0
-    for name in ("times", "times_k", "over"):
-        if name not in found:
-            continue
-        value = number(found[name])
-        if value is None or value <= 0:
-            return None
-        factor *= 1 / value if name == "over" else value
-    return factor if math.isfinite(factor) else None
+    pairs = list(zip(reversed(mask.shape), reversed(scores.shape), strict=False))
+    return all(same_size(a, b) or (a == 1 and axis > 1) for axis, (a, b) in enumerate(pairs))

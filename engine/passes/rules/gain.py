@@ -27,7 +27,6 @@ class Gain:
         rule: its name. fired: how often.
         before, after: simulated seconds that one shard computes.
         kernels_before, kernels_after: launches of one shard.
-        priced: whether the cost model knows what the rule wrote; where not, ``after`` says nothing.
     """
 
     rule: str
@@ -36,12 +35,11 @@ class Gain:
     after: float
     kernels_before: int
     kernels_after: int
-    priced: bool = True
 
     @property
     def seconds(self) -> float:
-        """Simulated seconds saved per shard; 0 where the rule is not priced."""
-        return self.before - self.after if self.priced else 0.0
+        """Simulated seconds saved per shard."""
+        return self.before - self.after
 
 
 def compute_cost(
@@ -93,7 +91,7 @@ def choose(
     def cost(chosen: Sequence[str]) -> ShardCost:
         return compute_cost(rewrite(plain, chosen), options, float16)
 
-    counts = rewrite_counted(plain, [name for name in names if RULES[name].priced])[1]
+    counts = rewrite_counted(plain, names)[1]
     kept = [name for name, fired in counts.items() if fired]
     best = cost(kept).compute
     for name in list(kept):
@@ -108,4 +106,4 @@ def choose(
 
 def _gain(name: str, fired: int, before: ShardCost, after: ShardCost) -> Gain:
     launches = (len(before.kernels), len(after.kernels))
-    return Gain(name, fired, before.compute, after.compute, *launches, RULES[name].priced)
+    return Gain(name, fired, before.compute, after.compute, *launches)

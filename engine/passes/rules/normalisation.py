@@ -12,6 +12,7 @@ from engine.passes.rules._match import (
     node_of,
     rewriter,
     sizes,
+    stands_for,
     with_constant,
     written_by,
 )
@@ -19,8 +20,8 @@ from engine.passes.rules._match import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_DTYPES = frozenset({"FLOAT", "DOUBLE"})
-"""What is computed in float16 would be computed in float32 by the operator: another result."""
+_DTYPES = frozenset({"FLOAT"})
+"""The operator computes mean and variance in float32: for float16 and float64 that is another result."""
 
 
 def layer_norm(model: ir.Model) -> int:
@@ -32,7 +33,7 @@ def layer_norm(model: ir.Model) -> int:
 
     def check(context: Any, normal: ir.Value, scale: ir.Value) -> bool:
         found = _normalised(normal)
-        return found is not None and _is_vector(scale, found[0])
+        return found is not None and stands_for(found[0], normal, _DTYPES) and _is_vector(scale, found[0])
 
     def shift(op: Any, x: ir.Value, scale: ir.Value, bias: ir.Value, y: ir.Value) -> Any:
         return op.LayerNormalization(x, scale, bias, **attributes(node_of(y)))
@@ -56,7 +57,7 @@ def _normalised(value: ir.Value) -> tuple[ir.Value, float] | None:
         return None
     centred = written_by(parts[0], "Sub")
     x = centred.inputs[0] if centred is not None else None
-    if centred is None or x is None or x.dtype is None or x.dtype.name not in _DTYPES:
+    if centred is None or x is None:
         return None
     variance, mean = _averaged(total[0]), _averaged(centred.inputs[1])
     square = written_by(variance, "Mul", "Pow")

@@ -6,12 +6,14 @@ be cut where a Split follows, and taken into the weights where a convolution doe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.passes._library import free_name
 from engine.passes.resnet.affine import only_consumer
 from engine.passes.rules._match import apply, integers, node_of, permutation, rewriter, sizes
 
@@ -63,9 +65,39 @@ def _order(x: ir.Value, split: ir.Value, turned: ir.Value, joined: ir.Value) -> 
 
 
 def shuffle_split(model: ir.Model) -> int:
-    """Split(Gather(x, channels)) along axis 1 becomes one Gather per piece."""
-    found = [node for node in model.graph if node.op_type == "Split" and node.domain == ""]
-    return sum(_split(model, node) for node in found)
+    """Split(Gather(x, channels)) along axis 1, or Slices of it, become one Gather per piece."""
+    nodes = [node for node in model.graph if node.domain == ""]
+    fired = sum(_split(model, node) for node in nodes if node.op_type == "Split")
+    return fired + sum(_slices(model, node) for node in nodes if node.op_type == "Gather")
+
+
+def _slices(model: ir.Model, gather: ir.Node) -> int:
+    """Cut a gather that only Slices along its channels read, each for itself."""
+    import onnx_ir as ir
+
+    order, gathered = _channels(gather), gather.outputs[0]
+    readers = [use.node for use in gathered.uses()]
+    if order is None or gathered.is_graph_output() or any(gathered in node.inputs[1:] for node in readers):
+        return 0
+    pieces = [_sliced(node, order) if node.graph is gather.graph else None for node in readers]
+    if not pieces or None in pieces:
+        return 0
+    for node, piece in zip(readers, pieces, strict=True):
+        new, values = _gathers(gather, node.outputs, [piece or []])
+        ir.convenience.replace_nodes_and_values(model.graph, node, [node], new, list(node.outputs), values)
+    return 1
+
+
+def _sliced(node: ir.Node, order: list[int]) -> list[int] | None:
+    """Return the channels that a Slice takes of gathered ones; ``None`` where it is none, or of another axis."""
+    if node.op_type != "Slice" or node.domain != "" or len(node.inputs) < 4:
+        return None
+    bounds = [integers(value) for value in node.inputs[1:]]
+    rank = len(sizes(node.inputs[0]) or ())
+    starts, ends, axes, *steps = bounds
+    if starts is None or ends is None or axes not in ([_AXIS], [_AXIS - rank]) or steps not in ([], [[1]]) or not rank:
+        return None
+    return order[starts[0] : ends[0]] or None
 
 
 def _split(model: ir.Model, node: ir.Node) -> int:
@@ -83,15 +115,25 @@ def _split(model: ir.Model, node: ir.Node) -> int:
     if only_consumer(gather.outputs[0]) is not node or sum(whole) != len(order):
         return 0
     ends = list(accumulate(whole))
-    new: list[ir.Node] = []
-    for output, start, end in zip(node.outputs, [0, *ends], ends, strict=False):
-        index = ir.node("Constant", [], {"value_ints": order[start:end]}, name=f"{output.name}_channels")
-        piece = ir.node("Gather", [gather.inputs[0], index.outputs[0]], {"axis": _AXIS}, name=f"{output.name}_gather")
-        piece.outputs[0].shape, piece.outputs[0].type = output.shape, output.type
-        new += [index, piece]
-    values = [piece.outputs[0] for piece in new[1::2]]
+    pieces = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    new, values = _gathers(gather, node.outputs, pieces)
     ir.convenience.replace_nodes_and_values(model.graph, node, [node, gather], new, list(node.outputs), values)
     return 1
+
+
+def _gathers(
+    gather: ir.Node, outputs: Sequence[ir.Value], pieces: Sequence[list[int]]
+) -> tuple[list[ir.Node], list[ir.Value]]:
+    """Return the nodes that gather each piece from what ``gather`` reads, and what they write."""
+    import onnx_ir as ir
+
+    new: list[ir.Node] = []
+    for output, piece in zip(outputs, pieces, strict=True):
+        index = ir.node("Constant", [], {"value_ints": piece}, name=f"{output.name}_channels")
+        taken = ir.node("Gather", [gather.inputs[0], index.outputs[0]], {"axis": _AXIS}, name=f"{output.name}_gather")
+        taken.outputs[0].shape, taken.outputs[0].type = output.shape, output.type
+        new += [index, taken]
+    return new, [node.outputs[0] for node in new[1::2]]
 
 
 def _channels(node: ir.Node | None) -> list[int] | None:
@@ -129,7 +171,7 @@ def gather_conv(model: ir.Model) -> int:
         old: np.ndarray[Any, Any] = np.asarray(w.const_value.numpy() if w.const_value is not None else ())
         wide = np.zeros((old.shape[0], (shape or [])[_AXIS] or 0, *old.shape[2:]), old.dtype)
         wide[:, order] = old
-        name = f"{y.name}_reordered_weight"
+        name = free_name(model.graph, f"{y.name}_reordered_weight")
         weight = op.initializer(ir.tensor(wide, name=name), name)
         return op.Conv(x, weight, *node.inputs[2:], **dict(node.attributes))
 

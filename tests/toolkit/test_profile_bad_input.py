@@ -1,0 +1,209 @@
+"""What teco profile cannot do it says in one line: damaged or other profiles to compare with, models it cannot run."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import profile_models as models
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import ROOT
+
+from engine.base import ConfigError, TecoInferError
+from toolkit.cli import execute
+from toolkit.profile.record import read_profile
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models.copies(tmp_path_factory.mktemp("profiled") / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def written(model: Path) -> Path:
+    """The JSON of a profile."""
+    out = model.with_name("before.json")
+    assert execute(["profile", str(model), "--batch_size", "4", "--json", str(out)]) == 0
+    return out
+
+
+def refused(*words: object) -> str:
+    """Return the one line that a command ends with."""
+    with pytest.raises(TecoInferError) as caught:
+        execute(["profile", *map(str, words)])
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------------- against
+
+
+def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
+    data = json.loads(written.read_text())
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(data | values))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"schema_version": 2}, "is no profile of schema_version 1"),
+        ({"command": "teco compare"}, "is no profile of schema_version 1"),
+        ({"rows": None}, "lacks or garbles"),
+        ({"rows": [{"name": "a"}]}, "lacks or garbles 'op_type'"),
+        ({"rows": "abc"}, "lacks or garbles"),
+        ({"batch": "4"}, "lacks or garbles 'batch' ('4')"),
+        ({"call": math.nan}, "lacks or garbles 'call' (nan)"),
+        ({"call": True}, "lacks or garbles 'call' (True)"),
+        ({"inputs": []}, "lacks or garbles"),
+        ({"simulated": False, "target": "onnx"}, "host and card times are never compared"),
+        ({"batch": 2}, "the profiles ran batches of 2 and 1"),
+    ],
+)
+def test_a_profile_that_cannot_be_compared_with(
+    values: dict[str, Any], says: str, model: Path, written: Path, tmp_path: Path
+) -> None:
+    said = refused(model, "--batch_size", 4, "--against", changed(written, tmp_path, **values))
+    assert says in said
+
+
+@settings(max_examples=25, deadline=None, database=None)
+@given(data=st.data())
+def test_a_profile_cut_short_anywhere(data: st.DataObject, written: Path) -> None:
+    text = written.read_text()
+    cut = written.with_name("cut.json")
+    cut.write_text(text[: data.draw(st.integers(0, len(text.rstrip()) - 1))])
+    with pytest.raises(ConfigError, match=r"cut\.json cannot be read: .*; write one with 'teco profile --json'"):
+        read_profile(cut)
+
+
+def test_no_profile_at_all(model: Path, tmp_path: Path) -> None:
+    assert "cannot be read: No such file" in refused(model, "--against", tmp_path / "none.json")
+    for text in ("[]", "3", "null", "[" * 100_000, '{"schema_version": 1}'):
+        (tmp_path / "odd.json").write_text(text)
+        assert "odd.json" in refused(model, "--against", tmp_path / "odd.json")
+
+
+def test_what_differs_besides_is_noted(model: Path, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = model.with_name("other.onnx")
+    models.copies(other, size=8)
+    capsys.readouterr()
+    words = ["profile", str(other), "--batch_size", "4", "--dtype", "float32", "--against", str(written)]
+    page, out = model.with_name("page.html"), model.with_name("out.json")
+    assert execute([*words, "--html", str(page), "--json", str(out)]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert "note: two models are compared: model.onnx before, other.onnx now" in notes
+    assert "note: float16 before, float32 now" in notes
+    assert "two models are compared" in page.read_text()
+    assert json.loads(out.read_text())["notes"][-1] == "float16 before, float32 now"
+
+
+def test_other_shapes_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = models.changing(tmp_path / "m.onnx"), tmp_path / "out.json"
+    assert execute(["profile", str(path), "--shape", "x=2,3,8,8", "--json", str(out)]) == 0
+    assert execute(["profile", str(path), "--shape", "x=2,3,16,8", "--against", str(out)]) == 0
+    assert "the inputs were x [2, 3, 8, 8] before, and are x [2, 3, 16, 8] now" in capsys.readouterr().out
+
+
+def test_a_profile_reads_back_as_it_was(model: Path, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert execute(["profile", str(model), "--batch_size", "4", "--against", str(written)]) == 0
+    assert "before" in capsys.readouterr().out
+    found = read_profile(written)
+    assert [row["name"] for row in json.loads(written.read_text())["rows"]] == [step.name for step in found.steps]
+    assert found.inputs == {"x": (1, 8, 6, 6)}
+
+
+# ----------------------------------------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("target", ["sdaa", "onnx"])
+def test_strings_are_refused(target: str, save_onnx: Save) -> None:
+    path = save_onnx("g (string[2] x) => (string[2] y) { y = Identity (x) }")
+    said = refused(path, "--target", target)
+    assert "'x'" in said
+    assert "--data" not in said  # teco profile has no such flag
+
+
+@pytest.mark.parametrize("target", ["sdaa", "onnx"])
+def test_sequences_are_refused(target: str, save_onnx: Save) -> None:
+    path = save_onnx("g (seq(float[2]) x) => (float[N] y) { y = ConcatFromSequence <axis = 0> (x) }")
+    assert "'x' is no tensor" in refused(path, "--target", target)
+
+
+@pytest.mark.parametrize("target", ["sdaa", "onnx"])
+def test_outputs_of_open_size(target: str, save_onnx: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save_onnx("g (float[2,4] x) => (int64[2,N] y) { e = Exp (x)  y = NonZero (e) }")
+    assert execute(["profile", str(path), "--target", target, "--runs", "2"]) == 0
+    assert "nodes work on sizes that follow from data (NonZero_1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu", "null", "sda"])
+def test_a_target_that_cannot_tell(target: str, model: Path) -> None:
+    said = refused(model, "--target", target)
+    assert said == f"target {target!r} does not tell the time of single nodes; profile on sdaa or onnx"
+
+
+@pytest.mark.parametrize("target", ["sdaa", "onnx"])
+def test_shapes_that_do_not_fit(target: str, model: Path) -> None:
+    said = refused(model, "--target", target, "--shape", "pixels=1,8,6,6")
+    assert said == "shape for 'pixels', which is no input of the model; inputs: x"
+    for shape in ("1,8", "1,9,6,6"):
+        said = refused(model, "--target", target, "--shape", f"x={shape}")
+        assert said == f"shape x={shape} does not fit the model, which takes (N, 8, 6, 6)"
+
+
+def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:
+    failing = tmp_path / "p.py"
+    failing.write_text("def use_passes(model):\n    raise RuntimeError('no luck')\n")
+    assert "use_passes failed: RuntimeError: no luck" in refused(model, "--pass_path", failing)
+    failing.write_text("def use_passes(model):\n    del model.graph.node[:]\n    return model\n")
+    assert "p.py" in refused(model, "--pass_path", failing)
+    assert "none.py" in refused(model, "--pass_path", tmp_path / "none.py")
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "html", "trace"])
+def test_a_file_that_cannot_be_written(form: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = refused(model, f"--{form}", tmp_path / "file" / "out")
+    assert said == f"{tmp_path / 'file' / 'out'} cannot be written: File exists; choose another --{form}"
+
+
+@pytest.mark.parametrize(
+    "words", [["--runs", "0"], ["--top", "-1"], ["--shape", "x"], ["--dtype", "int4"], ["--suggest=1"]]
+)
+def test_arguments_that_are_none(words: list[str], model: Path) -> None:
+    assert "(see teco profile --help)" in refused(model, *words)
+
+
+def test_models_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\x08\x12")
+    for target in ("sdaa", "onnx"):
+        assert "damaged.onnx" in refused(tmp_path / "damaged.onnx", "--target", target)
+        assert "none.onnx" in refused(tmp_path / "none.onnx", "--target", target)
+
+
+def test_the_process_ends_with_one_line_and_code_2(model: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "toolkit.cli", "profile", str(model), "--against", str(tmp_path / "none.json")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_model_without_inputs(save_onnx: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_text = "g () => (float[2] y) { c = RandomNormal <shape = [2]> ()  y = Exp (c) }"
+    for target in ("sdaa", "onnx"):
+        assert execute(["profile", str(save_onnx(onnx_text)), "--target", target, "--runs", "2"]) == 0
+    assert "Exp" in capsys.readouterr().out

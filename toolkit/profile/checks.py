@@ -1,0 +1,33 @@
+"""What a model must take so that it can be profiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.base import ConfigError, TensorSpec
+from toolkit.inputs import Shapes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
+    """Return a model's inputs.
+
+    Raises:
+        ConfigError: one holds no numbers, or a shape contradicts what the model declares.
+        ModelError: one is no tensor.
+    """
+    from engine.onnx_graph import signature
+
+    inputs = signature(model)[0]
+    for spec in inputs:
+        if spec.dtype.kind not in "fiub":
+            raise ConfigError(f"input {spec.name!r} holds strings; only models that take numbers can be profiled")
+        given = shapes.get(spec.name, spec.shape)
+        fits = len(given) == len(spec.shape) and all(d in (None, g) for d, g in zip(spec.shape, given, strict=True))
+        if not fits:
+            declared = ", ".join("N" if d is None else str(d) for d in spec.shape)
+            shape = ",".join(map(str, given))
+            raise ConfigError(f"shape {spec.name}={shape} does not fit the model, which takes ({declared})")
+    return inputs
