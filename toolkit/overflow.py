@@ -7,6 +7,7 @@ is not). Counts are of elements over the whole data set.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.base import Array
-from toolkit.fix.samples import Part
+from toolkit.fix.guide import LARGEST
+from toolkit.fix.samples import Part, filled
+from toolkit.fix.wide import float32_file
 from toolkit.intermediates import Node, Traced, traced
 
-LARGEST = 65504.0
-"""Largest float16."""
 SMALLEST = 2.0**-14
 """Smallest normal float16."""
 
@@ -34,8 +35,8 @@ class NodeRange:
     Attributes:
         node: the node. elements: values it wrote. largest, smallest: float32 magnitudes seen, 0 left out.
         counts: by a name of :data:`PREDICTED` or :data:`ACTUAL`.
-        trigger: the first sample that overflows actually, or else is predicted to; "" where none does.
-        inherited: whether Inf or NaN was in what it read, wherever it wrote some.
+        triggers: by a name of these, the first sample with such a value.
+        inherited: whether Inf or NaN was in what it read.
         stored: whether its outputs are stored at all: what is fused away is never rounded, and counts nothing.
     """
 
@@ -44,7 +45,7 @@ class NodeRange:
     largest: float = 0.0
     smallest: float = np.inf
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*PREDICTED, *ACTUAL), 0))
-    trigger: str = ""
+    triggers: dict[str, str] = field(default_factory=dict)
     inherited: bool = False
     stored: bool = False
 
@@ -54,10 +55,10 @@ class NodeRange:
         return bool(self.counts["inf"] + self.counts["nan"] + self.counts["saturated"]) and not self.inherited
 
     @property
-    def severity(self) -> tuple[int, int, float]:
-        """What to look at first: where overflow begins, where values go beyond, where most are flushed."""
-        flushed = self.counts["flushed"] / max(self.elements, 1)
-        return int(self.overflows), int(self.counts["beyond"] > 0), flushed
+    def trigger(self) -> str:
+        """The first sample that overflows actually, or else is predicted to, or else has values that are too small."""
+        order = ("inf", "nan", "saturated", "beyond", "flushed", "below")
+        return next((self.triggers[kind] for kind in order if kind in self.triggers), "")
 
 
 def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path | None = None) -> list[NodeRange]:
@@ -72,15 +73,16 @@ def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path
     Raises:
         ModelError, InputError, PassError: the model cannot be run on these samples.
     """
-    wide = traced(path, "onnx", dtype="float32", batch=batch)
+    with tempfile.TemporaryDirectory(prefix="teco-overflow-") as folder:
+        wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
     parts = iter(parts)
     first = next(parts)
-    shapes = {spec.name: (batch, *a.shape[1:]) for spec, a in zip(wide.inputs, first.inputs, strict=True)}
+    shapes = {spec.name: a.shape for spec, a in zip(wide.inputs, _full(wide, first, batch), strict=True)}
     card = traced(path, "sdaa", dtype="float16", batch=batch, pass_path=pass_path, shapes=shapes)
     with wide, card:
         found = [NodeRange(node) for node in wide.nodes]
         for part in chain([first], parts):
-            full = [_padded(array, batch) for array in part.inputs]
+            full = _full(wide, part, batch)
             for group in _groups(wide, full):
                 names = None if group is None else {name for node in group for name in (*node.inputs, *node.outputs)}
                 values = _Values(wide.run(full, names), card.run(full, names), batch, len(part.names), card.half)
@@ -89,15 +91,14 @@ def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path
     return found
 
 
+def _full(wide: Traced, part: Part, batch: int) -> list[Array]:
+    both = zip(part.inputs, wide.inputs, strict=True)
+    return [filled(array, batch) if spec.batched else array for array, spec in both]
+
+
 def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:
     groups = wide.groups(inputs)
     yield from [None] if len(groups) < 2 else groups
-
-
-def _padded(array: Array, batch: int) -> Array:
-    """Return a short last part with its last sample repeated: the card computes in one fixed batch."""
-    short = batch - len(array)
-    return array if short <= 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
 
 
 @dataclass
@@ -145,9 +146,7 @@ def _count(one: NodeRange, values: _Values, names: list[str]) -> None:
             one.largest, one.smallest = max(one.largest, float(finite.max())), min(one.smallest, float(finite.min()))
         for kind, flag in flags.items():
             one.counts[kind] += int(np.count_nonzero(flag))
-        bad = [flags[kind] for kind in ("inf", "nan", "saturated", "beyond") if kind in flags and flags[kind].any()]
-        if bad and not one.trigger:
-            row = int(np.flatnonzero(bad[0].any(axis=1))[0])
-            one.trigger = names[row] if len(wide) == len(names) else f"{names[0]} ..."
-        if one.counts["inf"] + one.counts["nan"] and any(values.broken(source) for source in one.node.inputs):
-            one.inherited = True
+            if kind not in one.triggers and flag.any():
+                row = int(np.flatnonzero(flag.any(axis=1))[0])
+                one.triggers[kind] = names[row] if len(wide) == len(names) else f"{names[0]} ..."
+    one.inherited = one.inherited or any(values.broken(source) for source in one.node.inputs)

@@ -1,16 +1,16 @@
-"""Small networks of three kinds, with faults planted at nodes of one's choice."""
+"""Networks of three kinds with random weights, small enough for tests; ResNet50 with all its nodes, but narrow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-SCALE = 2.0**17
-"""Activations about 1 become about 131072, beyond float16; weights up to 0.49 stay within it."""
+from benchmarks.planted_faults import Planter
 
 
 class Net:
@@ -26,8 +26,8 @@ class Net:
         self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def random(self, *shape: int) -> str:
-        deviation = 1.4 / np.sqrt(np.prod(shape[1:] if len(shape) == 4 else shape[:1]))
+    def random(self, *shape: int, scale: float = 1.0) -> str:
+        deviation = 1.4 * scale / np.sqrt(np.prod(shape[1:] if len(shape) == 4 else shape[:1]))
         return self.const(np.clip(self.rng.normal(0, deviation, shape), -0.45, 0.45))
 
     def add(self, op: str, *inputs: str, **attributes: object) -> str:
@@ -35,8 +35,11 @@ class Net:
         self.nodes.append(helper.make_node(op, list(inputs), [f"{name}_out"], name, **attributes))
         return f"{name}_out"
 
-    def conv(self, x: str, inputs: int, outputs: int, size: int = 3) -> str:
-        return self.add("Conv", x, self.random(outputs, inputs, size, size), pads=[size // 2] * 4)
+    def conv(self, x: str, inputs: int, outputs: int, size: int = 3, stride: int = 1, scale: float = 1.0) -> str:
+        """Add a convolution with bias; ``scale`` is of its weights, where not the usual deviation."""
+        weights = [self.random(outputs, inputs, size, size, scale=scale), self.const(self.rng.normal(0, 0.1, outputs))]
+        shape = {"kernel_shape": [size, size], "pads": [size // 2] * 4, "strides": [stride] * 2}
+        return self.add("Conv", x, *weights, **shape)
 
     def model(self, shape: Sequence[object], outputs: Sequence[str], rank: Sequence[int]) -> onnx.ModelProto:
         ends = [
@@ -56,6 +59,25 @@ def conv_net(seed: int = 0) -> tuple[onnx.ModelProto, tuple[int, ...]]:
         x = net.add("Add", net.conv(y, 8, 8), x)
     x = net.add("Flatten", net.add("GlobalAveragePool", x))
     return net.model(["N", 3, 12, 12], [net.add("Gemm", x, net.random(8, 10))], [2]), (3, 12, 12)
+
+
+def resnet50(seed: int = 0, width: int = 8) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """ResNet50 (3, 4, 6, 3 bottlenecks, batch norms folded), 1/8 as wide; small last convolutions, as if trained."""
+    net = Net(seed)
+    x = net.add("Relu", net.conv("x", 3, width, 7, stride=2))
+    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels = width
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for block in range(count):
+            inner, stride = width * 2**stage, 2 if block == 0 and stage else 1
+            y = net.add("Relu", net.conv(x, channels, inner, 1))
+            y = net.add("Relu", net.conv(y, inner, inner, 3, stride))
+            y = net.conv(y, inner, 4 * inner, 1, scale=0.5)
+            shortcut = net.conv(x, channels, 4 * inner, 1, stride) if block == 0 else x
+            x, channels = net.add("Relu", net.add("Add", y, shortcut)), 4 * inner
+    x = net.add("Flatten", net.add("GlobalAveragePool", x))
+    x = net.add("Gemm", x, net.random(channels, 10), net.const(net.rng.normal(0, 0.1, 10)))
+    return net.model(["N", 3, 64, 64], [x], [2]), (3, 64, 64)
 
 
 def encoder(seed: int = 0) -> tuple[onnx.ModelProto, tuple[int, ...]]:
@@ -96,59 +118,10 @@ def detector(seed: int = 0) -> tuple[onnx.ModelProto, tuple[int, ...]]:
 
 NETS: dict[str, Callable[[int], tuple[onnx.ModelProto, tuple[int, ...]]]] = {
     "conv": conv_net,
+    "resnet50": resnet50,
     "encoder": encoder,
     "detector": detector,
 }
-
-
-def plant_overflow(model: onnx.ModelProto, count: int, seed: int) -> list[str]:
-    """Let the activations of some random linear nodes overflow, and divide behind them; return all such nodes."""
-    rng = np.random.default_rng(seed)
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    linear = [n for n in model.graph.node if n.op_type in ("Conv", "MatMul", "Gemm") and n.input[1] in weights]
-    chosen = [linear[i] for i in rng.choice(len(linear), count, replace=False)]
-    planted: list[str] = []
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(SCALE), "scale"))
-    nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        nodes.append(node)
-        if node not in chosen:
-            continue
-        for name in node.input[1:]:
-            _scale(weights[name], SCALE)
-        out = node.output[0]
-        node.output[0] = f"{out}_large"
-        nodes.append(helper.make_node("Div", [f"{out}_large", "scale"], [out], f"{node.name}_back"))
-        planted += [node.name, f"{node.name}_back"]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del model.graph.node[:]
-    model.graph.node.extend(copies)
-    return planted
-
-
-def plant_mistakes(model: onnx.ModelProto, count: int, seed: int) -> list[str]:
-    """Scale weights of, or change an attribute of, some random nodes; return their names in graph order."""
-    rng = np.random.default_rng(seed)
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    able = [
-        n
-        for n in model.graph.node
-        if n.op_type in ("LeakyRelu", "LayerNormalization")
-        or (n.op_type in ("Conv", "MatMul") and n.input[1] in weights)
-    ]
-    chosen = sorted(rng.choice(len(able), count, replace=False))
-    for node in (able[i] for i in chosen):
-        if node.op_type == "LeakyRelu":
-            node.attribute[0].f = 0.6
-        elif node.op_type == "LayerNormalization":
-            node.attribute.append(helper.make_attribute("epsilon", 1.0))
-        else:
-            _scale(weights[node.input[1]], 1.7)
-    return [able[i].name for i in chosen]
-
-
-def _scale(tensor: onnx.TensorProto, factor: float) -> None:
-    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(factor), tensor.name))
 
 
 def write(model: onnx.ModelProto, path: Path) -> Path:
@@ -160,3 +133,15 @@ def write(model: onnx.ModelProto, path: Path) -> Path:
 def write_data(path: Path, shape: tuple[int, ...], count: int = 32, seed: int = 5) -> Path:
     np.savez(path, x=np.random.default_rng(seed).normal(size=(count, *shape)).astype(np.float32))
     return path
+
+
+def samples(name: str) -> np.ndarray:
+    """Return eight samples of noise for a network."""
+    _, shape = NETS[name](1)
+    return np.random.default_rng(5).normal(size=(8, *shape)).astype(np.float32)
+
+
+@cache
+def planter_of(name: str) -> Planter:
+    """Return what plants faults in a network; it keeps what it has measured."""
+    return Planter(NETS[name](1)[0], [samples(name)])

@@ -51,7 +51,15 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     assert verdicts["the pass file"] == verdicts["the mixed-precision ONNX"] == "PASS"
     after = json.loads((folder / "after.json").read_text())
     assert all(row["inf"] == row["nan"] == 0 for row in after["rows"])
-    assert "as it is" in json.loads((folder / "suspects.json").read_text())["lead"]
+    suspects = json.loads((folder / "suspects.json").read_text())
+    assert "as it is" in suspects["lead"]
+    assert suspects["rows"][0]["name"] == "nothing changed"
+
+
+def test_the_pictures_on_the_page_are_there_and_small() -> None:
+    pictures = [ROOT / "docs" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
+    assert [picture.name for picture in pictures] == ["overflow_page.png", "fix_page.png"]
+    assert all(0 < picture.stat().st_size < 150_000 for picture in pictures)
 
 
 def test_the_pages_hold_everything_and_have_pictures(followed: tuple[Path, str]) -> None:

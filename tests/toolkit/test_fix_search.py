@@ -16,8 +16,8 @@ def cases(draw: st.DrawFn) -> tuple[list[str], set[str]]:
     return names, set(draw(st.lists(st.sampled_from(names), max_size=8)))
 
 
-@given(cases())
-def test_exactly_the_culprits_are_found_in_k_log_n_trials(case: tuple[list[str], set[str]]) -> None:
+@given(cases(), st.integers(0, 400))
+def test_exactly_the_culprits_are_found_in_k_log_n_trials(case: tuple[list[str], set[str]], likely: int) -> None:
     names, culprits = case
     asked: list[frozenset[str]] = []
 
@@ -25,10 +25,10 @@ def test_exactly_the_culprits_are_found_in_k_log_n_trials(case: tuple[list[str],
         asked.append(chosen)
         return culprits <= chosen
 
-    found = smallest(names, passes)
+    found = smallest(names, passes, likely)
     assert set(found) == culprits
     assert len(found) == len(culprits)
-    assert len(asked) == len(set(asked)) <= (len(culprits) + 2) * (math.log2(len(names)) + 1) + 2
+    assert len(asked) == len(set(asked)) <= (len(culprits) + 2) * (math.log2(len(names)) + 2)
 
 
 def test_where_not_even_all_are_enough_all_come_back() -> None:
@@ -45,3 +45,19 @@ def test_likely_candidates_first_take_few_trials() -> None:
 
     assert set(smallest([f"n{i}" for i in range(1000)], passes)) == {"n0", "n1"}
     assert asked <= 6
+
+
+@given(st.integers(1, 20), st.integers(20, 300))
+def test_culprits_that_lead_the_list_take_a_trial_each(k: int, n: int) -> None:
+    asked: list[frozenset[str]] = []
+    names = [f"n{i}" for i in range(n)]
+    found = smallest(names, lambda chosen: bool(asked.append(chosen)) or chosen >= set(names[:k]), k)
+    assert set(found) == set(names[:k])
+    assert len(asked) <= k + 3  # none, all, the first k, and each of them left out
+
+
+@given(st.sets(st.frozensets(st.sampled_from("abcdef")), min_size=1))
+def test_what_is_found_passes_whatever_the_test_is(passing: set[frozenset[str]]) -> None:
+    """Also where a set fails that holds one that passes; all together pass, as the search has seen."""
+    known = {*passing, frozenset("abcdef")}
+    assert frozenset(smallest("abcdef", known.__contains__)) in known

@@ -7,39 +7,48 @@ nodes that differ from the model that is right; with --reference or --golden tri
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from engine.base import ConfigError
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
-from toolkit.fix.records import METRICS
-from toolkit.fix.suspects import Suspect
+from toolkit.fix.keeping import listed
+from toolkit.fix.records import METRICS, needs_labels
+from toolkit.fix.suspects import UNCHANGED, Suspect
+from toolkit.fix.trials import Trial
 from toolkit.inputs import model_file
-from toolkit.model_arguments import positive
+from toolkit.model_arguments import positive, shape
 from toolkit.output import Chart, Column, Line, Report, add_output_flags, print_report, write_files
 
 COLUMNS = (
     Column("name", "node"),
     Column("op", "operator"),
-    Column("module", "module", brief=False),
+    Column("module", "module", brief=False, spare=1),
     Column("error", "isolated error", numeric=True),
+    Column("overflows", "beyond 65504"),
     Column("culprit", "verdict"),
 )
 DONE = ("passes", "fixed", "model")
+_WORDS = {"model": "wrong", "fixed": "stays float32", "passes": "", "other": "suspected"}
+"""Of a node that was found, by the verdict on the model."""
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print what was found; the exit code is 1 where nothing helped."""
     args = _parser().parse_args(argv)
+    _check(args)
     path = model_file(args.model, root)
     out = args.out or Path()
     if args.reference is not None or args.golden is not None:
         report, done = _mistakes(path, args)
     else:
         kept = {"tolerance": args.tolerance, "batch": args.batch_size, "limit": args.samples}
-        found = fix(path, args.data, args.metric, out, baseline=args.baseline, **kept)
+        kept |= {"baseline": args.baseline, "pass_path": args.pass_path, "shapes": dict(args.shape)}
+        found = fix(path, args.data, args.metric, out, **kept, heard=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, args.data), found.verdict in DONE
     files = write_files(report, args)
     print_report(report, limit=20)
@@ -58,11 +67,32 @@ def _parser() -> Parser:
     add("--batch_size", type=positive, default=32, help="samples of a call (default: 32)")
     add("--samples", type=positive, metavar="N", help="take the first N samples only")
     add("--out", type=Path, metavar="DIR", help="folder for the fixed model and its pass file (default: here)")
+    add("--pass_path", type=Path, metavar="FILE", help="pass file that the card goes by already; its passes are kept")
+    add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions")
     add("--baseline", type=Path, metavar="FILE", help="the ONNX model that is right, with the same nodes by name")
     add("--reference", type=float, metavar="VALUE", help="the metric of the source: try what is not precision")
     add("--golden", type=Path, metavar="FILE", help="the source's outputs (.npz): try what is not precision")
     add_output_flags(parser)
     return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse flags that contradict each other, before anything runs."""
+    mistakes = args.reference is not None or args.golden is not None
+    other = next((f"--{name}" for name in ("baseline", "pass_path") if getattr(args, name) is not None), None)
+    if mistakes and other:
+        raise ConfigError(f"--reference and --golden look for what is not precision, {other} for nodes; leave one out")
+    if args.reference is not None and args.golden is None and not needs_labels(args.metric):
+        raise ConfigError(f"--reference is a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
+
+
+def _say(trial: Trial) -> None:
+    """Tell whoever waits at a terminal how a run ended."""
+    print(f"{trial.what}: {trial.accuracy.metric:.5g}, {trial.accuracy.verdict.value}", file=sys.stderr)
+
+
+def _hush(_: Trial) -> None:
+    """Leave logs alone."""
 
 
 def _share(text: str) -> float:
@@ -78,42 +108,46 @@ def _share(text: str) -> float:
 def describe(found: Fix, path: Path, data: Path) -> Report:
     """Return the report on a search."""
     culprits = set(found.culprits)
-    word = "wrong" if found.verdict == "model" else "stays float32"
+    word = _WORDS[found.verdict]
     rows = [
         {
             "name": node.name,
             "op": node.op,
             "module": node.module,
             "error": found.errors.get(node.name),
+            "overflows": "yes" if node.name in found.overflows else "",
             "culprit": word if node.name in culprits else "",
         }
         for node in found.nodes
     ]
     order = sorted(range(len(rows)), key=lambda i: (rows[i]["name"] not in culprits, i))
     facts = {"model": str(path), "data": str(data), "metric": found.metric, "baseline": f"{found.baseline:.6g}"}
-    facts |= {"runs": str(len(found.trials)), "nodes": str(len(rows)), "before": found.before.reason}
-    gates = {"after (pass file)": found.after, "after (mixed ONNX)": found.mixed}
-    facts |= {name: gate.reason for name, gate in gates.items() if gate is not None}
+    facts |= {"runs": str(len(found.trials)), "nodes": str(len(rows))}
+    differs = found.verdict == "model"
+    after = "after (repaired model)" if differs else "after (pass file)"
+    gates = {"before": found.before, after: found.after, "after (mixed ONNX)": found.mixed}
+    reached = {name: gate for name, gate in gates.items() if gate is not None}
+    facts |= {name: f"{gate.metric:.6g}" for name, gate in reached.items()}
     if found.cost is not None:
         facts["simulated time of a shard"] = (
             f"float16 {found.cost.float16 * 1e3:.3f} ms, fixed {found.cost.fixed * 1e3:.3f} ms, "
             f"float32 {found.cost.float32 * 1e3:.3f} ms"
         )
     files = [str(file) for file in (found.pass_file, found.model_file) if file is not None]
-    notes = [f"{name}: {text}" for name, text in facts.items() if name in ("before", *gates)]
+    notes = [f"{name}: {gate.reason}" for name, gate in reached.items()]
     notes += [*found.notes, *(f"wrote {file}" for file in files)]
     first = min((i for i, row in enumerate(rows) if row["name"] in culprits), default=None)
     return Report(
         "teco fix",
         path.name,
         _lead(found),
-        COLUMNS,
+        [column for column in COLUMNS if not (differs and column.key == "overflows")],
         [rows[i] for i in order] if found.errors else [],
         frozenset(range(len(culprits))),
         facts,
         notes,
         _charts(found, first),
-        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": _trials(found)},
+        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": listed(found.trials)},
     )
 
 
@@ -124,8 +158,13 @@ def _lead(found: Fix) -> str:
         return f"the float16 form passes the gate as it is ({found.before.reason})"
     if found.verdict == "model":
         return f"{len(found.culprits)} of {len(found.nodes)} nodes differ from the baseline's: {names} ({runs})"
-    if found.verdict == "other" or found.after is None:
-        return "float32 on the card fails too, so it is not precision; pass --baseline, --reference or --golden"
+    if found.verdict == "other" and found.model_file is not None:
+        return f"{len(found.culprits)} nodes were found ({runs}), but what was written from them does not pass"
+    if found.verdict == "other":
+        return (
+            "float32 on the card fails too, so it is not precision, or inputs or outputs are beyond float16; see teco "
+            "overflow, or pass --baseline, --reference or --golden"
+        )
     price = "" if found.cost is None else f"; costs {found.cost.given_up:.2%} of the float16 speed (simulated)"
     return f"fixed: {len(found.culprits)} of {len(found.nodes)} nodes stay float32: {names} ({runs}){price}"
 
@@ -134,23 +173,15 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     if not found.errors:
         return ()
     errors = [found.errors.get(node.name) for node in found.nodes]
+    culprits = [error if n.name in found.culprits else 0.0 for n, error in zip(found.nodes, errors, strict=True)]
+    label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
+    lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
     runs = [abs(trial.accuracy.relative_difference) for trial in found.trials]
+    passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
     return (
-        Chart("Isolated error of every node", "node", [Line("isolated error", "var(--accent)", errors)], None, mark),
-        Chart(
-            "Relative difference of the metric, run by run",
-            "run",
-            [Line("difference", "var(--accent)", runs)],
-            found.before.tolerance,
-        ),
+        Chart("Isolated error of every node", "node", lines, None, mark),
+        Chart("Relative difference of the metric, run by run", "run", passed, found.before.tolerance),
     )
-
-
-def _trials(found: Fix) -> list[dict[str, Any]]:
-    return [
-        {"what": t.what, "nodes": t.nodes, "metric": t.accuracy.metric, "verdict": str(t.accuracy.verdict.value)}
-        for t in found.trials
-    ]
 
 
 def _mistakes(path: Path, args: argparse.Namespace) -> tuple[Report, bool]:
@@ -163,9 +194,9 @@ def _mistakes(path: Path, args: argparse.Namespace) -> tuple[Report, bool]:
 
     model = load_named(path)
     batch = static_batch(model) or args.batch_size
-    samples = open_samples(model, args.data, batch, args.samples)
+    samples = open_samples(model, args.data, batch, args.samples, dict(args.shape))
     golden = None if args.golden is None else [a[: samples.count] for a in read_npz(args.golden).values()]
-    name = args.metric if golden is None else "close"
+    name = args.metric if golden is None or args.metric == "agree" else "close"
     reference = 1.0 if args.reference is None or golden is not None else args.reference
     tried = try_suspects(path, samples, metric_named(name), reference, golden=golden, tolerance=0.01, batch=batch)
     cured = [one for one in tried if one.cured]
@@ -176,9 +207,10 @@ def _suspects(path: Path, data: Path, metric: str, reference: float, tried: Sequ
     cured = [one.name for one in tried if one.cured]
     found = ", or ".join(cured)
     lead = f"with {metric} {reference:g} this explains it: {found}" if cured else "no usual suspect explains it"
-    if "nothing changed" in cured:
+    if UNCHANGED in cured:
         lead = f"{metric} is the reference's {reference:g} as it is"
     columns = (Column("name", "changed"), Column("metric", metric, numeric=True), Column("cured", "explains"))
     rows = [{"name": one.name, "metric": one.metric, "cured": "yes" if one.cured else ""} for one in tried]
     facts = {"model": str(path), "data": str(data), "metric": metric, "reference": f"{reference:g}"}
-    return Report("teco fix", path.name, lead, columns, rows, frozenset(range(len(cured))), facts)
+    stands_out = range(0 if UNCHANGED in cured else len(cured))
+    return Report("teco fix", path.name, lead, columns, rows, frozenset(stands_out), facts)

@@ -6,6 +6,7 @@ sample that triggers it.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,24 +14,25 @@ from typing import Any
 
 from model_config.config import ROOT
 from toolkit.arguments import Parser
+from toolkit.fix.guide import LARGEST
 from toolkit.inputs import model_file
 from toolkit.intermediates import load_named, random_inputs
-from toolkit.model_arguments import positive
+from toolkit.model_arguments import positive, shape
 from toolkit.output import Chart, Column, Line, Report, add_output_flags, print_report, write_files
-from toolkit.overflow import ACTUAL, LARGEST, PREDICTED, NodeRange, find_overflow
+from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow
 
 COLUMNS = (
     Column("name", "node"),
     Column("op", "operator"),
-    Column("module", "module", brief=False),
+    Column("module", "module", brief=False, spare=3),
     Column("largest", "largest |x|", numeric=True),
-    Column("smallest", "smallest |x| > 0", numeric=True),
+    Column("smallest", "smallest |x| > 0", numeric=True, spare=1),
     Column("beyond", "> 65504", numeric=True),
-    Column("below", "< 2^-14", numeric=True),
+    Column("below", "< 2^-14", numeric=True, spare=2),
     *(Column(name, name, numeric=True) for name in ACTUAL),
-    Column("inherited", "inherited", brief=False),
-    Column("stored", "stored", brief=False),
-    Column("elements", "elements", numeric=True, brief=False),
+    Column("inherited", "inherited", brief=False, spare=4),
+    Column("stored", "stored", brief=False, spare=4),
+    Column("elements", "elements", numeric=True, brief=False, spare=4),
     Column("trigger", "first sample"),
 )
 
@@ -42,11 +44,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--data", type=Path, metavar="PATH", help="data set: .npz or pictures; default: random values")
     parser.add_argument("--samples", type=positive, metavar="N", help="take the first N samples only")
     parser.add_argument("--batch_size", type=positive, default=8, help="samples of a call (default: 8)")
+    parser.add_argument(
+        "--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions"
+    )
     parser.add_argument("--pass_path", type=Path, metavar="FILE", help="pass file of the float16 form, such as a fix")
     parser.add_argument("--all", action="store_true", help="print all nodes, not only those with something to say")
     add_output_flags(parser)
     args = parser.parse_args(argv)
-    report = examine(model_file(args.model, root), args.data, args.batch_size, args.samples, args.pass_path)
+    report = examine(model_file(args.model, root), args)
     files = write_files(report, args)
     bad = report.bad
     if not args.all:
@@ -59,19 +64,21 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return 1 if bad else 0
 
 
-def examine(path: Path, data: Path | None, batch: int, limit: int | None, pass_path: Path | None) -> Report:
-    """Return the report on a model."""
+def examine(path: Path, args: argparse.Namespace) -> Report:
+    """Return the report on a model, run as the flags say."""
+    from engine.onnx_graph import signature
     from toolkit.fix.fixing import open_samples, static_batch
     from toolkit.fix.samples import Part
 
-    model = load_named(path)
-    batch = static_batch(model) or batch
+    model, shapes = load_named(path), dict(args.shape)
+    batch, data = static_batch(model) or args.batch_size, args.data
     if data is None:
-        inputs = random_inputs(path, batch=batch)
+        inputs = random_inputs(path, batch=batch, shapes=shapes)
+        batch = next((len(inputs[i]) for i, spec in enumerate(signature(model)[0]) if spec.batched), batch)
         parts: Any = [Part(inputs, None, [f"random[{i}]" for i in range(batch)])]
     else:
-        parts = open_samples(model, data, batch, limit)
-    found = find_overflow(path, parts, batch, pass_path)
+        parts = open_samples(model, data, batch, args.samples, shapes)
+    found = find_overflow(path, parts, batch, args.pass_path)
     bad = frozenset(i for i, one in enumerate(found) if one.overflows or (one.counts["beyond"] and one.stored))
     worst = [found[i] for i in sorted(bad)]
     lead = f"{len(worst)} of {len(found)} nodes overflow float16"
@@ -84,9 +91,19 @@ def examine(path: Path, data: Path | None, batch: int, limit: int | None, pass_p
         [_row(one) for one in found],
         bad,
         {"model": str(path), "data": str(data or "random (standard normal, seed 0)"), "batch": str(batch)},
-        () if data else ("random values say little about real ranges; pass --data",),
+        _notes(found, data),
         (_chart(found, min(bad, default=None)),),
     )
+
+
+def _notes(found: Sequence[NodeRange], data: Path | None) -> list[str]:
+    notes = [] if data else ["random values say little about real ranges; pass --data"]
+    flushed = [one for one in found if one.counts["flushed"]]
+    if flushed and not any(one.overflows for one in found):  # whatever is divided by Inf becomes 0 too
+        worst = max(flushed, key=lambda one: one.counts["flushed"] / one.elements)
+        share = worst.counts["flushed"] / worst.elements
+        notes.append(f"values become 0 in {len(flushed)} nodes, the largest share in {worst.node.name}: {share:.2%}")
+    return notes
 
 
 def _row(one: NodeRange) -> dict[str, Any]:
@@ -94,10 +111,11 @@ def _row(one: NodeRange) -> dict[str, Any]:
     row |= {"largest": one.largest, "smallest": one.smallest if math.isfinite(one.smallest) else None}
     row |= {kind: one.counts[kind] for kind in (*PREDICTED, *ACTUAL)}
     return row | {
-        "inherited": one.inherited,
-        "stored": one.stored,
+        "inherited": "yes" if one.inherited else "",
+        "stored": "yes" if one.stored else "",
         "elements": one.elements,
         "trigger": one.trigger,
+        "triggers": one.triggers,
     }
 
 

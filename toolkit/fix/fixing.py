@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.base import DataError
+from engine.passes.options import PassOptions
 from model_config.results import Accuracy
 from toolkit.fix.graft import check_twins, grafted
+from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
+from toolkit.fix.keeping import keeping, prepare, writing
+from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import metric_named, needs_labels
 from toolkit.fix.samples import Samples, load_samples
 from toolkit.fix.search import smallest
-from toolkit.fix.trials import Trial, Trials, write_pass
+from toolkit.fix.trials import Trial, Trials
+from toolkit.fix.wide import float32_form
+from toolkit.inputs import Shapes
 from toolkit.intermediates import Node, load_named, nodes_of
 
 if TYPE_CHECKING:
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 
 GUIDES = 16
 """Samples by which nodes are ranked: half of them those that fell most, the others the first ones."""
+
+SAME = 1e-6
+"""Isolated error up to which a node is the other model's: one graph holds both, and sums in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class Fix:
     Attributes:
         verdict: ``passes`` (nothing to do), ``fixed``, ``model`` (nodes differ from the baseline model's, in float32
             already) or ``other`` (all float32 fails too: not precision).
-        nodes: of the model. errors: isolated error by node name.
+        nodes: of the model, as a pass file given made it. errors: isolated error by node name.
+        overflows: names of nodes that write or read values beyond float16 somewhere in the data set.
         culprits: names in graph order: the nodes that stay float32, or those that differ.
         before, after: the gate on the model as it was, and as fixed (by the pass file); mixed: on the mixed ONNX.
         trials: every run in order. baseline: metric of the float32 baseline.
@@ -64,6 +73,7 @@ class Fix:
     after: Accuracy | None = None
     mixed: Accuracy | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    overflows: frozenset[str] = frozenset()
     culprits: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     pass_file: Path | None = None
@@ -82,6 +92,9 @@ def fix(
     batch: int = 32,
     limit: int | None = None,
     baseline: Path | None = None,
+    pass_path: Path | None = None,
+    shapes: Shapes | None = None,
+    heard: Callable[[Trial], None] = lambda trial: None,
 ) -> Fix:
     """Find the nodes that make a model fail the accuracy gate on the card, and write the model that passes.
 
@@ -92,30 +105,41 @@ def fix(
         tolerance: of the gate, relative.
         batch: samples of a call. limit: samples to take; ``None`` takes all.
         baseline: the model that is right, with the same nodes by name; ``None`` takes the model itself in float32.
+        pass_path: a pass file that the card goes by already; what is found comes on top of it.
+        shapes: shapes by input name, for pictures of other sizes than the usual.
+        heard: told of every run.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model cannot be used.
+        KeyboardInterrupt: interrupted; the text says where the runs so far are.
     """
-    model = _named(path)
+    records, options = metric_named(metric), PassOptions.load(pass_path)
+    model, renamed = _named(path)
     batch = static_batch(model) or batch
-    samples = open_samples(model, data, batch, limit)
+    samples = open_samples(model, data, batch, limit, shapes)
     if needs_labels(metric) and not samples.labelled:
         raise DataError(f"{data}: metric {metric} needs labels, and there are none; use --metric agree or close")
-    out.mkdir(parents=True, exist_ok=True)
+    prepare(out)
     with tempfile.TemporaryDirectory(prefix="teco-fix-") as folder:
-        trials = Trials(samples, metric, metric_named(metric), tolerance, batch, Path(folder))
-        search = _Search(path, model, trials, out)
-        found = search.against(_named(baseline), baseline) if baseline is not None else None
-        found = found or search.precision()
+        trials = Trials(samples, metric, records, tolerance, batch, Path(folder), pass_path, heard)
+        with keeping(trials, out / f"{path.stem}_fix_trials.json"):
+            found = _Search(path, (model, renamed), trials, out, options).search(baseline)
     found.trials = trials.ran
     return found
 
 
-def open_samples(model: ModelProto, data: Path, batch: int, limit: int | None) -> Samples:
-    """Open the data set of a loaded model."""
-    from engine.onnx_graph import metadata, signature
+def open_samples(model: ModelProto, data: Path, batch: int, limit: int | None, shapes: Shapes | None = None) -> Samples:
+    """Open the data set of a loaded model; ``shapes`` are those of dynamic inputs, by name."""
+    from dataclasses import replace
 
-    return load_samples(data, signature(model)[0], metadata(model), batch, limit)
+    from engine.onnx_graph import metadata, signature
+    from toolkit.inputs import input_shapes
+
+    inputs = signature(model)[0]
+    if shapes:
+        full = input_shapes(model, batch, shapes)
+        inputs = [replace(spec, shape=(None, *full[spec.name][1:])) if spec.name in shapes else spec for spec in inputs]
+    return load_samples(data, inputs, metadata(model), batch, limit)
 
 
 def static_batch(model: ModelProto) -> int | None:
@@ -125,24 +149,62 @@ def static_batch(model: ModelProto) -> int | None:
     return next((spec.shape[0] for spec in signature(model)[0] if spec.batched and spec.shape), None)
 
 
-def _named(path: Path) -> ModelProto:
-    """Load a model with unique node names, none of which is also an operator's: ``skip_ops`` takes either."""
+def _named(path: Path) -> tuple[ModelProto, bool]:
+    """Load a model in float32 with unique node names, none of which is an operator's: ``skip_ops`` takes either.
+
+    Returns:
+        The model, and whether the file's nodes have other names.
+    """
+    from engine.onnx_graph import load_model
+    from engine.sdaa.float16 import inlined
+
+    before = [node.name for node in inlined(load_model(path)).graph.node]
     model = load_named(path)
     operators = {node.op_type for node in model.graph.node}
     for i, node in enumerate(model.graph.node):
         if node.name in operators:
             node.name = f"{node.name}#{i}"
-    return model
+    renamed = [node.name for node in model.graph.node] != before
+    return float32_form(model), renamed
 
 
 class _Search:
-    def __init__(self, path: Path, model: ModelProto, trials: Trials, out: Path) -> None:
+    """One search.
+
+    ``named`` is the file that runs: the model in float32 with unique node names. ``model`` is its graph as the pass
+    file makes it, whose nodes are searched; ``fixed`` is its batch where that is fixed.
+    """
+
+    def __init__(
+        self, path: Path, named: tuple[ModelProto, bool], trials: Trials, out: Path, options: PassOptions
+    ) -> None:
         from engine.onnx_graph import save_model
 
-        self.path, self.model, self.trials, self.out = path, model, trials, out
-        self.nodes = nodes_of(model)
+        model, self.renamed = named
+        self.path, self.trials, self.out, self.options = path, trials, out, options
+        self.original, self.model, self.fixed = model, model, static_batch(model)
         self.named = trials.folder / path.name
         save_model(model, self.named)
+        if options.use_passes is not None:
+            self.model, self.fixed = self._passed(), trials.batch
+        self.nodes = nodes_of(self.model)
+
+    def _passed(self) -> ModelProto:
+        """Return the model as the pass file makes it, which needs full shapes."""
+        from engine.passes.runner import apply_passes
+
+        return apply_passes(self._bound(self.original), self.options, compare=False)
+
+    def _bound(self, model: ModelProto) -> ModelProto:
+        from engine.onnx_graph import bind_shapes, graph_inputs
+
+        names = [info.name for info in graph_inputs(model)]
+        return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(self.trials.batch), strict=True)))
+
+    def search(self, baseline: Path | None) -> Fix:
+        """Compare with the model that is right, where there is one; where that agrees, it is a matter of precision."""
+        found = None if baseline is None else self.against(_named(baseline)[0], baseline)
+        return found or self.precision()
 
     # ------------------------------------------------------------------------------------------------- wrong nodes
 
@@ -150,29 +212,35 @@ class _Search:
         """Compare with the model that is right, both in float32; ``None`` where they agree."""
         from engine.onnx_graph import save_model
 
-        trials = self.trials
-        metric = trials.take_baseline(path)
-        trials.demand(trials.host(path, "the baseline model itself"))
+        trials, model = self.trials, self.original
+        nodes = nodes_of(model)
+        right = trials.folder / f"baseline_{path.name}"
+        save_model(donor, right)
+        metric = trials.take_baseline(right)
+        trials.demand(trials.host(right, "the baseline model itself"))
         before = trials.host(self.named, "this model in float32")
         if trials.enough(before):
             return None
-        check_twins(self.model, donor, str(self.path))
+        check_twins(model, donor, str(self.path))
         inputs = trials.samples.chosen(trials.worst(before, GUIDES)).inputs
-        errors = isolated_errors(donor, self.model, inputs)
+        errors = isolated_errors(donor, model, inputs, batch=static_batch(model))
 
         def passes(names: frozenset[str]) -> bool:
             if not names:
                 return False  # that is `before`
             file = trials.folder / "grafted.onnx"
-            save_model(grafted(self.model, donor, names), file)
-            what = f"{len(names)} of {len(self.nodes)} nodes from the baseline"
-            return trials.enough(trials.host(file, what, len(names)))
+            save_model(grafted(model, donor, names), file)
+            what = f"{len(names)} of {len(nodes)} nodes from the baseline"
+            return trials.enough(trials.host(file, what, sorted(names)))
 
-        culprits = self._ordered(smallest(ranked(self.nodes, errors), passes))
+        likely = sum(error > SAME for error in errors.values())
+        culprits = _ordered(nodes, smallest(ranked(nodes, errors), passes, likely))
         repaired = self.out / f"{self.path.stem}_repaired.onnx"
-        save_model(grafted(self.model, donor, culprits), repaired)
-        after = trials.host(repaired, "the repaired model", len(culprits)).accuracy
-        found = Fix("model", trials.metric, metric, self.nodes, before.accuracy, after, errors=errors)
+        with writing(self.out):
+            save_model(grafted(model, donor, culprits), repaired)
+        after = trials.host(repaired, "the repaired model", culprits)
+        verdict = "model" if trials.enough(after) else "other"
+        found = Fix(verdict, trials.metric, metric, nodes, before.accuracy, after.accuracy, errors=errors)
         found.culprits, found.model_file = culprits, repaired
         return found
 
@@ -182,8 +250,9 @@ class _Search:
         """Search the nodes that must stay float32."""
         trials = self.trials
         metric = trials.take_baseline(self.named) if trials.baseline is None else trials.baseline
-        every = [node.name for node in self.nodes]
-        best = trials.card(self.named, "all nodes float32", every)
+        # By operator: nodes that a pass made may have no names.
+        every = write_pass(trials.folder / "every_pass.py", sorted({n.op for n in self.nodes}), "all", trials.base)
+        best = trials.card(self.named, "all nodes float32", [node.name for node in self.nodes], every)
         good = trials.demand(best)
         before = trials.card(self.named, "all nodes float16")
         found = Fix("passes", trials.metric, metric, self.nodes, before.accuracy)
@@ -193,40 +262,64 @@ class _Search:
             found.verdict = "other"
             found.after = best.accuracy
             return found
-        inputs = trials.samples.chosen(trials.worst(before, GUIDES)).inputs
-        found.errors = isolated_errors(self.model, None, inputs)
+        self._guide(found, before)
+        order = [name for name in ranked(self.nodes, found.errors, found.overflows) if name in self._candidates()]
 
         def passes(names: frozenset[str]) -> bool:
-            if not names or len(names) == len(every):
+            if not names or len(names) == len(order):
                 return bool(names)  # both have run
-            return trials.enough(trials.card(self.named, f"{len(names)} nodes float32", self._ordered(names)))
+            return trials.enough(trials.card(self.named, f"{len(names)} nodes float32", _ordered(self.nodes, names)))
 
-        found.culprits = self._ordered(smallest(ranked(self.nodes, found.errors), passes))
+        found.culprits = _ordered(self.nodes, smallest(order, passes, len(found.overflows)))
         self._write(found)
         return found
+
+    def _candidates(self) -> set[str]:
+        """Return the nodes that a pass file can name and that do not stay float32 anyway."""
+        from collections import Counter
+
+        from engine.onnx_graph import subgraphs
+
+        free = [
+            node.name
+            for node in self.model.graph.node
+            if not self.options.keeps_float32(node) and not any(True for _ in subgraphs(node))
+        ]
+        return {name for name, count in Counter(free).items() if name and count == 1}
+
+    def _guide(self, found: Fix, before: Trial) -> None:
+        """Find where float16 overflows over the data set, and what every node does wrong by itself."""
+        trials, keep = self.trials, self.options.keeps_float32
+        largest = peaks(self.model, trials.samples, self.fixed or 0)
+        found.overflows = frozenset(overflowing(self.model, self.nodes, largest, keep) & self._candidates())
+        inputs = trials.samples.chosen(trials.worst(before, GUIDES)).inputs
+        found.errors = isolated_errors(self.model, None, inputs, batch=self.fixed, keep=keep)
 
     def _write(self, found: Fix) -> None:
         """Write pass file and mixed model, and judge both on the whole data set."""
         from engine.onnx_graph import save_model, to_float16
-        from engine.passes.options import PassOptions
 
-        stem = self.path.stem
+        stem, trials = self.path.stem, self.trials
         why = f"found for {self.path.name} by teco fix, metric {found.metric}"
-        found.pass_file = write_pass(self.out / f"{stem}_fix_pass.py", found.culprits, why)
-        keeps = PassOptions.load(found.pass_file).keeps_float32
-        found.model_file = self.out / f"{stem}_mixed.onnx"
-        save_model(to_float16(self.model, keeps), found.model_file)
         target = self.path
-        if _changed_names(self.path, self.nodes):
-            target = self.out / f"{stem}_named.onnx"
-            save_model(self.model, target)
+        found.model_file = self.out / f"{stem}_mixed.onnx"
+        with writing(self.out):
+            found.pass_file = write_pass(self.out / f"{stem}_fix_pass.py", found.culprits, why, trials.base)
+            keeps = PassOptions.load(found.pass_file).keeps_float32
+            save_model(to_float16(self.model, keeps, self.options.skip_input_name), found.model_file)
+            if self.renamed:
+                target = self.out / f"{stem}_named.onnx"
+                save_model(self.original, target)
+        if self.renamed:
             found.notes.append(f"nodes had no names of their own; {target} has those of the pass file")
-        trials = self.trials
-        found.after = trials.card(target, "the pass file", found.culprits, found.pass_file).accuracy
-        found.mixed = trials.card(
-            found.model_file, "the mixed-precision ONNX", found.culprits, found.pass_file
-        ).accuracy
-        found.verdict = "fixed" if trials.enough(trials.ran[-2]) and trials.enough(trials.ran[-1]) else "other"
+        if self.model is not self.original:
+            found.notes.append(f"the mixed ONNX has been through {trials.base}, and its batch is {trials.batch}")
+        after = trials.card(target, "the pass file", found.culprits, found.pass_file)
+        kept = [node.name for node in self.model.graph.node if keeps(node)]  # the passes themselves are done already
+        names = write_pass(trials.folder / "mixed_pass.py", kept, why)
+        mixed = trials.card(found.model_file, "the mixed-precision ONNX", found.culprits, names)
+        found.after, found.mixed = after.accuracy, mixed.accuracy
+        found.verdict = "fixed" if trials.enough(after) and trials.enough(mixed) else "other"
         found.cost = self._cost(set(found.culprits))
         if found.cost.fixed > found.cost.float32:
             found.notes.append("all float32 would be faster (simulated): nodes that stay float32 share no kernel")
@@ -235,34 +328,19 @@ class _Search:
 
     def _cost(self, float32: set[str]) -> Cost:
         """Price the model's three forms on one SPA."""
-        from engine.onnx_graph import bind_shapes, graph_inputs
-        from engine.passes.options import PassOptions
         from engine.sdaa.card import load_card
         from engine.sdaa.cost import shard_cost
 
-        card, usual = load_card(), PassOptions()
-        names = [info.name for info in graph_inputs(self.model)]
-        bound = bind_shapes(self.model, dict(zip(names, self.trials.samples.shapes(self.trials.batch), strict=True)))
-        layout = card.layout(usual.layout)
+        card, usual = load_card(), self.options.keeps_float32
+        bound, layout = self._bound(self.model), card.layout(self.options.layout)
         costs = [
-            shard_cost(bound, card, layout, True, usual.keeps_float32),
-            shard_cost(bound, card, layout, True, lambda node: node.name in float32 or usual.keeps_float32(node)),
+            shard_cost(bound, card, layout, True, usual),
+            shard_cost(bound, card, layout, True, lambda node: node.name in float32 or usual(node)),
             shard_cost(bound, card, layout, False),
         ]
         return Cost(*(cost.copy_in + cost.compute + cost.copy_out for cost in costs))
 
-    def _ordered(self, names: frozenset[str] | list[str]) -> list[str]:
-        chosen = set(names)
-        return [node.name for node in self.nodes if node.name in chosen]
 
-
-def _changed_names(path: Path, nodes: list[Node]) -> bool:
-    from engine.onnx_graph import load_model
-    from engine.sdaa.float16 import inlined
-
-    return [node.name for node in inlined(load_model(path)).graph.node] != [node.name for node in nodes]
-
-
-def ranked(nodes: list[Node], errors: Mapping[str, float]) -> list[str]:
-    """Return the nodes' names, the largest isolated error first; equal ones in graph order, unknown ones last."""
-    return sorted((node.name for node in nodes), key=lambda name: -errors.get(name, -math.inf))
+def _ordered(nodes: list[Node], names: Collection[str]) -> list[str]:
+    chosen = set(names)
+    return [node.name for node in nodes if node.name in chosen]

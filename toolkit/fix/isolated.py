@@ -8,12 +8,13 @@ kernel, and the error at the kernel's end counts for all nodes of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.base import Array
+from toolkit.fix.samples import filled
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -24,7 +25,14 @@ FLOAT, HALF = 1, 10
 TWIN, ROUNDED, STORED, ERROR, SIZE = "@twin", "@rounded", "@stored", "@error", "@size"
 
 
-def isolated_errors(right: ModelProto, suspect: ModelProto | None, inputs: Sequence[Array]) -> dict[str, float]:
+def isolated_errors(
+    right: ModelProto,
+    suspect: ModelProto | None,
+    inputs: Sequence[Array],
+    *,
+    batch: int | None = None,
+    keep: Callable[[NodeProto], bool] = lambda node: False,
+) -> dict[str, float]:
     """Return sqrt(sum (a-b)^2 / sum b^2) of every node's outputs, the worst of them; ``inf`` where not finite.
 
     Args:
@@ -32,18 +40,25 @@ def isolated_errors(right: ModelProto, suspect: ModelProto | None, inputs: Seque
         suspect: a model with the same node and tensor names, perhaps with other weights or attributes; ``None`` takes
             the right nodes in float16 storage.
         inputs: one array per input, in the model's order.
+        batch: samples of a call where the model's batch is fixed; ``None`` runs all at once.
+        keep: says which nodes of the storage stay float32 anyway: they have no twin, and share no kernel.
 
     Returns:
         Node name -> error; nodes without float outputs, and those that the other model lacks, are absent.
     """
     from engine.ort import HostSession
 
-    twins = _Twins(right, suspect)
+    twins = _Twins(right, suspect, keep)
     session = HostSession(twins.model)
-    feed = [np.asarray(a, spec.dtype) for a, spec in zip(inputs, session.inputs, strict=True)]
+    count = max((len(array) for array in inputs if array.ndim), default=1)
+    size = batch or count
+    squares = np.zeros((len(twins.nodes), 2))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        values = np.array([float(v) for v in session.run(feed)]).reshape(-1, 2)
-        errors = values[:, 0] / np.where(values[:, 1] > 0, values[:, 1], 1.0)
+        for first in range(0, count, size):
+            part = [filled(array[first : first + size], size) if batch else array for array in inputs]
+            feed = [np.asarray(a, spec.dtype) for a, spec in zip(part, session.inputs, strict=True)]
+            squares += np.square([float(v) for v in session.run(feed)]).reshape(-1, 2)
+        errors = np.sqrt(squares[:, 0] / np.where(squares[:, 1] > 0, squares[:, 1], 1.0))
     found: dict[str, float] = {}
     for nodes, error in zip(twins.nodes, np.where(np.isfinite(errors), errors, np.inf), strict=True):
         for name in nodes:
@@ -54,7 +69,7 @@ def isolated_errors(right: ModelProto, suspect: ModelProto | None, inputs: Seque
 class _Twins:
     """Builds the graph. ``nodes`` are the names of the nodes behind every pair of outputs."""
 
-    def __init__(self, right: ModelProto, suspect: ModelProto | None) -> None:
+    def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
         from engine.onnx_graph import graph_inputs, infer_shapes
         from engine.sdaa.float16 import widen
         from engine.sdaa.kernels import inner_tensors
@@ -67,7 +82,8 @@ class _Twins:
         self.floats |= {info.name for info in infos if info.type.tensor_type.elem_type == FLOAT}
         other = self.model if suspect is None else widen(suspect)
         self.twins = {node.name: node for node in other.graph.node}
-        self.inner = inner_tensors(graph, lambda node: False) & self.floats if self.half else set()
+        self.inner = inner_tensors(graph, keep) & self.floats if self.half else set()
+        self.keep = keep
         self.kernel: dict[str, list[str]] = {}
         self.own = {} if self.half else {t.name: t for t in other.graph.initializer}
         self.made: set[str] = set()
@@ -87,6 +103,8 @@ class _Twins:
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
         if twin is None or not outputs or list(twin.output) != list(node.output) or any(True for _ in subgraphs(node)):
+            return
+        if self.half and self.keep(node):
             return
         copy = type(node)()
         copy.CopyFrom(twin)

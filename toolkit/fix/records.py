@@ -34,6 +34,24 @@ def needs_labels(name: str) -> bool:
     return name.startswith("top")
 
 
+def check_rows(outputs: Sequence[Array], samples: int) -> None:
+    """Raise where outputs do not hold one row of numbers per sample, which every metric compares.
+
+    Raises:
+        DataError: such an output.
+    """
+    for i, array in enumerate(outputs):
+        if array.dtype.kind not in "fiub":
+            raise DataError(
+                f"output {i} holds {array.dtype}, no numbers; no metric compares it, cut the model before it"
+            )
+        if array.ndim == 0 or len(array) != samples:
+            raise DataError(
+                f"output {i} has shape {list(array.shape)} for {samples} samples; metrics compare sample by sample; "
+                "cut the model before it"
+            )
+
+
 def _top(k: int) -> Records:
     def records(outputs: Sequence[Array], labels: Array | None, _: Sequence[Array]) -> Array:
         from utils.metrics import TopK
@@ -50,6 +68,9 @@ def _agree(outputs: Sequence[Array], _: Array | None, baseline: Sequence[Array])
     """Return 1 where every output's best class is the baseline's (for dense outputs the share of positions)."""
     same = []
     for ours, theirs in zip(outputs, baseline, strict=True):
+        if ours.shape != theirs.shape:  # its size follows from values
+            return np.zeros(len(outputs[0]))
+        ours, theirs = (a[:, None] if a.ndim == 1 else a for a in (ours, theirs))
         axis = -1 if ours.ndim < 4 else 1
         right = (ours.argmax(axis) == theirs.argmax(axis)) & np.isfinite(ours).all(axis)
         same.append(right.reshape(len(right), -1).mean(axis=1))
@@ -60,6 +81,8 @@ def _close(outputs: Sequence[Array], _: Array | None, baseline: Sequence[Array])
     """Return 1 - sqrt(sum (a-b)^2 / sum b^2) of the worst output, from 0 to 1; 0 where NaN or Inf is in it."""
     worst = np.ones(len(outputs[0]))
     for ours, theirs in zip(outputs, baseline, strict=True):
+        if ours.shape != theirs.shape:  # its size follows from values
+            return np.zeros(len(outputs[0]))
         a, b = (x.reshape(len(x), -1).astype(np.float64) for x in (ours, theirs))
         with np.errstate(invalid="ignore", over="ignore"):
             error, size = np.sqrt(((a - b) ** 2).sum(axis=1)), np.sqrt((b**2).sum(axis=1))

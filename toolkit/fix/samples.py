@@ -79,6 +79,12 @@ class Samples:
         return Part([np.concatenate(column) for column in columns], np.concatenate(known) if known else None, names)
 
 
+def filled(array: Array, batch: int) -> Array:
+    """Return a short last part with its last sample repeated, for what computes in one fixed batch."""
+    short = batch - len(array)
+    return array if short <= 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
+
+
 def load_samples(
     path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None = None
 ) -> Samples:
@@ -121,6 +127,8 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | Non
 
 
 def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
+    if not spec.batched:
+        raise DataError(f"input {spec.name!r} has no row per sample; make it a constant of the model to try data sets")
     found = arrays.get(spec.name)
     if found is None and alone:
         found = next((arrays[name] for name in ("images", "x") if name in arrays), None)

@@ -1,4 +1,4 @@
-"""The smallest set of culprits, by a number of trials that grows with the logarithm of the candidates."""
+"""The smallest set of candidates that passes a test, in about k * log2(n) trials for k of n."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Callable, Sequence
 Passes = Callable[[frozenset[str]], bool]
 
 
-def smallest(candidates: Sequence[str], passes: Passes) -> list[str]:
+def smallest(candidates: Sequence[str], passes: Passes, likely: int = 1) -> list[str]:
     """Return a set of candidates that passes, of which none can be left out.
 
     The shortest passing prefix is sought by doubling and halving; its last candidate is needed, whatever else is. It is
     set aside, and the search goes on within the prefix until what was set aside passes by itself. (The quick case of
-    delta debugging: Zeller and Hildebrandt, IEEE TSE 28(2), 2002.) With k culprits among n candidates that takes at
-    most (k + 1) * (log2(n) + 1) + log2(n) trials, and about k * log2(k) where the candidates are ordered well.
+    delta debugging: Zeller and Hildebrandt, IEEE TSE 28(2), 2002.) Each time the candidate before the one set aside is
+    tried first: where the candidates are ordered well, the culprits stand side by side, and that trial decides. With k
+    culprits among n candidates it takes at most (k + 2) * (log2(n) + 2) trials, and about k where they are the first k.
 
     Args:
         candidates: names, the likeliest first.
         passes: says whether a set is enough. A set must not fail where a part of it passes; where that is not so, the
             result still passes, but may not be the smallest. It is asked at most once for a set.
+        likely: length of the prefix to try first.
 
     Returns:
         The culprits, the last in order first; empty where nothing is needed, all where even all of them do not pass.
@@ -35,20 +37,21 @@ def smallest(candidates: Sequence[str], passes: Passes) -> list[str]:
         return []
     if not enough(candidates):
         return list(candidates)
+    low, high = 0, max(1, min(likely, len(candidates)))
+    while not enough(candidates[:high]):
+        low, high = high, min(2 * high, len(candidates))
     needed: list[str] = []
     rest = list(candidates)
-    length = 1
-    while not enough([*needed, *rest[:length]]):
-        length *= 2
-    low, high = length // 2 if length > 1 else 0, min(length, len(rest))
-    while True:  # the first `high` of the rest are enough, the first `low` are not
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough([*needed, *rest[:middle]]) else (middle, high)
+    while rest:  # beside what is needed the first `high` of the rest are enough, the first `low` are not (-1: unknown)
+        if high - 1 > low and enough([*needed, *rest[: high - 1]]):
+            high -= 1
+            if low < 0 and enough(needed):
+                break
+            low = max(low, 0)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if enough([*needed, *rest[:middle]]) else (middle, high)
         needed.append(rest[high - 1])
         rest = rest[: high - 1]
-        if enough(needed):
-            return needed
-        low, high = 0, len(rest)
-        if not enough([*needed, *rest]):  # not monotonic: what passed a moment ago was the same set
-            return [*needed, *rest]
+        low, high = -1, len(rest)
+    return needed

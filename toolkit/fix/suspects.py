@@ -25,6 +25,8 @@ SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 Outputs = Sequence[Array]
 
+UNCHANGED = "nothing changed"
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -81,7 +83,14 @@ def try_suspects(
         for name, parts, change in [*_inputs(samples), *_outputs(samples)]:
             value = metric(parts, change)
             found.append(Suspect(name, value, abs(value - reference) <= tolerance * abs(reference)))
-    return sorted(found, key=lambda one: (not one.cured, -np.nan_to_num(one.metric, nan=-1.0)))
+    return sorted(found, key=lambda one: _order(one, reference))
+
+
+def _order(one: Suspect, reference: float) -> tuple[bool, bool, float]:
+    """Return what sorts suspects: those that explain it by how well, and none before that nothing is wrong."""
+    if one.cured:
+        return False, one.name != UNCHANGED, abs(one.metric - reference)
+    return True, False, -np.nan_to_num(one.metric, nan=-1.0)
 
 
 def _same(outputs: Outputs) -> Outputs:
@@ -89,7 +98,7 @@ def _same(outputs: Outputs) -> Outputs:
 
 
 def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
-    yield "nothing changed", samples, _same
+    yield UNCHANGED, samples, _same
     for name, change in _changes().items():
         yield name, _changed(samples, change), _same
     if samples.pictures:
@@ -110,15 +119,15 @@ def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Par
 
 
 def _changes() -> dict[str, Callable[[Array], Array]]:
-    """Return changes of N x C x H x W arrays by what was wrong before."""
+    """Return changes of N x C x H x W arrays by what was wrong before; each undoes what its name says."""
     changes: dict[str, Callable[[Array], Array]] = {
         "channel order: BGR": lambda a: np.ascontiguousarray(a[:, ::-1]),
         "channel order: BGR, mean and std too": lambda a: _rescaled(_unscaled(a)[:, ::-1], *IMAGENET),
         "layout: height and width exchanged": lambda a: np.ascontiguousarray(a.swapaxes(2, 3)),
-        "layout: NHWC data read as NCHW": lambda a: a.transpose(0, 2, 3, 1).reshape(a.shape),
-        "layout: NCHW data read as NHWC": lambda a: np.ascontiguousarray(
+        "layout: NHWC data read as NCHW": lambda a: np.ascontiguousarray(
             a.reshape(len(a), *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
         ),
+        "layout: NCHW data read as NHWC": lambda a: a.transpose(0, 2, 3, 1).reshape(a.shape),
         "layout: the model takes NHWC": lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)),
     }
     for name, (mean, std) in SCALES.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +13,16 @@ from engine.base import Array, EngineSpec
 from engine.registry import open_engine
 from model_config.gate import Pairs, judge
 from model_config.results import Accuracy, Verdict
-from toolkit.fix.records import Records
-from toolkit.fix.samples import Samples
+from toolkit.fix.pass_file import write_pass
+from toolkit.fix.records import Records, check_rows
+from toolkit.fix.samples import Part, Samples
 
 
 class Trial(NamedTuple):
-    """One run: what was changed in how many nodes, what the gate says, and every sample's record."""
+    """One run: what was changed in which nodes, what the gate says, and every sample's record."""
 
     what: str
-    nodes: int
+    names: tuple[str, ...]
     accuracy: Accuracy
     records: Array
 
@@ -35,6 +36,8 @@ class Trials:
         tolerance: of the gate.
         batch: samples of a call.
         folder: for pass files and models that only trials need.
+        base: a pass file that every run on the card goes by, beside what stays float32.
+        heard: told of every run.
         ran: all trials so far, in order.
     """
 
@@ -44,6 +47,8 @@ class Trials:
     tolerance: float
     batch: int
     folder: Path
+    base: Path | None = None
+    heard: Callable[[Trial], None] = lambda trial: None
     ran: list[Trial] = field(default_factory=list)
     _outputs: list[list[Array]] = field(default_factory=list)
     _baseline: Array = field(default_factory=lambda: np.zeros(0))
@@ -58,30 +63,31 @@ class Trials:
         """Run the baseline, a model in float32 on target ``onnx``, and return its metric."""
         spec = EngineSpec(path, batch_size=self.batch, dtype="float32")
         self._outputs = list(self._run("onnx", spec))
-        records = [
-            self.records(outputs, part.labels, outputs)
-            for outputs, part in zip(self._outputs, self.samples, strict=True)
-        ]
-        self._baseline = np.concatenate(records)
+        walk = zip(self._outputs, self.samples, strict=True)
+        self._baseline = np.concatenate([self._recorded(part, outputs, outputs) for outputs, part in walk])
         return float(self._baseline.mean())
+
+    def _recorded(self, part: Part, ours: list[Array], theirs: list[Array]) -> Array:
+        check_rows(ours, len(part.names))
+        return self.records(ours, part.labels, theirs)
 
     def card(self, path: Path, what: str, float32: Collection[str] = (), pass_path: Path | None = None) -> Trial:
         """Run on the card in float16 storage.
 
         Args:
             path: the model. what: of the trial, for the report.
-            float32: names of nodes that stay float32.
+            float32: names of nodes, or operators, that stay float32.
             pass_path: a pass file that says so; ``None`` writes one for ``float32``.
         """
         # A file name of its own: Python would take the cached code of another one of the same second and size.
-        own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial")
+        own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)
         size = self.samples.shapes(self.batch)
         spec = EngineSpec(path, self.batch, size, dtype="float16", pass_path=own, divided=False)
-        return self._judged(what, len(float32), self._run("sdaa", spec))
+        return self._judged(what, float32, self._run("sdaa", spec))
 
-    def host(self, path: Path, what: str, nodes: int = 0) -> Trial:
-        """Run another model on the baseline's engine."""
-        return self._judged(what, nodes, self._run("onnx", EngineSpec(path, batch_size=self.batch, dtype="float32")))
+    def host(self, path: Path, what: str, names: Collection[str] = ()) -> Trial:
+        """Run another model on the baseline's engine; ``names`` are the nodes it has from the baseline."""
+        return self._judged(what, names, self._run("onnx", EngineSpec(path, batch_size=self.batch, dtype="float32")))
 
     def demand(self, best: Trial) -> bool:
         """Take the best there can be as what a trial must reach, and say whether that is good enough to go on.
@@ -106,12 +112,13 @@ class Trials:
         half = order[: max(1, count // 2)].tolist()
         return sorted({*half, *range(min(count - len(half), self.samples.count))})
 
-    def _judged(self, what: str, nodes: int, outputs: Iterator[list[Array]]) -> Trial:
+    def _judged(self, what: str, names: Collection[str], outputs: Iterator[list[Array]]) -> Trial:
         walk = zip(outputs, self.samples, self._outputs, strict=True)
-        records = np.concatenate([self.records(ours, part.labels, theirs) for ours, part, theirs in walk])
+        records = np.concatenate([self._recorded(part, ours, theirs) for ours, part, theirs in walk])
         pairs = Pairs(records, self._baseline, self.metric)
         accuracy = judge(pairs, float(records.mean()), float(self._baseline.mean()), tolerance=self.tolerance)
-        self.ran.append(Trial(what, nodes, accuracy, records))
+        self.ran.append(Trial(what, tuple(names), accuracy, records))
+        self.heard(self.ran[-1])
         return self.ran[-1]
 
     def _run(self, target: str, spec: EngineSpec) -> Iterator[list[Array]]:
@@ -122,15 +129,3 @@ class Trials:
                 outputs = engine(fed)
                 found = outputs if isinstance(outputs, list) else [outputs]
                 yield [array.astype(np.float32) if array.dtype == np.float16 else array for array in found]
-
-
-def write_pass(path: Path, float32: Collection[str], why: str) -> Path:
-    """Write a pass file that keeps nodes in float32, and return its path."""
-    import json
-
-    from engine.files import write_file
-
-    names = "".join(f"    {json.dumps(name, ensure_ascii=False)},\n" for name in float32)
-    listed = f"[\n{names}]" if names else "[]"
-    write_file(path, f'"""Nodes that stay float32: {why}."""\n\nskip_ops = {listed}\n'.encode())
-    return path

@@ -1,0 +1,203 @@
+"""Faults planted at random nodes of a model: weights scaled, activations that overflow or vanish, attributes changed.
+
+Every planted node matters by itself: where one would not change the outputs, another place is taken. With activations
+that overflow (or vanish) two nodes are at fault: the one that writes them, and the one that divides them again, which
+reads them from float16 storage. Either alone in float16 spoils the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
+
+from engine.base import Array
+from engine.ort import HostSession
+from engine.sdaa.float16 import float16_storage
+
+LARGEST = 60_000.0
+"""Weights stay below it, so that they are finite in float16; the largest activation goes beyond twice 65504."""
+
+SMALLEST = 2.0**-24
+"""Smallest float16 above 0: weights times it vanish, and activations keep hardly a digit."""
+
+PRECISION = ("overflow", "underflow")
+"""Kinds that float32 cures; the others are wrong in float32 already."""
+
+LINEAR = ("Conv", "Gemm", "MatMul")
+
+
+class Fault(NamedTuple):
+    """A planted fault: the names of its nodes."""
+
+    nodes: tuple[str, ...]
+
+
+class Planter:
+    """Plants faults in copies of a model.
+
+    Args:
+        model: unique node names, nodes in topological order.
+        inputs: samples; every planted node by itself changes the outputs on them.
+        least: mean relative L2 difference of the worst output that it makes at least.
+    """
+
+    def __init__(self, model: ModelProto, inputs: Sequence[Array], least: float = 0.05) -> None:
+        self.model, self.inputs, self.least = model, inputs, least
+        self._right = HostSession(model).run(inputs)
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def plant(self, kind: str, count: int, seed: int) -> tuple[ModelProto, list[Fault]]:
+        """Return a model with faults of a kind at random nodes, and the faults in graph order.
+
+        Args:
+            kind: ``overflow``, ``underflow``, ``weights`` or ``attribute``.
+            count: faults. seed: which nodes; a larger count with the same seed takes the same ones and more.
+        """
+        names = [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
+        chosen: set[str] = set()
+        for i in np.random.default_rng(seed).permutation(len(names)):
+            if len(chosen) < count and self._matters(kind, names[i]):
+                chosen.add(names[i])
+        assert len(chosen) == count, f"only {len(chosen)} of {len(names)} nodes take a fault of kind {kind!r}"
+        planted = ModelProto()
+        planted.CopyFrom(self.model)
+        order = [node.name for node in self.model.graph.node if node.name in chosen]
+        return planted, [Fault(_apply(kind, planted, name, self.inputs)) for name in order]
+
+    def _matters(self, kind: str, name: str) -> bool:
+        """Say whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
+        if (kind, name) not in self._known:
+            trial = ModelProto()
+            trial.CopyFrom(self.model)
+            nodes = _apply(kind, trial, name, self.inputs)
+            errors = [self._difference(kind, trial, {*nodes} - {node}) for node in nodes]
+            self._known[kind, name] = min(errors, default=0.0) > self.least
+        return self._known[kind, name]
+
+    def _difference(self, kind: str, model: ModelProto, float32: set[str]) -> float:
+        """Return how far outputs are from the right ones, in float16 storage where that is what shows it."""
+        inputs = self.inputs
+        if kind in PRECISION:
+            model = float16_storage(model, lambda node: node.name in float32)
+            inputs = [a.astype(np.float16) if a.dtype == np.float32 else a for a in inputs]
+        worst = 0.0
+        for ours, theirs in zip(HostSession(model).run(inputs), self._right, strict=True):
+            a, b = (x.reshape(len(x), -1).astype(np.float64) for x in (ours, theirs))
+            with np.errstate(invalid="ignore"):
+                error = np.sqrt(((a - b) ** 2).sum(axis=1) / (b**2).sum(axis=1))
+            worst = max(worst, float(np.nan_to_num(error, nan=1.0, posinf=1.0).clip(0, 1).mean()))
+        return worst
+
+
+# --------------------------------------------------------------------------------------------------------------- kinds
+
+
+def _linear(node: NodeProto, model: ModelProto) -> bool:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return node.op_type in LINEAR and node.input[1] in weights and weights.issuperset(filter(None, node.input[1:]))
+
+
+def _changeable(node: NodeProto, _: ModelProto) -> bool:
+    return node.op_type in _CHANGES and _CHANGES[node.op_type](node) is not None
+
+
+_CANDIDATE: dict[str, Callable[[NodeProto, ModelProto], bool]] = {
+    "overflow": _linear,
+    "underflow": _linear,
+    "weights": _linear,
+    "attribute": _changeable,
+}
+
+
+def _apply(kind: str, model: ModelProto, name: str, inputs: Sequence[Array]) -> tuple[str, ...]:
+    """Plant a fault; return the names of its nodes, or nothing where the node does not take it."""
+    node = next(node for node in model.graph.node if node.name == name)
+    if kind in PRECISION:
+        scale = SMALLEST if kind == "underflow" else _large(model, node, inputs)
+        return _there_and_back(model, node, scale) if scale else ()
+    if kind == "weights":
+        _scale(model, node, 1, 1.7)
+        return (name,)
+    change = _CHANGES[node.op_type](node)
+    assert change is not None
+    kept = [a for a in node.attribute if a.name not in change]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(key, value) for key, value in change.items())])
+    return (name,)
+
+
+def _large(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> float:
+    """Return a power of two as large as a node's weights bear; 0 where that is too small for its outputs."""
+    largest = max(float(np.abs(_weight(model, name)).max()) for name in node.input[1:] if name)
+    scale = float(2.0 ** np.floor(np.log2(LARGEST / largest)))
+    return scale if scale * _largest_output(model, node, inputs) > 2 * 65504 else 0.0
+
+
+def _there_and_back(model: ModelProto, node: NodeProto, scale: float) -> tuple[str, ...]:
+    """Multiply weights and bias by a power of two, and divide behind the node."""
+    for i in range(1, len(node.input)):
+        _scale(model, node, i, scale)
+    out, back = node.output[0], f"{node.name}_back"
+    node.output[0] = f"{out}_scaled"
+    by = numpy_helper.from_array(np.float32(scale), f"{back}_by")
+    model.graph.initializer.append(by)
+    divide = helper.make_node("Div", [node.output[0], by.name], [out], back)
+    model.graph.node.insert([n.name for n in model.graph.node].index(node.name) + 1, divide)
+    return node.name, back
+
+
+def _largest_output(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> float:
+    shown = ModelProto()
+    shown.CopyFrom(model)
+    del shown.graph.output[:]
+    shown.graph.output.append(helper.make_empty_tensor_value_info(node.output[0]))
+    return float(np.abs(HostSession(shown).run(inputs)[0]).max())
+
+
+def _weight(model: ModelProto, name: str) -> Array:
+    return numpy_helper.to_array(next(tensor for tensor in model.graph.initializer if tensor.name == name))
+
+
+def _scale(model: ModelProto, node: NodeProto, i: int, factor: float) -> None:
+    """Give a node weights of its own, multiplied; other nodes may share the ones it had."""
+    name = node.input[i]
+    if not name:
+        return
+    node.input[i] = f"{name}:{node.name}"
+    scaled = _weight(model, name) * np.float32(factor)
+    model.graph.initializer.append(numpy_helper.from_array(scaled, node.input[i]))
+
+
+# --------------------------------------------------------------------------------------------------- other attributes
+
+Change = dict[str, object]
+
+
+def _attributes(node: NodeProto) -> Change:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute if a.type != AttributeProto.GRAPH}
+
+
+def _dilated(node: NodeProto) -> Change | None:
+    """Return a dilation of 2 for a 3x3 window, with as much more padding as keeps the shape."""
+    have = _attributes(node)
+    if have.get("kernel_shape") != [3, 3] or have.get("pads") != [1] * 4 or have.get("dilations", [1, 1]) != [1, 1]:
+        return None
+    return {"dilations": [2, 2], "pads": [2] * 4}
+
+
+def _other_axis(node: NodeProto) -> Change | None:
+    return {"axis": -2} if _attributes(node).get("axis") == -1 else None
+
+
+_CHANGES: dict[str, Callable[[NodeProto], Change | None]] = {
+    "Conv": _dilated,
+    "MaxPool": _dilated,
+    "Softmax": _other_axis,
+    "Gemm": lambda node: {"alpha": 1.7},
+    "LeakyRelu": lambda node: {"alpha": 0.6},
+    "LayerNormalization": lambda node: {"epsilon": 1.0},
+}
+"""Attributes that can be changed without changing a shape, by operator."""

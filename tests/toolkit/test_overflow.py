@@ -1,0 +1,105 @@
+"""Where float16 is too narrow: what was planted is counted, by sample, and what cannot be run is one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import DIGITS, SaveOnnx
+
+from engine.base import ConfigError
+from toolkit.cli import execute
+from toolkit.fix.samples import Part
+from toolkit.overflow import NodeRange, find_overflow
+
+SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)
+{ square = Mul(x, x)  y = Sqrt(square)  tiny = Mul(square, small) }"""
+
+
+def ranges(path: Path, x: np.ndarray, batch: int = 2) -> dict[str, NodeRange]:
+    """Return what each tensor does over the rows of ``x``, in parts of ``batch`` samples."""
+    parts = [
+        Part([x[i : i + batch]], None, [f"s{j}" for j in range(i, min(i + batch, len(x)))])
+        for i in range(0, len(x), batch)
+    ]
+    return {one.node.outputs[0]: one for one in find_overflow(path, parts, batch)}
+
+
+@pytest.fixture
+def squares(save_onnx: SaveOnnx) -> Path:
+    return save_onnx(SQUARES.replace("\n{", "\n<float small = {0.0001}>\n{"))
+
+
+def test_every_kind_is_counted_and_has_its_first_sample(squares: Path) -> None:
+    x = np.array([[1, 2, 3, 4], [1, 1, 300, 1], [256, 1, 255.999, 0.001], [400, 1, 1, 1], [0.5, 0, 1, 1e-4]])
+    found = ranges(squares, x.astype(np.float32))
+    square = found["square"]
+    # 256 * 256 is 65536 and becomes Inf; 255.999 is stored as 256. 1e-6 is below the smallest normal number, 1e-8 is 0.
+    assert {kind: count for kind, count in square.counts.items() if count} == {
+        "beyond": 4, "below": 2, "inf": 4, "flushed": 1}  # fmt: skip
+    assert square.triggers == {"beyond": "s1", "inf": "s1", "below": "s2", "flushed": "s4"}
+    assert (square.trigger, square.elements, square.overflows) == ("s1", 20, True)
+    assert (square.largest, square.smallest) == (160000, pytest.approx(1e-8))
+    assert not found["y"].overflows
+    assert found["y"].inherited
+    assert found["tiny"].counts["flushed"] == 2  # 1e-10 and 1e-12
+    assert found["tiny"].counts["inf"] == 4
+
+
+def test_a_value_between_the_largest_and_infinity_saturates(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,1] x) => (float[N,1] y) { y = Add(x, x) }")
+    (one,) = ranges(path, np.array([[32755.0], [3.0]], np.float32)).values()  # 32755 is stored as 32752
+    assert (one.counts["beyond"], one.counts["saturated"], one.trigger, one.overflows) == (1, 1, "s0", True)
+
+
+def test_how_much_becomes_zero_is_said(squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "d.npz", x=np.float32([[1, 1, 1, 1], [1e-2, 1, 1, 1e-3]]))
+    assert execute(["overflow", str(squares), "--data", str(tmp_path / "d.npz")]) == 0
+    assert "values become 0 in 1 nodes, the largest share in Mul_2: 25.00%" in capsys.readouterr().out
+
+
+def test_weights_beyond_float16_overflow(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,2] x) => (float[N,2] y) <float[2] w = {1e6, 1}, float[2] v = {1e-6, 1}> "
+                     "{ z = Mul(x, w)  y = Mul(z, v) }")  # fmt: skip
+    found = ranges(path, np.ones((2, 2), np.float32))
+    assert found["z"].overflows
+
+
+def test_an_input_without_batch_is_left_as_it_is(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    path = save_onnx("g (float[N,3] x, float[3] by) => (float[N,3] y) { y = Mul(x, by) }")
+    assert execute(["overflow", str(path), "--batch_size", "8", "--json", str(tmp_path / "o.json")]) == 0
+    assert json.loads((tmp_path / "o.json").read_text())["rows"][0]["elements"] == 24
+
+
+def test_shapes_of_dynamic_inputs_can_be_given(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
+    with pytest.raises(ConfigError, match="pass one: --shape x=8,3,224,224"):
+        execute(["overflow", str(path)])
+    out = tmp_path / "o.json"
+    assert execute(["overflow", str(path), "--shape", "x=2,3,5,7", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["rows"][0]["elements"] == 2 * 3 * 5 * 7
+    words = [str(path), "--data", str(DIGITS / "data" / "val"), "--samples", "4", "--shape", "x=1,3,16,12"]
+    assert execute(["overflow", *words, "--json", str(out)]) == 0  # pictures, cut to that size
+    assert json.loads(out.read_text())["rows"][0]["elements"] == 4 * 3 * 16 * 12
+    assert execute(["fix", *words, "--metric", "close", "--tolerance", "0.01", "--out", str(tmp_path)]) == 0
+    with pytest.raises(ConfigError, match="no input of the model; inputs: x"):
+        execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
+
+
+def test_the_exit_code_and_the_files_say_what_overflows(
+    squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "d.npz", x=np.float32([[1, 1, 1, 1], [500, 1, 1, 1]]))
+    files = {form: tmp_path / f"o.{form}" for form in ("json", "csv", "html")}
+    words = [word for form, file in files.items() for word in (f"--{form}", str(file))]
+    assert execute(["overflow", str(squares), "--data", str(tmp_path / "d.npz"), *words]) == 1
+    assert "1 of 3 nodes overflow float16; the first is Mul_0 (Mul), sample d.npz[1]" in capsys.readouterr().out
+    assert json.loads(files["json"].read_text())["rows"][0]["triggers"]["inf"] == "d.npz[1]"
+    assert "d.npz[1]" in files["csv"].read_text()
+    assert "<svg" in files["html"].read_text()
+    (tmp_path / "p.py").write_text('skip_ops = ["Mul_0", "Sqrt_1", "Mul_2"]\n')
+    words = ["overflow", str(squares), "--data", str(tmp_path / "d.npz"), "--pass_path", str(tmp_path / "p.py")]
+    assert execute(words) == 0  # what is not stored in float16 is only predicted to overflow
+    assert execute(["overflow", str(squares), "--samples", "1", "--data", str(tmp_path / "d.npz")]) == 0

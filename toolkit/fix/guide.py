@@ -1,0 +1,102 @@
+"""In which order nodes are tried: where float16 overflows over the data set, then by what each does wrong by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toolkit.fix.samples import Part, filled
+from toolkit.intermediates import Node
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+LARGEST = 65504.0
+"""Largest float16."""
+
+_FLOAT = 1
+"""``onnx.TensorProto`` element type."""
+
+
+def peaks(model: ModelProto, parts: Iterable[Part], batch: int) -> dict[str, float]:
+    """Return the largest finite magnitude of every float tensor that nodes write, over a data set in float32.
+
+    One graph with one number per tensor as its outputs, so memory does not grow with the model.
+
+    Args:
+        model: the float32 model. parts: the data set. batch: samples of a call, to which a short part is filled up.
+    """
+    from engine.ort import HostSession
+
+    measured, names = _with_peaks(model)
+    session = HostSession(measured)
+    found = np.zeros(len(names))
+    for part in parts:
+        feed = [np.asarray(filled(a, batch), s.dtype) for a, s in zip(part.inputs, session.inputs, strict=True)]
+        sizes = np.array([float(value) for value in session.run(feed)])
+        found = np.maximum(found, np.where(np.isfinite(sizes), sizes, 0.0))
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    from onnx import helper, numpy_helper
+
+    from engine.onnx_graph import infer_shapes
+    from engine.sdaa.float16 import widen
+
+    measured = infer_shapes(widen(model))
+    graph = measured.graph
+    infos = (*graph.value_info, *graph.output)
+    floats = {info.name for info in infos if info.type.tensor_type.elem_type == _FLOAT}
+    names = [name for node in graph.node for name in node.output if name in floats]
+    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "@flat"))
+    graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "@zero"))
+    del graph.value_info[:], graph.output[:]
+    for name in names:
+        steps: list[tuple[str, list[str], dict[str, Any]]] = [
+            ("Abs", [name], {}),
+            ("Reshape", [f"{name}@Abs", "@flat"], {}),
+            ("Concat", [f"{name}@Reshape", "@zero"], {"axis": 0}),  # a tensor without elements has no maximum
+            ("ReduceMax", [f"{name}@Concat"], {"keepdims": 0}),
+        ]
+        graph.node.extend(helper.make_node(op, inputs, [f"{name}@{op}"], **how) for op, inputs, how in steps)
+        graph.output.append(helper.make_tensor_value_info(f"{name}@ReduceMax", _FLOAT, []))
+    return measured, names
+
+
+def overflowing(
+    model: ModelProto, nodes: Sequence[Node], largest: Mapping[str, float], keep: Callable[[NodeProto], bool]
+) -> set[str]:
+    """Return the names of nodes that write a stored tensor beyond float16, of those in its kernel, and of its readers.
+
+    Args:
+        model: the float32 model. nodes: its nodes.
+        largest: magnitudes by tensor name (:func:`peaks`).
+        keep: says which nodes stay float32 as it is.
+    """
+    from engine.sdaa.kernels import inner_tensors
+
+    inner = inner_tensors(model.graph, keep)
+    kernel: dict[str, list[str]] = {}
+    beyond = {name for name, size in largest.items() if size > LARGEST and name not in inner}
+    found: set[str] = set()
+    for node in nodes:
+        group = [node.name, *(name for source in node.inputs for name in kernel.get(source, ()))]
+        kernel |= dict.fromkeys(inner.intersection(node.outputs), group)
+        if beyond.intersection(node.outputs):
+            found.update(group)
+        if beyond.intersection(node.inputs):
+            found.add(node.name)
+    return found
+
+
+def ranked(nodes: Sequence[Node], errors: Mapping[str, float], first: Iterable[str] = ()) -> list[str]:
+    """Return the nodes' names: those of ``first``, then the others, each the largest isolated error first.
+
+    Equal ones stand in graph order, unknown ones last.
+    """
+    leading = set(first)
+    return sorted((n.name for n in nodes), key=lambda name: (name not in leading, -errors.get(name, -math.inf)))
