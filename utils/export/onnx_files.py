@@ -203,7 +203,25 @@ def simplify(model: ModelProto) -> ModelProto:
         raise ModelError(f"onnxsim cannot simplify the exported model: {first_line(error)}") from error
     if not passed:
         raise ModelError("onnxsim changed what the exported model computes; report the model and the onnxsim version")
-    return _stripped(simplified)
+    return _with_modules(_stripped(simplified), model)
+
+
+_MODULES = "pkg.torch.onnx.name_scopes"
+"""Where torch's exporter notes the modules a node comes from."""
+
+
+def _with_modules(simplified: ModelProto, exported: ModelProto) -> ModelProto:
+    """Note the source module of every node that is still the one that was exported; the tools name a bad node by it."""
+    notes = {
+        (node.op_type, node.output[0]): note.value
+        for node in exported.graph.node
+        for note in node.metadata_props
+        if note.key == _MODULES
+    }
+    for node in simplified.graph.node:
+        if (node.op_type, node.output[0]) in notes:
+            node.metadata_props.add(key=_MODULES, value=notes[node.op_type, node.output[0]])
+    return simplified
 
 
 def _stripped(model: ModelProto) -> ModelProto:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,23 +42,40 @@ def module_classes(model: torch.nn.Module) -> dict[str, list[str]]:
     return found
 
 
-def example(shapes: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
-    """Return one float32 tensor per shape, the same ones every time."""
+def example(shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """Return a tensor per shape, the same ones every time: normal floats, and 0 or 1 of the types that are none.
+
+    Args:
+        shapes: by name. dtypes: torch's names of types by name, where not float32.
+    """
     generator = torch.Generator().manual_seed(0)
-    return tuple(torch.randn(*shape, generator=generator) for shape in shapes)
+    found = {}
+    for name, size in shapes.items():
+        dtype: torch.dtype = getattr(torch, dtypes.get(name, "float32"))
+        if dtype.is_floating_point:
+            found[name] = torch.randn(*size, generator=generator).to(dtype)
+        else:
+            found[name] = torch.randint(0, 2, tuple(size), generator=generator).to(dtype)
+    return found
 
 
-def torch_operators(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[TorchOperator]:
+def torch_operators(
+    model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]
+) -> list[TorchOperator]:
     """Trace a module and return its operators, in the order of first use.
+
+    Args:
+        model: the module. args, named: what ``forward`` is called with.
 
     Raises:
         ModelError: torch.export cannot trace it.
     """
     with _quiet():
         try:
-            program = torch.export.export(model.eval(), tuple(inputs)).run_decompositions()
+            program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {first_line(error)}") from error
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {reason}") from error
     found: dict[str, TorchOperator] = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
@@ -70,15 +89,18 @@ def torch_operators(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> l
     return list(found.values())
 
 
-def to_onnx(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> Any:
+def to_onnx(model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]) -> Any:
     """Return the module as an ``onnx.ModelProto``, written nowhere.
+
+    Args:
+        model: the module. args, named: what ``forward`` is called with.
 
     Raises:
         ModelError: the exporter refuses it.
     """
     with _quiet():
         try:
-            program = torch.onnx.export(model.eval(), tuple(inputs), dynamo=True, verbose=False)
+            program = torch.onnx.export(model.eval(), tuple(args), kwargs=dict(named), dynamo=True, verbose=False)
         except torch.onnx.OnnxExporterError as error:
             reason = first_line(error.__cause__ or error)
             raise ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason}") from error
@@ -120,7 +142,12 @@ def _add(to: list[str], word: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what torch's exporter warns of about itself."""
-    with warnings.catch_warnings():
+    """Leave out what torch's exporter warns of about itself, and prints and logs of what it then raises."""
+    level = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
-        yield
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(level)

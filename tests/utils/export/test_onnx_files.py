@@ -183,6 +183,14 @@ class TestGraph:
             part.metadata_props.add(key="trace", value="file /home/someone/net.py")
         assert b"someone" not in onnx_files.simplify(model).SerializeToString()
 
+    def test_the_source_module_of_a_node_stays(self) -> None:
+        model = linear()
+        model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'head', 'linear']")
+        [kept] = onnx_files.simplify(model).graph.node
+        assert [(note.key, note.value) for note in kept.metadata_props] == [
+            ("pkg.torch.onnx.name_scopes", "['', 'head', 'linear']")
+        ]
+
     def test_a_model_onnxsim_cannot_take_is_one_line(self) -> None:
         with pytest.raises(ModelError, match="onnxsim cannot simplify") as caught:
             onnx_files.simplify(onnx.ModelProto())
