@@ -24,12 +24,16 @@ def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iter
     """
     group: list[Node] = []
     held: set[str] = set()
+    total = 0
     for node in nodes:
-        more = {*node.inputs, *node.outputs}
-        if group and sum(sizes.get(name, 0) for name in held | more) > limit:
+        names = {*node.inputs, *node.outputs}
+        more = sum(sizes.get(name, 0) for name in names - held)
+        if group and total + more > limit:
             yield group
-            group, held = [], set()
+            group, held, total = [], set(), 0
+            more = sum(sizes.get(name, 0) for name in names)
         group.append(node)
-        held |= more
+        held |= names
+        total += more
     if group:
         yield group

@@ -5,7 +5,6 @@ All outputs are marked and the model is run once: on a ResNet50 that is 30 times
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +18,19 @@ from engine.base import Array, EngineSpec, InputError, ModelError, TensorSpec
 from engine.signature import Dim
 from toolkit.grouping import MEMORY, grouped
 from toolkit.inputs import Shapes, input_shapes, random_inputs
+from toolkit.modules import module_of, modules_of
+from toolkit.weights import NUMBERS, Source, open_marked, resolved, source
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto
     from typing_extensions import Self
 
     from engine.base import Engine
     from engine.ort import HostSession
     from engine.passes.options import PassOptions
 
-__all__ = ["MEMORY", "Node", "Traced", "grouped", "load_named", "nodes_of", "random_inputs", "traced"]
+__all__ = ["MEMORY", "Node", "Traced", "grouped", "load_named", "module_of", "nodes_of", "random_inputs", "traced"]
 
-_NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
-"""``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
 _HALF, _FLOAT = 10, 1
 _BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}
 """Bytes of an element by type, where not 4."""
@@ -44,7 +43,7 @@ class Node:
     Attributes:
         index: position in topological order. name: unique; one without a name of its own has one by its position.
         op: operator. inputs, outputs: tensor names, "" where left out.
-        module: source module as the exporter named it (``layer1.0.conv1``), else "".
+        module: source module (``layer1.0.conv1``) as the exporter noted it or the node's weights are named, else "".
     """
 
     index: int
@@ -84,33 +83,11 @@ def load_named(path: Path) -> ModelProto:
 
 def nodes_of(model: ModelProto) -> list[Node]:
     """Return the main graph's nodes; what lies in the bodies of If, Loop and Scan belongs to the node itself."""
+    modules = modules_of(model.graph)
     return [
-        Node(i, node.name, node.op_type, tuple(node.input), tuple(node.output), module_of(node))
+        Node(i, node.name, node.op_type, tuple(node.input), tuple(node.output), modules[i])
         for i, node in enumerate(model.graph.node)
     ]
-
-
-def module_of(node: NodeProto) -> str:
-    """Return the dotted name of the module a node was exported from, or "".
-
-    The newer PyTorch exporter writes it into the node's metadata, the older one makes node names from it.
-    """
-    notes = {entry.key: entry.value for entry in node.metadata_props}
-    scopes = notes.get("pkg.torch.onnx.name_scopes", "")
-    if scopes:
-        try:
-            found = ast.literal_eval(scopes)
-        except (ValueError, SyntaxError):
-            return str(scopes)
-        return str(found[-2]) if isinstance(found, list) and len(found) > 1 else ""
-    if not node.name.startswith("/"):
-        return ""
-    path = last = ""
-    for part in node.name.strip("/").split("/")[:-1]:
-        # A module in a container is written as container/container.0: the last part says all.
-        path = path.removesuffix(last) + part if last and part.startswith(f"{last}.") else f"{path}.{part}".lstrip(".")
-        last = part
-    return path
 
 
 class _Tensors:
@@ -131,7 +108,7 @@ class _Tensors:
             element = infos[name].type.tensor_type.elem_type if form == "tensor_type" else 0
             if form not in (None, "tensor_type"):
                 self.skipped[name] = str(form).removesuffix("_type")
-            elif element and element not in _NUMBERS:
+            elif element and element not in NUMBERS:
                 self.skipped[name] = TensorProto.DataType.Name(element).lower()
             else:
                 self.kinds[name] = element
@@ -159,7 +136,8 @@ class Traced:
         origin: original tensor -> tensor of the graph that runs. What passes or fusion did away with is absent.
         half: original tensors that are stored as float16.
         inputs: what :meth:`run` takes, in the model's order. outputs: names of the model's own outputs.
-        model: the graph that runs; ``None`` on a target that only gives outputs.
+        model: the graph that runs, without its large weights; ``None`` on a target that only gives outputs.
+        weights: these, by name.
         wide: whether that graph holds float16 values as float32.
         note: what is to be said about the tracing, else "".
     """
@@ -174,8 +152,14 @@ class Traced:
         self.inputs: list[TensorSpec] = []
         self.outputs = [info.name for info in original.graph.output]
         self.model: ModelProto | None = None
+        self.weights: dict[str, Array] = {}
         self.wide = False
         self.note = ""
+
+    @property
+    def lacks(self) -> str:
+        """Why a tensor is not there where nothing better is known."""
+        return f"not there on {self.target}: removed by the pass"
 
     def exposes(self, name: str) -> bool:
         """Say whether an original tensor can be had on this target."""
@@ -246,12 +230,15 @@ class _GraphTraced(Traced):
     """Runs on ONNX Runtime, as the baseline or in the card's storage."""
 
     _session: HostSession | None = None
+    _held: Source | None = None
 
-    def take(self, model: ModelProto, origin: dict[str, str]) -> None:
-        """Take over the graph that runs and where the original tensors are in it."""
+    def take(self, model: ModelProto, origin: dict[str, str], held: Source) -> None:
+        """Take over the graph that runs, made of what is held, and where the original tensors are in it."""
         from engine.onnx_graph import signature
 
         self.model, self.origin = model, origin
+        self._held = held  # so that the next one to open the same file finds it
+        self.weights = resolved(model, held.weights)
         del model.graph.output[:]  # they are among the origins; some may be no arrays
         self.inputs = signature(model)[0]
 
@@ -267,17 +254,16 @@ class _GraphTraced(Traced):
         return dict(zip(names, self._session.run(feed), strict=True))
 
     def _open(self, names: Iterable[str]) -> HostSession:
-        from engine.ort import HostSession
-
         assert self.model is not None  # noqa: S101 - taken over before anything runs
         mark(self.model.graph, [self.origin[name] for name in names])
         try:
-            return HostSession(self.model)
+            return open_marked(self.model, self.weights)
         except ModelError as error:
             raise ModelError(f"{self.path}: with its node outputs marked: {error}") from error
 
     def close(self) -> None:
-        self._session = self.model = None
+        self._session = self.model = self._held = None
+        self.weights = {}
 
 
 def mark(graph: GraphProto, names: Iterable[str]) -> None:
@@ -342,32 +328,36 @@ def traced(
 
     engine = engine_class(target)
     spec = EngineSpec(path, batch_size=batch, dtype=dtype, pass_path=pass_path, divided=False)
-    original = load_named(path)
+    held = source(path)
     place = f"{engine.__module__}.{engine.__qualname__}"
     if place not in _GRAPHS:
-        return _outputs_only(path, target, spec, original, shapes)
-    found = _GraphTraced(path, target, dtype or engine.default_dtype, original)
-    _GRAPHS[place](found, original, spec, shapes)
+        return _outputs_only(path, target, spec, held.model, shapes)
+    found = _GraphTraced(path, target, dtype or engine.default_dtype, held.model)
+    _GRAPHS[place](found, held, spec, shapes)
     if only is not None:
         found.origin = {name: now for name, now in found.origin.items() if name in only}
     return found
 
 
-def _baseline(found: _GraphTraced, original: ModelProto, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
+    from onnx import ModelProto
+
     from engine.onnx_graph import graph_inputs, to_float16
 
+    original = ModelProto()
+    original.CopyFrom(held.model)
     floats = [info.type.tensor_type.elem_type for info in graph_inputs(original)]
     if spec.dtype == "float16" and any(kind == _FLOAT for kind in floats):
-        original = to_float16(original)
+        original = to_float16(held.whole())
         found.half = frozenset(name for name, kind in found.kinds.items() if kind in (_FLOAT, _HALF))
     else:
         found.half = frozenset(name for name, kind in found.kinds.items() if kind == _HALF)
         found.dtype = "float16" if _HALF in floats else "float32"  # the model as it is, as the engine does
     written = {name for node in original.graph.node for name in node.output}
-    found.take(original, {name: name for name in found.kinds if name in written})
+    found.take(original, {name: name for name in found.kinds if name in written}, held)
 
 
-def _card(found: _GraphTraced, original: ModelProto, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
     """Do to the model what the engine of the simulated card does."""
     from engine.onnx_graph import bind_shapes
     from engine.passes.options import PassOptions
@@ -376,6 +366,7 @@ def _card(found: _GraphTraced, original: ModelProto, spec: EngineSpec, shapes: S
     from engine.sdaa.kernels import inner_tensors
 
     options = PassOptions.load(spec.pass_path)
+    original = held.whole() if options.use_passes else held.model
     full = input_shapes(original, spec.batch_size, shapes)
     shaped = apply_passes(bind_shapes(original, dict(full)), options, compare=False)
     written = {name for node in shaped.graph.node for name in node.output}
@@ -384,7 +375,7 @@ def _card(found: _GraphTraced, original: ModelProto, spec: EngineSpec, shapes: S
         found.wide = options.need_convert
         half = {name for name, kind in found.kinds.items() if kind == _HALF and not options.need_convert}
         found.half = frozenset(half)
-        found.take(converted, {name: name for name in found.kinds if name in written})
+        found.take(converted, {name: name for name in found.kinds if name in written}, held)
         return
     inner = inner_tensors(shaped.graph, options.keeps_float32)
     kept = _kept(shaped, options)
@@ -394,7 +385,7 @@ def _card(found: _GraphTraced, original: ModelProto, spec: EngineSpec, shapes: S
     found.half = frozenset(name for name, kind in found.kinds.items() if kind in (_FLOAT, _HALF) and name not in kept)
     found.half |= {info.name for info in converted.graph.output if info.type.tensor_type.elem_type == _HALF}
     there = [name for name in found.kinds if name in written and (name not in inner or name in found.outputs)]
-    found.take(converted, {name: _form(name, now, kept, found.outputs) for name in there})
+    found.take(converted, {name: _form(name, now, kept, found.outputs) for name in there}, held)
 
 
 def _kept(model: ModelProto, options: PassOptions) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, EngineSpec, ModelError
+from engine.base import Array, ConfigError, DataError, EngineError, EngineSpec, ModelError
 from engine.registry import open_engine
 from toolkit.arguments import did_you_mean
 from toolkit.inputs import Shapes
-from toolkit.intermediates import load_named, nodes_of, traced
+from toolkit.intermediates import Traced, load_named, nodes_of, traced
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from typing import TypeAlias
+
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+    Scope: TypeAlias = "dict[str, ValueInfoProto | TensorProto]"
 
 RUNS = (("onnx", "float32", 1e-5), ("sdaa", "float32", 1e-5), ("sdaa", "float16", 1e-2))
 """Target, precision, and the largest error a case tolerates, as a share of the largest value of an output."""
+
+LIMIT = 2**30
+"""Bytes that a case may hold: something to send."""
 
 _TEST = Path(__file__).resolve().parent / "ops" / "optest.py.tmpl"
 _MODEL, _DATA = "model.onnx", "data.npz"
@@ -84,32 +92,55 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
         found = [node for i, node in enumerate(nodes) if fits(i, node)]
         if found and wanted:
             return found[0]
+    same = [node.name for node in nodes if wanted and re.fullmatch(rf"{re.escape(wanted)}#\d+_*", node.name)]
+    if same:
+        raise ConfigError(f"{path}: {len(same)} nodes are called {wanted!r}; pass one of: {', '.join(same)}")
+    holder = _holder(model, wanted)
+    if holder:
+        raise ConfigError(
+            f"{path}: {wanted!r} lies in the body of {holder!r}, whose inner values cannot be seen; pass {holder!r}"
+        )
     near = did_you_mean(wanted, [name for node in nodes for name in (node.name, *node.output)])
     raise ConfigError(
         f"{path} has no node {wanted!r};{near} pass a node's name, a tensor it writes, or 0 to {len(nodes) - 1}"
     )
 
 
-def single_node(model: ModelProto, node: NodeProto, values: Mapping[str, Array] | None = None) -> ModelProto:
+def _holder(model: ModelProto, wanted: str) -> str:
+    """Return the node of the main graph in whose body there is a node or tensor of a name, or ""."""
+    from toolkit.ops.needs import placed_nodes
+
+    for place, node, _ in placed_nodes(model.graph):
+        if wanted and wanted in (place, place.rpartition("/")[2], *node.output):
+            for holder in model.graph.node:
+                if place.startswith(f"{holder.name}/"):
+                    return str(holder.name)
+    return ""
+
+
+def single_node(
+    model: ModelProto, node: NodeProto, values: Mapping[str, Array] | None = None, scope: Scope | None = None
+) -> ModelProto:
     """Return a model of one node; weights come along, everything else it reads is an input.
 
     Args:
         model: where the node is; types are read off it, so infer shapes first where ``values`` does not hold all.
-        node: one of its nodes. values: known arrays by tensor name; they give inputs their exact shape.
+        node: one of its nodes. values: known arrays by tensor name; they give inputs and outputs their exact shape.
+        scope: what is known of the tensors around a node that lies in a body; ``None`` takes the main graph's.
 
     Raises:
         ModelError: the type of something the node reads is not known.
     """
-    from onnx import ModelProto, helper
+    from onnx import ModelProto, TensorProto, helper
 
     from engine.onnx_graph import used_names
 
-    weights = {tensor.name: tensor for tensor in constants(model)}
-    infos = {info.name: info for info in (*model.graph.value_info, *model.graph.output, *model.graph.input)}
+    known = scope_of(model.graph) if scope is None else scope
     read = list(dict.fromkeys(used_names(node)))
-    inputs = [_input(name, infos, values or {}, node) for name in read if name not in weights]
-    outputs = [_untyped(name) for name in node.output if name]
-    held = [weights[name] for name in read if name in weights]
+    held = [tensor for tensor in (known.get(name) for name in read) if isinstance(tensor, TensorProto)]
+    weights = {tensor.name for tensor in held}
+    inputs = [_input(name, known, values or {}, node) for name in read if name not in weights]
+    outputs = [_output(name, values or {}) for name in node.output if name]
     graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs, held)
     cut = ModelProto()
     cut.CopyFrom(
@@ -120,38 +151,45 @@ def single_node(model: ModelProto, node: NodeProto, values: Mapping[str, Array] 
     return cut
 
 
-def constants(model: ModelProto) -> list[TensorProto]:
-    """Return the main graph's weights: initializers, and tensors of Constant nodes under the name of their output."""
+def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:
+    """Return what is known of a graph's tensors: weights and constants themselves, of all others the type.
+
+    Args:
+        graph: with inferred shapes. outer: the scope of the graph around a body.
+    """
     from onnx import TensorProto
 
-    found = list(model.graph.initializer)
-    for node in model.graph.node:
+    scope: Scope = {**(outer or {})}
+    scope |= {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    scope |= {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 tensor = TensorProto()
                 tensor.CopyFrom(attribute.t)
                 tensor.name = node.output[0]
-                found.append(tensor)
-    return found
+                scope[tensor.name] = tensor
+    return scope
 
 
-def _input(
-    name: str, infos: Mapping[str, ValueInfoProto], values: Mapping[str, Array], node: NodeProto
-) -> ValueInfoProto:
-    from onnx import helper
+def _input(name: str, scope: Scope, values: Mapping[str, Array], node: NodeProto) -> ValueInfoProto:
+    from onnx import TensorProto, helper
 
     if name in values:
         kind = helper.np_dtype_to_tensor_dtype(values[name].dtype)
         return helper.make_tensor_value_info(name, kind, values[name].shape)
-    if name not in infos:
+    found = scope.get(name)
+    if found is None or isinstance(found, TensorProto) or found.type.WhichOneof("value") is None:
         raise ModelError(f"node {node.name!r}: the type of its input {name!r} is not known; export the model again")
-    return infos[name]
+    return found
 
 
-def _untyped(name: str) -> ValueInfoProto:
-    from onnx import ValueInfoProto
+def _output(name: str, values: Mapping[str, Array]) -> ValueInfoProto:
+    from onnx import ValueInfoProto, helper
 
-    return ValueInfoProto(name=name)
+    if name not in values:
+        return ValueInfoProto(name=name)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape)
 
 
 def typed(model: ModelProto) -> ModelProto:
@@ -183,19 +221,24 @@ def write_case(
 
     Raises:
         ConfigError: there is no such node.
-        ModelError: it reads or writes something that is no array of numbers, or its operator is unknown to onnx.
+        ModelError: it reads or writes something that is no array of numbers, too much of it, or the baseline cannot run
+            the model.
         DataError: the folder cannot be written.
     """
     model = load_named(path)
     node = find_node(model, wanted, path)
     values = _values(path, model, node, inputs, batch, shapes)
-    cut = typed(single_node(model, node, values))
+    cut = single_node(model, node, values)
     feed = {info.name: values[info.name] for info in cut.graph.input}
     answer = {info.name: values[info.name] for info in cut.graph.output}
     arrays = {f"in{i}": array for i, array in enumerate(feed.values())}
     arrays |= {f"out{i}": array for i, array in enumerate(answer.values())}
     case_runs = runs_of(arrays.values())
-    test = out / f"test_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_').lower() or 'node'}.py"
+    name = f"test_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_').lower() or 'node'}.py"
+    test = out / name
+    other = next((file.name for file in sorted(out.glob("test_*.py")) if file.name != name), None)
+    if other is not None:
+        raise DataError(f"{out} holds another case ({other}); choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / _MODEL).write_bytes(cut.SerializeToString())
@@ -214,13 +257,41 @@ def _values(
 
     needed = {*used_names(node), *filter(None, node.output)}
     with traced(path, "onnx", dtype="float32", batch=batch, shapes=shapes, only=needed) as run:
-        odd = sorted(needed & run.skipped.keys())
-        if odd:
-            kind = run.skipped[odd[0]]
-            raise ModelError(f"node {node.name!r} uses {odd[0]!r}, a {kind} and no array of numbers; cut out another")
-        values = run.run(inputs)
+        check_node(node, run)
+        sizes = run.sizes(inputs)
+        total = sum(sizes.get(name, 0) for name in needed)
+        total += sum(tensor.ByteSize() for tensor in model.graph.initializer if tensor.name in needed)
+        if total > LIMIT:
+            raise ModelError(
+                f"node {node.name!r} reads and writes {total / 2**20:.0f} MiB, a case holds {LIMIT / 2**20:.0f}; "
+                "pass a smaller --shape or --batch_size, or cut out another"
+            )
+        try:
+            values = run.run(inputs)
+        except (ModelError, EngineError) as error:
+            raise type(error)(f"{error}; a case needs the baseline's values") from error
         values |= dict(zip([spec.name for spec in run.inputs], run.feed(inputs), strict=True))
     return values
+
+
+def check_node(node: NodeProto, run: Traced) -> None:
+    """Refuse a node whose values cannot be kept.
+
+    Args:
+        node: which one. run: its model on the baseline.
+
+    Raises:
+        ModelError: it reads or writes something that is no array of numbers.
+    """
+    from engine.onnx_graph import used_names
+
+    given = {spec.name: spec.dtype for spec in run.inputs if spec.dtype.kind not in "fiub"}
+    odd = run.skipped | {name: "string" if dtype.kind == "O" else dtype.name for name, dtype in given.items()}
+    for name in (*used_names(node), *node.output):
+        if name in odd:
+            raise ModelError(
+                f"node {node.name!r} uses {name!r} of type {odd[name]}, no array of numbers; cut out another"
+            )
 
 
 def _source(path: Path, node: NodeProto, runs: Sequence[tuple[str, str, float]]) -> str:
@@ -246,11 +317,12 @@ def run_case(case: Case) -> list[Outcome]:
 def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
     from engine.base import TecoInferError
 
+    spec = EngineSpec(case.folder / _MODEL, dtype=dtype, divided=False)
     try:
-        with open_engine(target, EngineSpec(case.folder / _MODEL, dtype=dtype, divided=False)) as engine:
-            with np.errstate(over="ignore"):
-                feed = [a.astype(s.dtype) for a, s in zip(case.inputs.values(), engine.inputs, strict=True)]
-            found = engine(feed)
+        with warnings.catch_warnings(), np.errstate(over="ignore"):
+            warnings.simplefilter("ignore")  # as in the test: inputs are cast, and what the card's cost model says
+            with open_engine(target, spec) as engine:
+                found = engine(list(case.inputs.values()))
     except TecoInferError as error:
         return Outcome(target, dtype, tolerance, None, str(error))
     results = [found] if isinstance(found, np.ndarray) else found
@@ -258,14 +330,17 @@ def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
 
 
 def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Return the largest difference of any output as a share of its largest value; infinite where shapes differ."""
+    """Return the largest difference of any output as a share of its largest value.
+
+    It is infinite where shapes differ, and where whole numbers do.
+    """
     return max((_error(one, other) for one, other in zip(found, expected, strict=True)), default=0.0)
 
 
 def _error(found: Array, expected: Array) -> float:
     if found.shape != expected.shape:
         return float("inf")
-    if found.dtype.kind not in "fiub" or expected.dtype.kind not in "fiub":
+    if expected.dtype.kind != "f":  # positions and classes: nearly is wrong
         return 0.0 if np.array_equal(found, expected) else float("inf")
     one, other = found.astype(np.float64), expected.astype(np.float64)
     same = (one == other) | (np.isnan(one) & np.isnan(other))
@@ -276,4 +351,16 @@ def _error(found: Array, expected: Array) -> float:
     return float("inf") if np.isnan(worst) else worst / (float(finite.max(initial=0.0)) or 1.0)
 
 
-__all__ = ["RUNS", "Case", "Outcome", "find_node", "nodes_of", "run_case", "single_node", "worst_error", "write_case"]
+__all__ = [
+    "LIMIT",
+    "RUNS",
+    "Case",
+    "Outcome",
+    "check_node",
+    "find_node",
+    "nodes_of",
+    "run_case",
+    "single_node",
+    "worst_error",
+    "write_case",
+]

@@ -33,12 +33,15 @@ class Column:
     Attributes:
         key: of the rows. label: its heading. numeric: whether it holds numbers, which stand right.
         brief: whether the terminal shows it; files and pages show all.
+        spare: on a terminal too narrow for all columns those above 0 are left out, the largest first; a page has them
+            from left to right in this order.
     """
 
     key: str
     label: str
     numeric: bool = False
     brief: bool = True
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,9 @@ def html_text(report: Report) -> str:
     """
     from model_config.reports.page import render
 
-    return render("tool.html.j2", report=report, shown=shown)
+    filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
+    columns = sorted(filled, key=lambda column: column.spare)
+    return render("tool.html.j2", report=report, columns=columns, shown=shown)
 
 
 def shown(value: Any) -> str:
@@ -228,10 +233,10 @@ def print_report(report: Report, file: TextIO | None = None, limit: int | None =
         console = Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
     plain = not console.encoding.lower().startswith("utf")
     table = Table(box=ASCII2 if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    columns = [column for column in report.columns if column.brief]
+    rows = list(enumerate(report.rows))[:limit]
+    columns = _fitting([column for column in report.columns if column.brief], [row for _, row in rows], console.width)
     for column in columns:
         table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
-    rows = list(enumerate(report.rows))[:limit]
     for i, row in rows:
         cells = [_encodable(shown(row.get(column.key)), console.encoding) for column in columns]
         table.add_row(*cells, style="bold red" if i in report.bad else "")
@@ -239,8 +244,20 @@ def print_report(report: Report, file: TextIO | None = None, limit: int | None =
         console.print(table)
     left = len(report.rows) - len(rows)
     notes = [f"... and {left} more rows; --csv, --json and --html have all"] if left else []
+    unseen = [column.label for column in report.columns if column.brief and column not in columns]
+    if unseen:
+        notes.append(f"note: too narrow for {', '.join(unseen)}; --csv, --json and --html have all")
     for line in (*notes, *(f"note: {note}" for note in report.notes), report.lead):
         console.print(_encodable(one_line(line), console.encoding), soft_wrap=True)
+
+
+def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
+    """Return the columns that fit side by side, without those that can be spared best."""
+    widths = {c.key: max([len(c.label), *(len(shown(row.get(c.key))) for row in rows)]) + 2 for c in columns}
+    kept = list(columns)
+    while sum(widths[column.key] for column in kept) > width and any(column.spare for column in kept):
+        kept.remove(max(kept, key=lambda column: column.spare))
+    return kept
 
 
 def _encodable(text: str, encoding: str) -> str:

@@ -150,7 +150,7 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
 
 def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    from toolkit.dump.store import open_writer
+    from toolkit.dump.writer import open_writer
 
     for out in (tmp_path / "half.h5", tmp_path / "half"):
         with pytest.raises(KeyboardInterrupt), open_writer(out, {}):

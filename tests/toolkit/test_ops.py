@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +13,14 @@ import onnx
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine.base import ConfigError
+from engine import EngineSpec, open_engine, registry
+from engine.base import ConfigError, TargetError
 from engine.ort import HostSession
 from toolkit.cli import execute
 from toolkit.commands.ops import main
 from toolkit.ops.judge import Finding, judge_file, summary
-from toolkit.ops.table import load_table, targets
+from toolkit.ops.table import Table, load_table, targets
+from toolkit.ops.trial import trial_of
 
 SDAA = load_table("sdaa")
 CUSTOM = """<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>
@@ -24,7 +30,8 @@ GELU = """<ir_version: 9, opset_import: ["" : 20]>
 g (float[2,4] x) => (float[2,4] y) { y = Gelu(x) }"""
 
 
-def by_op(found: list[Finding]) -> dict[str, Finding]:
+def judged(path: Path, own: Table = SDAA) -> dict[str, Finding]:
+    found, _ = judge_file(path, own, trial=trial_of(own.target))
     return {one.need.op: one for one in found}
 
 
@@ -35,7 +42,7 @@ def table(tmp_path: Path, operators: str, dtypes: str = "{}") -> Path:
 
 
 def test_the_tables_can_be_read_and_say_where_each_entry_is_from() -> None:
-    assert targets() == ["onnx", "sdaa"]
+    assert targets() == ["cpu", "onnx", "sdaa"]
     for target in targets():
         found = load_table(target)
         assert all(entry.source for entry in (*found.operators.values(), *found.dtypes.values()))
@@ -45,14 +52,14 @@ def test_a_model_of_the_zoo_runs_as_stated_or_simulated(capsys: pytest.CaptureFi
     assert execute(["ops", "digits"]) == 0
     text = capsys.readouterr().out
     assert "sdaa has everything the model needs" in text
-    found = by_op(judge_file(DIGITS / "digits.onnx", SDAA))
+    found = judged(DIGITS / "digits.onnx")
     assert found["Conv"].level == "stated"
     assert found["Conv"].need.attributes
     assert found["Conv"].need.shapes
 
 
 def test_a_custom_operator_is_missing_and_named_with_its_remedy(save_onnx: SaveOnnx) -> None:
-    found = by_op(judge_file(save_onnx(CUSTOM), SDAA))
+    found = judged(save_onnx(CUSTOM))
     assert found["Relu"].level == "stated"
     assert found["custom::Add"].level == "missing"
     assert "custom operator" in found["custom::Add"].fix
@@ -63,7 +70,7 @@ def test_a_custom_operator_is_missing_and_named_with_its_remedy(save_onnx: SaveO
 def test_an_operator_the_table_lacks_is_rewritten_and_the_rewrite_is_true(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     own = load_table("sdaa", table(tmp_path, "{Gelu: {level: missing, source: us}}"))
     path = save_onnx(GELU)
-    found = by_op(judge_file(path, own))["Gelu"]
+    found = judged(path, own)["Gelu"]
     assert found.level == "missing"
     assert found.rewrite is not None
     assert "Erf" in found.rewrite.operators
@@ -74,14 +81,14 @@ def test_an_operator_the_table_lacks_is_rewritten_and_the_rewrite_is_true(save_o
 
 def test_no_rewrite_leads_to_another_operator_that_is_missing(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     own = load_table("sdaa", table(tmp_path, "{Gelu: {level: missing}, Erf: {level: missing}}"))
-    found = by_op(judge_file(save_onnx(GELU), own))["Gelu"]
+    found = judged(save_onnx(GELU), own)["Gelu"]
     assert found.rewrite is None
     assert "custom operator" in found.fix
 
 
 def test_a_dtype_without_a_kernel_is_computed_in_float32(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (double[1,2,5,5] x, double[1,2,3,3] w) => (double[1,1,3,3] y) { y = Conv(x, w) }")
-    found = by_op(judge_file(path, SDAA))["Conv"]
+    found = judged(path)["Conv"]
     assert found.level == "missing"
     assert found.need.reads == ("float64", "float64")
     assert found.rewrite is not None
@@ -89,12 +96,21 @@ def test_a_dtype_without_a_kernel_is_computed_in_float32(save_onnx: SaveOnnx) ->
     assert found.rewrite.against == "ONNX's reference"
 
 
+def test_an_operator_whose_definition_depends_on_a_weights_type(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    own = load_table("sdaa", table(tmp_path, "{CastLike: {level: missing}}"))
+    text = "g (float16[2] x) => (float16[2] y) <float c={1.5}> { a = CastLike(c, x)\n y = Add(a, x) }"
+    rewrite = judged(save_onnx(text), own)["CastLike"].rewrite
+    assert rewrite is not None
+    assert rewrite.operators == ("Cast",)
+    assert judged(save_onnx(text.replace("float16", "bfloat16")))["CastLike"].level == "missing"
+
+
 def test_nms_stays_on_the_host_and_sizes_that_follow_from_data_are_named(save_onnx: SaveOnnx) -> None:
     path = save_onnx(
         """g (float[1,6,4] boxes, float[1,1,6] scores) => (int64[M,3] y)
         <int64 most={3}> { y = NonMaxSuppression(boxes, scores, most) }"""
     )
-    found = by_op(judge_file(path, SDAA))["NonMaxSuppression"]
+    found = judged(path)["NonMaxSuppression"]
     assert (found.level, found.dynamic) == ("host", True)
     assert "postprocessing" in found.fix
 
@@ -106,14 +122,14 @@ def test_bodies_sequences_and_strings_are_looked_into(save_onnx: SaveOnnx) -> No
             else_branch = b () => (float[2] q) { q = Neg(x) }>
         t = Identity(s) }"""
     )
-    found = by_op(judge_file(path, SDAA))
+    found = judged(path)
     assert {"If", "Abs", "Neg", "Identity"} <= found.keys()
     assert found["Identity"].level == "host"
     assert "/" in found["Abs"].need.nodes[0]
     sequence = save_onnx(
         "g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x)\n y = ConcatFromSequence <axis=0> (s) }"
     )
-    assert by_op(judge_file(sequence, SDAA))["SequenceConstruct"].need.writes == ("sequence",)
+    assert judged(sequence)["SequenceConstruct"].need.writes == ("sequence",)
 
 
 def test_files_hold_the_table(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +152,10 @@ def test_files_hold_the_table(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytes
     [
         (["x.onnx"], "does not exist"),
         (["digits", "--target", "sda"], "did you mean 'sdaa'"),
-        (["digits", "--table", "nothing.yaml"], "no support table"),
+        (["digits", "--table", "nothing.yaml"], "nothing.yaml does not exist"),
+        (["digits", "--input_dtype", "x=int64"], "is for torch modules"),
+        (["digits", "--shape", "other=1,2"], "no input of the model"),
+        (["net.py"], "name the torch module in it, as net.py:NAME"),
         (["no.module:name"], "cannot import no.module"),
         (["json:loads"], "json:loads"),
         (["nothing.py:name"], "does not exist"),
@@ -159,39 +178,142 @@ def test_a_broken_table_is_refused(text: str, tmp_path: Path) -> None:
         load_table("sdaa", path)
 
 
-MODULE = """
-import torch
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.act = torch.nn.Conv2d(3, 4, 3), torch.nn.GELU()
-    def forward(self, x):
-        return self.act(self.conv(x))
-@torch.library.custom_op("opstest::twice", mutates_args=())
-def twice(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-@twice.register_fake
-def _(x):
-    return torch.empty_like(x)
-class Odd(torch.nn.Module):
-    def forward(self, x):
-        return torch.ops.opstest.twice(torch.relu(x))
+# ------------------------------------------------------------------------------------------------- what is looked at
+
+STATED = {"Conv", "Relu", "MaxPool", "Add", "GlobalAveragePool", "Flatten", "Gemm"}
+"""The operators of the ResNet50 that the guide has exported and run; of no others it says anything."""
+
+BODIES = """<ir_version: 9, opset_import: ["" : 20, "custom" : 1]>
+g (bool c, float[2,6] x) => (float[2,3,2] y) <int64[3] s={2,3,2}> {
+    y = If (c) <
+        then_branch = a () => (float[2,3,2] p) {
+            p1 = If (c) <then_branch = aa () => (float[2,6] q) { q = Gelu(x) },
+                         else_branch = ab () => (float[2,6] r) { r = custom.Op(x) }>
+            p = Reshape(p1, s) },
+        else_branch = b () => (float[2,3,2] n) { k = Constant<value = int64[3] {2,3,2}>()  n = Reshape(x, k) }> }"""
+
+
+def test_stated_is_what_follows_from_the_guide() -> None:
+    assert {name for name, entry in SDAA.operators.items() if entry.level == "stated"} == STATED
+    assert {name for name, entry in SDAA.dtypes.items() if entry.level == "stated"} == {"float16", "float32"}
+    known = [*SDAA.operators.values(), *SDAA.dtypes.values()]
+    assert all(re.match(r"guide \d(\.\d)+", entry.source) for entry in known)
+
+
+def test_every_node_of_a_body_is_tried(save_onnx: SaveOnnx) -> None:
+    found = judge_file(save_onnx(BODIES), SDAA, trial=trial_of("sdaa"))[0]
+    assert found[0].need.nodes == ["If_0", "If_0/If_0"]
+    levels = {one.need.nodes[0]: one.level for one in found}
+    assert levels == {
+        "If_0": "simulated",
+        "If_0/If_0/Gelu_0": "simulated",
+        "If_0/If_0/Op_0": "missing",
+        "If_0/Reshape_1": "simulated",
+        "If_0/Constant_0": "simulated",
+    }
+    assert "custom" in next(one.source for one in found if one.need.op == "custom::Op")
+
+
+def test_an_operator_in_a_body_is_rewritten_too(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    own = load_table("sdaa", table(tmp_path, "{Gelu: {level: missing}}"))
+    rewrite = judged(save_onnx(BODIES), own)["Gelu"].rewrite
+    assert rewrite is not None
+    assert "Erf" in rewrite.operators
+
+
+def test_sequences_inside_a_model_are_no_obstacle_but_at_its_ends_they_are(save_onnx: SaveOnnx) -> None:
+    inside = "g (float[2] x) => (float[4] y) { s = SequenceConstruct(x, x)\n y = ConcatFromSequence<axis=0>(s) }"
+    path = save_onnx(inside)
+    assert {one.level for one in judged(path).values()} == {"simulated"}
+    with open_engine("sdaa", EngineSpec(path, dtype="float32", divided=False)) as engine:
+        np.testing.assert_array_equal(engine(np.ones(2, np.float32)), np.ones(4))
+    outside = "g (seq(float[2]) s, float[4] x) => (float[4] z) { y = ConcatFromSequence<axis=0>(s)\n z = Add(y, x) }"
+    found = judged(save_onnx(outside))
+    assert (found["ConcatFromSequence"].level, found["Add"].level) == ("host", "stated")
+    assert "'s' goes in or out of the model" in found["ConcatFromSequence"].source
+
+
+def test_open_sizes_are_said_to_be_open(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,C] x) => (float[N,C] y) { y = Sigmoid(x) }")
+    assert "pass one: --shape x=1,1" in judge_file(path, SDAA)[1][0]
+    assert judge_file(path, SDAA, shapes={"x": (1, 3)})[1] == []
+
+
+def test_what_is_of_unknown_type_is_not_known(save_onnx: SaveOnnx) -> None:
+    text = CUSTOM.replace("a = Relu(x)", "a = custom.Mul(x)").replace("custom.Add <y = 1>", "Sigmoid")
+    found = judged(save_onnx(text))
+    assert (found["custom::Mul"].level, found["Sigmoid"].level) == ("missing", "unknown")
+    alone = [found["Sigmoid"]]
+    assert summary(alone, "sdaa") == "whether sdaa has everything the model needs is not known (1 unknown)"
+    assert summary([], "sdaa") == "sdaa has everything the model needs (which is nothing)"
+
+
+def test_bfloat16_is_to_be_exported_otherwise(save_onnx: SaveOnnx) -> None:
+    found = judged(save_onnx("g (bfloat16[2] x) => (bfloat16[2] y) { y = Relu(x) }"))["Relu"]
+    assert (found.level, found.fix) == ("missing", "export the model in float32 or float16")
+
+
+# ------------------------------------------------------------------------------------------------------ other targets
+
+VENDOR = """
+from engine import Engine, ModelError
+from engine.onnx_graph import load_model, signature
+
+class Acme(Engine):
+    def __init__(self, spec):
+        super().__init__(spec)
+        model = load_model(spec.ckpt)
+        if any(node.op_type == "Sigmoid" for node in model.graph.node):
+            raise ModelError("the card has no Sigmoid")
+        self.bind(*signature(model))
+
+    def infer(self, inputs):
+        return inputs
 """
+TWO = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x)\n y = Sigmoid(a) }"
 
 
-@pytest.mark.torch
-def test_a_torch_module_before_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch")
-    file = tmp_path / "net.py"
-    file.write_text(MODULE, encoding="utf-8")
-    assert main([f"{file}:Net"]) == 0
-    assert "Conv (nn.Conv2d)" in capsys.readouterr().out
-    out = tmp_path / "out.json"
-    assert main([f"{file}:Net", "--shape", "x=1,3,8,8", "--json", str(out)]) == 0
-    written = json.loads(out.read_text(encoding="utf-8"))
-    assert {row["op"] for row in written["rows"]} >= {"Conv", "Gelu"}
-    assert any("convolution" in one["name"] or "conv2d" in one["name"] for one in written["torch_operators"])
-    assert main([f"{file}:Odd", "--shape", "x=1,3,8,8"]) == 1
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Register a third party's target ``acme``; return the folder of its module."""
+    (tmp_path / "acme_for_ops.py").write_text(VENDOR, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("acme_for_ops")
+    monkeypatch.setitem(registry._registered, "acme", module.Acme)
+    yield tmp_path
+    del sys.modules["acme_for_ops"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "onnx", "null"])
+def test_a_target_without_a_table_is_asked_itself(target: str, save_onnx: SaveOnnx) -> None:
+    found = judged(save_onnx(TWO), load_table(target))
+    assert {one.level for one in found.values()} == {"tried"}
+    assert load_table(target).notes
+
+
+def test_a_third_partys_engine_is_asked_itself(acme: Path, save_onnx: SaveOnnx) -> None:
+    found = judged(save_onnx(TWO), load_table("acme"))
+    assert (found["Relu"].level, found["Sigmoid"].level) == ("tried", "missing")
+    assert "the card has no Sigmoid" in found["Sigmoid"].source
+
+
+def test_a_third_partys_table_lies_beside_its_engine(acme: Path, save_onnx: SaveOnnx) -> None:
+    (acme / "acme.ops.yaml").write_text(
+        "schema_version: 1\noperators: {Relu: {level: stated, source: manual 3}, Abs: {level: missing}}\n"
+        "dtypes: {float32: {level: stated}}\n",
+        encoding="utf-8",
+    )
+    found = judged(save_onnx(TWO), load_table("acme"))
+    assert (found["Relu"].level, found["Relu"].source) == ("stated", "manual 3")
+
+
+def test_a_table_serves_where_its_target_is_not_installed(
+    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = table(tmp_path, "{Relu: {level: stated, source: us}}")
+    assert main([str(save_onnx(TWO)), "--target", "not_here", "--table", str(own)]) == 0
     text = capsys.readouterr().out
-    assert "opstest.twice.default" in text
-    assert "lacks opstest.twice.default" in text
+    assert "judged by the table alone" in text
+    assert "not known (1 stated, 1 unknown)" in text
+    with pytest.raises(TargetError, match="unknown target 'not_here'"):
+        main([str(save_onnx(TWO)), "--target", "not_here"])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,10 @@ import onnx
 import pytest
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
-from engine.base import ConfigError, ModelError
+from engine.base import ConfigError, DataError, ModelError, TecoInferError
 from toolkit.cli import execute
 from toolkit.commands.optest import main
-from toolkit.optest import run_case, worst_error, write_case
+from toolkit.optest import RUNS, run_case, worst_error, write_case
 
 MODEL = """g (float[N,4] x) => (float[N,4] y) <float[4,4] w={1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}> {
     a = MatMul(x, w)
@@ -70,6 +72,157 @@ def test_a_node_with_a_body_brings_what_the_body_reads(save_onnx: SaveOnnx, tmp_
     assert run_case(case)[0].passed
 
 
+LOOP = """g (int64 n, bool c, float[2] x, float[2] z) => (float[2] y) {
+    y = Loop <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) <float k={0.5}> {
+        on = Identity(go)
+        h = Mul(a, k)
+        o = If (go) <then_branch = t () => (float[2] u) { u = Add(h, z) },
+                     else_branch = e () => (float[2] v) { v = Neg(a) }> }> (n, c, x) }"""
+
+
+def test_names_that_a_body_defines_itself_are_no_inputs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    given = [np.asarray(2), np.asarray(True), np.ones(2, np.float32), np.ones(2, np.float32)]
+    case = write_case(save_onnx(LOOP), "y", tmp_path / "case", given)
+    assert set(case.inputs) == {"n", "c", "x", "z"}
+    assert all(one.passed for one in run_case(case))
+
+
+@pytest.mark.parametrize("wanted", ["Loop_0/Mul_1", "h", "Loop_0/If_2/Add_0", "u"])
+def test_a_node_in_a_body_is_named_with_the_node_to_take(wanted: str, save_onnx: SaveOnnx) -> None:
+    with pytest.raises(ConfigError, match="lies in the body of 'Loop_0', whose inner values cannot be seen"):
+        main([str(save_onnx(LOOP)), wanted])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "inputs"),
+    [
+        ("g (float[2] x, float m) => (float[2] y) { y = Clip(x, , m) }", "y", 2),
+        (
+            f"""g (float[5,1,4] x) => (float[1,1,6] h)
+            <float[1,24,4] w={{{",".join(["0.1"] * 96)}}}, float[1,24,6] r={{{",".join(["0.1"] * 144)}}}>
+            {{ , h = LSTM<hidden_size=6>(x, w, r) }}""",
+            "h",
+            1,
+        ),
+    ],
+)
+def test_inputs_and_outputs_left_out_stay_out(
+    text: str, wanted: str, inputs: int, save_onnx: SaveOnnx, tmp_path: Path
+) -> None:
+    out = tmp_path / "case"
+    assert main([str(save_onnx(text)), wanted, "--out", str(out)]) == 0
+    with np.load(out / "data.npz") as data:
+        assert len([name for name in data.files if name.startswith("in")]) == inputs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,3] x) => (float[1,4,3] y)
+        <float[4] s={1,2,3,4}, float[4] b={0,0,0,1}> { y = GroupNormalization<num_groups=2>(x, s, b) }""",
+        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[2,4] x) => (float[2,4] y) { y = com.microsoft.Gelu(x) }""",
+    ],
+)
+def test_an_operator_that_onnx_infers_no_types_for(text: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    out = tmp_path / "case"
+    assert main([str(save_onnx(text)), "0", "--out", str(out)]) == 0
+    assert onnx.load(out / "model.onnx").graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def ran(folder: Path, target: str, dtype: str, tolerance: float) -> bool:
+    """Run a case's test by itself; say whether it passed."""
+    (file,) = folder.glob("test_*.py")
+    spec = importlib.util.spec_from_file_location("written_case", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (target, dtype, tolerance) in module.RUNS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            module.test_node(target, dtype, tolerance)
+        except AssertionError:
+            return False
+    return True
+
+
+SEARCH = "g (float[2,4] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }"
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("text", [MODEL, SEARCH])
+def test_a_wrong_value_fails_on_every_engine(
+    text: str, run: tuple[str, str, float], save_onnx: SaveOnnx, tmp_path: Path
+) -> None:
+    case = write_case(save_onnx(text), "0", tmp_path / "case", [np.eye(2, 4, dtype=np.float32)], batch=2)
+    assert ran(case.folder, *run)
+    assert all(one.passed for one in run_case(case))
+    with np.load(case.folder / "data.npz") as data:
+        arrays = dict(data)
+    arrays["out0"][0] = arrays["out0"][0] + 1  # one of many: of a position, off by one
+    np.savez(case.folder / "data.npz", **arrays)
+    assert not ran(case.folder, *run)
+    arrays["out0"] = arrays["out0"][:1]
+    np.savez(case.folder / "data.npz", **arrays)
+    assert not ran(case.folder, *run)
+
+
+def test_the_command_says_by_its_exit_code_that_an_engine_fails(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    x = tmp_path / "x.npy"
+    np.save(x, np.full((1, 4), 0.6, np.float32))
+    path, out = str(save_onnx(MODEL)), str(tmp_path / "case")
+    assert main([path, "b", "--data", str(x), "--out", out]) == 1
+    with pytest.raises(DataError, match=r"holds another case \(test_exp_1\.py\)"):
+        main([path, "MatMul_0", "--data", str(x), "--out", out])
+
+
+def test_a_case_is_small_enough_to_send(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    text = """g (float[1] x) => (float y) <int64[2] s={20000,20000}> {
+        e = Expand(x, s)
+        y = ReduceSum<keepdims=0>(e) }"""
+    with pytest.raises(ModelError, match="'Expand_0' reads and writes 1526 MiB, a case holds 1024"):
+        main([str(save_onnx(text)), "e", "--out", str(tmp_path / "case")])
+    assert not (tmp_path / "case").exists()
+
+
+def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { a = Abs(x)\n y = Neg(a) }'
+    )
+    for node in model.graph.node:
+        node.name = "same"
+    path = tmp_path / "same.onnx"
+    onnx.save(model, path)
+    with pytest.raises(ConfigError, match="2 nodes are called 'same'; pass one of: same#0, same#1"):
+        main([str(path), "same"])
+    assert main([str(path), "same#1", "--out", str(tmp_path / "case")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "message"),
+    [
+        ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string, no array of numbers"),
+        ("g (seq(float[2]) s) => (float[N] y) { y = ConcatFromSequence<axis=0>(s) }", "y", "is no tensor but sequence"),
+        ("g (optional(float[2]) s) => (float[2] y) { y = OptionalGetElement(s) }", "y", "is no tensor but optional"),
+        ("g (float[N,C] x) => (float[N,C] y) { y = Abs(x) }", "y", "pass one: --shape x=1,1"),
+        (MODEL, "3", "pass a node's name, a tensor it writes, or 0 to 2"),
+        (MODEL, "", "has no node ''"),
+        ("g (float[2] x) => (float[2] y) { y = own.Op(x) }", "y", "own:Op.* a case needs the baseline's values"),
+    ],
+)
+def test_what_cannot_be_cut_out_is_one_clear_line(
+    text: str, wanted: str, message: str, save_onnx: SaveOnnx, tmp_path: Path
+) -> None:
+    header = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    path = save_onnx(header + text)
+    with pytest.raises(TecoInferError, match=message) as caught:
+        main([str(path), wanted, "--out", str(tmp_path / "case")])
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "case").exists()
+
+
 def test_bad_input_is_one_clear_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx(MODEL)
     with pytest.raises(ConfigError, match="did you mean 'Exp_1'"):
@@ -89,3 +242,4 @@ def test_the_error_takes_infinities_and_nan_seriously() -> None:
     assert worst_error([inf], [one]) == np.inf
     assert worst_error([np.asarray([np.nan, 1.0])], [one]) == np.inf
     assert worst_error([np.zeros(3)], [np.zeros(2)]) == np.inf
+    assert worst_error([np.asarray([10**6])], [np.asarray([10**6 + 1])]) == np.inf

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
+from toolkit.dump.golden import Golden
 from toolkit.inputs import model_file
 from toolkit.intermediates import MEMORY, Traced, traced
 from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, positive
@@ -33,8 +35,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     with _opened(args, path, args.a, args.a_dtype) as a, _opened(args, path, args.b, args.b_dtype) as b:
         inputs, source = given_inputs(args, path, a)
         found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
+        drawn = [] if args.data or isinstance(a, Golden) else ["inputs are random; --data takes real ones"]
         made = report(found, "teco compare", path.name, engine_facts(a, b, source))
-    print_report(made)
+    print_report(replace(made, notes=[*made.notes, *drawn]))  # the files have it among their facts
     for file in write_files(made, args):
         print(f"written: {file}")
     return 1 if found.first_bad else 0
@@ -43,8 +46,6 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 def _opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None) -> Traced:
     """Open the model on a target, or take a dump in its place."""
     if is_dump(Path(target)):
-        from toolkit.dump.golden import Golden
-
         return Golden(path, Path(target))
     shapes = dict(args.shape)
     return traced(path, target, dtype=dtype, pass_path=args.pass_path, batch=args.batch_size, shapes=shapes)

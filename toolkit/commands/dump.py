@@ -4,6 +4,7 @@ full     every node, or every N-th (--every)
 once     one output, by the name of the node or tensor (--name)
 range    from one node to another, by index or name (--from, --to)
 compare  two dumps, such as those of one model on two machines
+recover  what is left of a dump that was cut short or not finished
 
 A dump serves as inputs ('--data DUMP') and as golden values ('teco compare MODEL --a DUMP').
 """
@@ -13,16 +14,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.base import ConfigError
 from model_config.config import ROOT
+from model_config.reports.text import plural
 from toolkit.arguments import Parser, did_you_mean
+from toolkit.dump.entries import Entry
 from toolkit.inputs import model_file
-from toolkit.intermediates import Node, Traced, traced
+from toolkit.intermediates import MEMORY, Node, Traced, traced
 from toolkit.model_arguments import add_model_flags, given_inputs, positive
 from toolkit.output import Column, Report, add_output_flags, print_report, write_files
 
-KINDS = ("full", "once", "range", "compare")
+KINDS = ("full", "once", "range", "compare", "recover")
 
 COLUMNS = (
     Column("index", "index", True),
@@ -42,10 +46,11 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Dump, or compare two dumps; exit code 1 where two dumps differ."""
     kind = argv[0] if argv else "--help"
     if kind in ("-h", "--help"):
-        _parser("full|once|range|compare").parse_args(["--help"])
+        _parser("|".join(KINDS)).parse_args(["--help"])
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of dump {kind!r};{did_you_mean(kind, KINDS)} kinds: {', '.join(KINDS)}")
-    return _compare(argv[1:]) if kind == "compare" else _dump(kind, argv[1:], root)
+    others = {"compare": _compare, "recover": _recover}
+    return others[kind](argv[1:]) if kind in others else _dump(kind, argv[1:], root)
 
 
 def _parser(kind: str) -> Parser:
@@ -60,15 +65,23 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
     with _open(args, path) as model:
         nodes = _chosen(kind, args, model.nodes)
         inputs, source = given_inputs(args, path, model)
-        done = write_dump(model, inputs, nodes, args.out, with_inputs=args.inputs)
+        done = write_dump(model, inputs, nodes, args.out, with_inputs=args.inputs, memory=args.memory * 2**20)
         note = [model.note] if model.note else []
     if done.missing:
         note.append(f"{len(done.missing)} outputs are not there on {model.target}, such as {done.missing[0]}")
-    rows = [{name: getattr(entry, name) for name in (c.key for c in COLUMNS)} for entry in done.entries]
+    rows = _rows(done.entries)
     facts = {"target": f"{model.target} {model.dtype}", "inputs": source, "out": str(args.out)}
-    lead = f"{len(nodes)} nodes, {len({entry.tensor for entry in done.entries})} tensors in {args.out}"
+    lead = f"{plural(len(nodes), 'node')}, {_tensors(done.entries)} in {args.out}"
     made = Report(f"teco dump {kind}", path.name, lead, COLUMNS, rows, frozenset(), facts, note, (), done.about)
     return _show(made, args, 0, limit=None if kind == "once" else 40)
+
+
+def _tensors(entries: Sequence[Entry]) -> str:
+    return plural(len({entry.tensor for entry in entries}), "tensor")
+
+
+def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    return [{column.key: getattr(entry, column.key) for column in COLUMNS} for entry in entries]
 
 
 def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
@@ -82,6 +95,7 @@ def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pass_path", type=Path, metavar="FILE", help="optimisation passes, where the target uses them"
     )
+    parser.add_argument("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help="held at once (2048)")
     parser.add_argument("--no_inputs", dest="inputs", action="store_false", help="keep only what the nodes write")
     if kind == "full":
         parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th node (default: 1)")
@@ -127,6 +141,23 @@ def _compare(argv: Sequence[str]) -> int:
     facts = {name: f"{d.path} ({d.about.get('target')} {d.about.get('dtype')})" for name, d in (("a", a), ("b", b))}
     made = report(found, "teco dump compare", str(b.about.get("model")), facts)
     return _show(made, args, 1 if found.first_bad else 0)
+
+
+def _recover(argv: Sequence[str]) -> int:
+    from toolkit.dump.recover import recover
+
+    parser = _parser("recover")
+    parser.add_argument("dump", type=Path, metavar="DUMP", help="the dump that cannot be read")
+    parser.add_argument("--out", type=Path, required=True, metavar="PATH", help="an .h5 file, or a folder: the new one")
+    add_output_flags(parser)
+    args = parser.parse_args(argv)
+    done = recover(args.dump, args.out)
+    lost = [f"{len(done.lost)} arrays are damaged and left out, such as that of {done.lost[0]}"] if done.lost else []
+    lead = f"recovered {_tensors(done.entries)} of {args.dump} to {args.out}"
+    facts = {"dump": str(args.dump), "out": str(args.out)}
+    title = str(done.about.get("model"))
+    made = Report("teco dump recover", title, lead, COLUMNS, _rows(done.entries), frozenset(), facts, lost)
+    return _show(made, args, 0, limit=40)
 
 
 def _show(made: Report, args: argparse.Namespace, code: int, limit: int | None = None) -> int:

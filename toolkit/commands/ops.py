@@ -6,37 +6,43 @@ where the name is a module, its class, or a function that returns one.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import DataError
+from engine.base import ConfigError, DataError, TargetError
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.inputs import model_file
 from toolkit.model_arguments import positive, shape
 from toolkit.ops.judge import Finding, judge_file, summary
-from toolkit.ops.table import Table, load_table
+from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
+from toolkit.ops.trial import trial_of
 from toolkit.output import Column, Report, add_output_flags, print_report, write_files
 
+TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
+
 EPILOG = """\
-stated: a document says so; simulated: the simulated card runs it, of the real one nothing is known
+stated: a document says so; simulated: the simulated card runs it, of the real one nothing is known;
+tried: the target's engine took it by itself; unknown: neither in the table nor tried
+A third party's table is the file <target>.ops.yaml beside the module of its engine, or --table FILE
 exit code: 0 the target has everything, 1 something is missing or belongs on the host, 2 the model could not be read
 """
 
 COLUMNS = (
     Column("op", "operator"),
-    Column("version", "opset", True, brief=False),
     Column("count", "nodes", True),
     Column("support", "support"),
     Column("reads", "reads"),
     Column("writes", "writes"),
-    Column("shapes", "shapes", brief=False),
-    Column("attributes", "attributes", brief=False),
     Column("first", "first node"),
     Column("fix", "what to do"),
     Column("source", "known from", brief=False),
+    Column("shapes", "shapes", brief=False),
+    Column("attributes", "attributes", brief=False),
+    Column("version", "opset", True, brief=False),
 )
 
 
@@ -48,18 +54,25 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--table", type=Path, metavar="FILE", help="another support table, such as the vendor's own")
     parser.add_argument("--batch_size", type=positive, default=1, help="where the batch is dynamic (default: 1)")
     parser.add_argument(
-        "--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="a torch module needs all"
+        "--shape",
+        type=shape,
+        action="append",
+        default=[],
+        metavar="INPUT=N,N,..",
+        help="a torch module needs one per argument of forward",
+    )
+    parser.add_argument(
+        "--input_dtype",
+        type=_dtype,
+        action="append",
+        default=[],
+        metavar="INPUT=TYPE",
+        help=f"of a torch module: {TYPES}",
     )
     parser.add_argument("--rewrites", type=Path, metavar="DIR", help="write each rewrite offered as an ONNX file")
     add_output_flags(parser)
     args = parser.parse_args(argv)
-    table = load_table(args.target, args.table)
-    notes: list[str] = []
-    data: dict[str, Any] = {}
-    if is_torch_source(args.model):
-        found, notes, data = judge_torch(args.model, table, [size for _, size in args.shape])
-    else:
-        found = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape))
+    found, table, notes, data = _judged(args, root)
     made = report(args.model, found, table, notes, data)
     print_report(made)
     written = write_files(made, args) + (write_rewrites(found, args.rewrites) if args.rewrites else [])
@@ -68,18 +81,45 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return 1 if made.bad else 0
 
 
+def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Finding], Table, list[str], dict[str, Any]]:
+    table = load_table(args.target, args.table)
+    notes: list[str] = []
+    trial = None
+    try:
+        trial = trial_of(args.target)
+    except TargetError as error:
+        if args.table is None:
+            raise
+        notes.append(f"{error}; judged by the table alone")
+    if is_torch_source(args.model):
+        found, more, data = judge_torch(args.model, table, trial, dict(args.shape), dict(args.input_dtype))
+        return found, table, notes + more, data
+    if args.input_dtype:
+        raise ConfigError("--input_dtype is for torch modules; an ONNX file says what its inputs are")
+    if args.model.endswith(".py"):
+        raise ConfigError(f"{args.model} is Python: name the torch module in it, as {args.model}:NAME")
+    found, more = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape), trial)
+    return found, table, notes + more, {}
+
+
+def _dtype(text: str) -> tuple[str, str]:
+    """Read ``name=int64``."""
+    name, _, kind = text.rpartition("=")
+    if not name or kind not in TYPES.split(", "):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input's type; write INPUT=int64 ({TYPES})")
+    return name, kind
+
+
 def report(
     model: str, found: Sequence[Finding], table: Table, notes: Sequence[str] = (), data: dict[str, Any] | None = None
 ) -> Report:
     """Return what the command shows."""
-    bad = frozenset(i for i, one in enumerate(found) if one.level in ("host", "missing"))
+    bad = frozenset(i for i, one in enumerate(found) if one.level in LACKING)
     lead = summary(found, table.target)
-    dynamic = [one.need.op for one in found if one.dynamic]
     said = [*notes, *table.notes]
-    if dynamic:
-        said.append(f"sizes not known beforehand are written by: {', '.join(dict.fromkeys(dynamic))}")
     facts = {"target": table.target, "operators": str(len({one.need.op for one in found}))}
-    return Report("teco ops", model, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
+    name = Path(model).name if Path(model).is_file() else model
+    return Report("teco ops", name, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
 
 
 def row(one: Finding) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from toolkit.arguments import Parser
 from toolkit.inputs import model_file
 from toolkit.intermediates import load_named, traced
 from toolkit.model_arguments import add_model_flags, given_inputs
-from toolkit.optest import Case, Outcome, find_node, run_case, write_case
+from toolkit.optest import Case, Outcome, check_node, find_node, run_case, write_case
 from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+
+EPILOG = "exit code: 0 every engine passes, 1 one fails the case, 2 there is no case"
 
 COLUMNS = (
     Column("target", "target"),
@@ -26,8 +28,8 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Write the case, run it on the engines, and say how it went; returns 0 though a target may fail it."""
-    parser = Parser("teco optest", __doc__)
+    """Write the case, run it on the engines, and say how it went; exit code 1 where an engine fails it."""
+    parser = Parser("teco optest", __doc__, EPILOG)
     add_model_flags(parser)
     parser.add_argument("node", metavar="NODE", help="a node's name, a tensor it writes, or its position")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (default: optest_<node>)")
@@ -39,17 +41,18 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     print_report(report)
     for file in write_files(report, args):
         print(f"written: {file}")
-    return 0
+    return 1 if report.bad else 0
 
 
 def _write(path: Path, args: argparse.Namespace) -> tuple[Case, str]:
     """Write the case; return it and where the inputs are from."""
     shapes = dict(args.shape)
     model = load_named(path)
-    name = find_node(model, args.node, path).name  # before anything runs
+    node = find_node(model, args.node, path)  # before anything runs
     with traced(path, "onnx", dtype="float32", batch=args.batch_size, shapes=shapes, only=()) as run:
+        check_node(node, run)
         inputs, data = given_inputs(args, path, run)
-    folder = args.out or Path(f"optest_{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_')}")
+    folder = args.out or Path(f"optest_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_')}")
     return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes), data
 
 

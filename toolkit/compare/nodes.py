@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 
 import numpy as np
 
 from engine.base import Array, EngineError, ModelError
-from toolkit.compare.metrics import THRESHOLD, Census, Difference, measure
+from model_config.reports.text import plural
+from toolkit.compare.metrics import THRESHOLD, Census, Difference, census, differences
 from toolkit.compare.replay import Replay
 from toolkit.intermediates import MEMORY, Node, Traced
 
@@ -19,6 +21,10 @@ INHERITED = 10.0
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2}
 """diff2 of a node by itself from which it is bad unless told otherwise, by the precision that is judged."""
+
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
 
 _COPIES = 4
 """Values of a tensor held at once: the baseline's, the other engine's, what is fed alone, what comes of it."""
@@ -34,6 +40,8 @@ class Row:
         dtype: as stored on the judged engine. shape: of its value.
         census, reference: what the value and the baseline's value hold.
         accumulated: each engine on its own values. isolated: the node alone on the baseline's values.
+        fused: nodes before it whose values the judged engine does not have because it computes them together with this
+            one; the figures are of all of them.
     """
 
     node: Node
@@ -45,6 +53,7 @@ class Row:
     reference: Census | None = None
     accumulated: Difference | None = None
     isolated: Difference | None = None
+    fused: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -114,10 +123,14 @@ def compare_nodes(
     clock.lap("cut into single nodes")
     groups = a.groups(inputs, max(1, memory // _COPIES))
     if len(groups) > 1:
-        result.notes.append(f"run in {len(groups)} groups of nodes, to stay within {memory} bytes of values")
+        size = f"{memory / 2**20:.3g} MiB"
+        result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
+    fused = fused_nodes(b)
     for group in groups:
         only = None if len(groups) == 1 else {name for node in group for name in node.outputs if name}
-        result.rows += _compare_group(a, b, replay, inputs, group, only, result, clock)
+        rows = _compare_group(a, b, replay, inputs, group, only, result, clock)
+        result.rows += [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]
+    _say_where_to(result.rows)
     _say_what_is_missing(a, b, result)
     return result
 
@@ -202,12 +215,10 @@ def _row(node: Node, name: str, b: Traced, reference: Array, value: Array, alone
         return Row(node, name, status, dtype, value.shape)
     if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
-    threshold = THRESHOLD[_precision(b)]
-    accumulated, census = measure(value, reference, threshold, half)
-    isolated = (
-        measure(alone, reference, threshold, half)[0] if alone is not None and alone.shape == value.shape else None
-    )
-    return Row(node, name, "compared", dtype, value.shape, census, _range(reference), accumulated, isolated)
+    judged = [value] if alone is None or alone.shape != value.shape else [value, alone]
+    found: list[Difference | None] = [*differences(judged, reference, THRESHOLD[_precision(b)]), None]
+    held = census(value, reference, half)
+    return Row(node, name, "compared", dtype, value.shape, held, _range(reference), found[0], found[1])
 
 
 def _range(array: Array) -> Census:
@@ -225,18 +236,55 @@ def _range(array: Array) -> Census:
 
 def _why_not(name: str, a: Traced, b: Traced) -> str:
     if name in a.skipped:
-        return f"a {a.skipped[name]}, not an array of numbers"
-    for traced in (a, b):
-        if not traced.exposes(name):
-            return f"not there on {traced.target}: fused into the next node, or removed by the pass"
-    return "not computed"
+        return f"{a.skipped[name]}, no array of numbers"
+    lacking = next((traced for traced in (a, b) if not traced.exposes(name)), None)
+    return lacking.lacks if lacking else "not computed"
+
+
+def fused_nodes(traced: Traced) -> dict[str, tuple[Node, ...]]:
+    """Return the nodes that an engine computes together with the one that writes a tensor, by the tensor's name.
+
+    Those are the nodes before it, in the original model, of which the engine shows nothing.
+    """
+    if traced.model is None:
+        return {}
+    data = {spec.name for spec in traced.inputs}
+    hidden: dict[str, list[Node]] = {}
+    found: dict[str, tuple[Node, ...]] = {}
+    for node in traced.nodes:
+        if not data.intersection(node.inputs) or node.op in ("Shape", "Size"):
+            continue  # known when the engine is built
+        data.update(node.outputs)
+        before = dict.fromkeys(one for name in node.inputs for one in hidden.get(name, ()))
+        for name in filter(None, node.outputs):
+            if traced.exposes(name):
+                found |= {name: tuple(before)} if before else {}
+            elif name not in traced.skipped:
+                hidden[name] = [*before, node]
+    return found
+
+
+def _say_where_to(rows: list[Row]) -> None:
+    """Say of nodes that are not there which one they were fused into."""
+    into = {node.name: row.node.name for row in reversed(rows) for node in row.fused}
+    for i, row in enumerate(rows):
+        if not row.shape and row.accumulated is None and row.node.name in into and row.status.startswith("not there"):
+            rows[i] = replace(row, status=f"fused into {into[row.node.name]}")
 
 
 def _say_what_is_missing(a: Traced, b: Traced, result: Comparison) -> None:
-    skipped = sorted({f"{kind}s" for kind in a.skipped.values()})
-    if skipped:
-        result.notes.append(f"{len(a.skipped)} tensors are {', '.join(skipped)} and were not compared")
+    kinds = Counter(a.skipped.values())
+    if kinds:
+        counted = ", ".join(plural(count, f"{kind} tensor") for kind, count in sorted(kinds.items()))
+        result.notes.append(f"not compared, for they are no arrays of numbers: {counted}")
     inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
     if inner:
         result.notes.append(f"nodes inside the bodies of {', '.join(inner[:3])} are not shown; the node as a whole is")
+    drawn = [node.name for node in a.nodes if node.op in _RANDOM]
+    if drawn:
+        result.notes.append(f"{', '.join(drawn[:3])} draw random numbers: they and what follows differ in every run")
     result.rows.sort(key=lambda row: row.node.index)
+    broken = [row.node.name for row in result.rows if row.reference and (row.reference.nan or row.reference.infinite)]
+    if broken:
+        names = ", ".join(dict.fromkeys(broken[:3]))
+        result.notes.append(f"NaN or infinity on {a.target} already, the same counts as equal: {names}")

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.base import Array, ModelError
 from toolkit.intermediates import Traced, mark
+from toolkit.weights import open_marked
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -98,8 +99,6 @@ class Replay:
     def _open(self, names: Sequence[str]) -> HostSession:
         from onnx import ModelProto
 
-        from engine.ort import HostSession
-
         written, read = self._needed(names)
         whole = self._model.graph
         part = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
@@ -110,7 +109,7 @@ class Replay:
         graph.initializer.extend(tensor for tensor in whole.initializer if tensor.name in read)
         mark(graph, [self.cuts[name] for name in names])
         try:
-            return HostSession(part)
+            return open_marked(part, self._traced.weights)
         except ModelError as error:
             raise ModelError(f"{self._traced.path}: cut into single nodes: {error}") from error
 

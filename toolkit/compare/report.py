@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from math import isfinite, log10
 from typing import Any
 
-from toolkit.compare.metrics import Difference
+from model_config.reports.text import plural
+from toolkit.compare.metrics import Census, Difference
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
+from toolkit.intermediates import Node
 from toolkit.output import Chart, Column, Line, Report
 
 COLUMNS = (
     Column("name", "node"),
-    Column("op", "operator"),
-    Column("module", "module", brief=False),
-    Column("tensor", "tensor", brief=False),
-    Column("dtype", "dtype"),
-    Column("shape", "shape"),
-    Column("minimum", "min", True),
-    Column("maximum", "max", True),
-    Column("reference_minimum", "min, a", True, brief=False),
-    Column("reference_maximum", "max, a", True, brief=False),
-    Column("nan", "NaN", True),
-    Column("infinite", "Inf", True),
-    Column("saturated", "saturated", True),
-    Column("flushed", "flushed to 0", True),
-    Column("mismatched", "NaN/Inf not in a", True, brief=False),
-    Column("cosine", "cosine", True),
-    Column("diff1", "diff1", True),
+    Column("op", "operator", spare=1),
+    Column("module", "module", brief=False, spare=1),
+    Column("tensor", "tensor", brief=False, spare=10),
+    Column("dtype", "dtype", spare=4),
+    Column("shape", "shape", spare=2),
+    Column("minimum", "min", True, spare=6),
+    Column("maximum", "max", True, spare=6),
+    Column("reference_minimum", "min, a", True, brief=False, spare=10),
+    Column("reference_maximum", "max, a", True, brief=False, spare=10),
+    Column("nan", "NaN", True, spare=3),
+    Column("infinite", "Inf", True, spare=3),
+    Column("saturated", "saturated", True, spare=9),
+    Column("flushed", "flushed to 0", True, spare=9),
+    Column("mismatched", "NaN/Inf not in a", True, brief=False, spare=10),
+    Column("cosine", "cosine", True, spare=5),
+    Column("diff1", "diff1", True, spare=7),
     Column("diff2", "diff2", True),
-    Column("diff3_max", "diff3 max", True),
-    Column("diff3_mean", "diff3 mean", True),
-    Column("isolated_cosine", "cosine alone", True, brief=False),
-    Column("isolated_diff1", "diff1 alone", True, brief=False),
+    Column("diff3_max", "diff3 max", True, spare=4),
+    Column("diff3_mean", "diff3 mean", True, spare=8),
+    Column("isolated_cosine", "cosine alone", True, brief=False, spare=10),
+    Column("isolated_diff1", "diff1 alone", True, brief=False, spare=10),
     Column("isolated_diff2", "diff2 alone", True),
-    Column("isolated_diff3_max", "diff3 max alone", True, brief=False),
-    Column("isolated_diff3_mean", "diff3 mean alone", True, brief=False),
+    Column("isolated_diff3_max", "diff3 max alone", True, brief=False, spare=10),
+    Column("isolated_diff3_mean", "diff3 mean alone", True, brief=False, spare=10),
     Column("trend", "trend"),
     Column("status", "status"),
 )
@@ -72,13 +73,19 @@ def lead(found: Comparison) -> str:
         return "nothing could be compared"
     if bad is None:
         worst, row = max(compared, key=lambda pair: pair[0])
-        return f"no bad node: {len(compared)} tensors compared, largest diff2 {worst:.3g} at {row.node.name}"
+        return f"no bad node: {plural(len(compared), 'tensor')} compared, largest diff2 {worst:.3g} at {row.node.name}"
     alone = bad is found.first_isolated
     difference = bad.isolated if alone else bad.accumulated
     module = f", module {bad.node.module}" if bad.node.module else ""
     figure = f"diff2 {difference.diff2:.3g} " if difference else ""
     how = f"by itself, beyond {found.limit:g}" if alone else f"accumulated, beyond {INHERITED * found.limit:g}"
-    return f"first bad node: {bad.node.name} ({bad.node.op}{module}), {figure}{how}"
+    return f"first bad node: {bad.node.name} ({bad.node.op}{module}){_together(bad)}, {figure}{how}"
+
+
+def _together(row: Row) -> str:
+    """Say which nodes a row is about besides its own, and where these are from."""
+    modules = dict.fromkeys(node.module for node in row.fused if node.module not in ("", row.node.module))
+    return _span(row.fused) + (f" of module {', '.join(modules)}" if modules else "")
 
 
 def chart(found: Comparison) -> Chart:
@@ -90,7 +97,7 @@ def chart(found: Comparison) -> Chart:
         "node",
         [
             Line("accumulated", "var(--accent)", [row.accumulated.diff2 if row.accumulated else None for row in rows]),
-            Line("isolated", "var(--fail)", [row.isolated.diff2 if row.isolated else None for row in rows]),
+            Line("isolated", "var(--pass)", [row.isolated.diff2 if row.isolated else None for row in rows]),
         ],
         found.limit,
         rows.index(bad) if bad in rows else None,
@@ -100,21 +107,31 @@ def chart(found: Comparison) -> Chart:
 def _named(row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
-    return {"name": row.node.name, "op": row.node.op, "module": row.node.module, "tensor": row.tensor}
+    named = {"name": row.node.name, "op": row.node.op, "module": row.node.module, "tensor": row.tensor}
+    return named | {"fused": [node.name for node in row.fused]}
 
 
 def _plain(row: Row) -> dict[str, Any]:
     plain: dict[str, Any] = {"index": row.node.index, **(_named(row) or {}), "dtype": row.dtype}
-    plain |= {"shape": list(row.shape) if row.accumulated else None, "status": row.status}
+    plain |= {"shape": list(row.shape) if row.accumulated else None, "status": row.status + _span(row.fused)}
     if row.census is not None and row.reference is not None:
-        plain |= asdict(row.census)
+        plain |= {key: getattr(row.census, key) for key in Census.__slots__}
         plain |= {"reference_minimum": row.reference.minimum, "reference_maximum": row.reference.maximum}
+        if 0 in row.shape:
+            plain |= dict.fromkeys(("minimum", "maximum", "reference_minimum", "reference_maximum"))
     plain |= _figures(row.accumulated, "")
     return plain | _figures(row.isolated, "isolated_")
 
 
+def _span(fused: Sequence[Node]) -> str:
+    if len(fused) < 3:
+        return f" together with {' and '.join(node.name for node in fused)}" if fused else ""
+    return f" together with {len(fused)} nodes from {fused[0].name} on"
+
+
 def _figures(difference: Difference | None, prefix: str) -> dict[str, Any]:
-    return {f"{prefix}{key}": value for key, value in asdict(difference).items()} if difference else {}
+    # Several times as fast as dataclasses.asdict, which shows in graphs of many small nodes.
+    return {f"{prefix}{key}": getattr(difference, key) for key in Difference.__slots__} if difference else {}
 
 
 def _trend(values: Sequence[float | None]) -> list[str]:

@@ -40,6 +40,11 @@ class Golden(Traced):
         names = [name for name in self.origin if only is None or name in only]
         return {name: self.dump.read(self.dump.tensors[name]) for name in names}
 
+    @property
+    def lacks(self) -> str:
+        """Say where a tensor was looked for."""
+        return f"not in dump {self.target}"
+
     def given(self) -> list[Array]:
         """Return the inputs that the values were computed from.
 

@@ -30,6 +30,8 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
     if a.about.get("model_sha256") != b.about.get("model_sha256"):
         result.notes.append(f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}")
     for dump, other in ((a, b), (b, a)):
+        if "recovered_from" in dump.about:
+            result.notes.append(f"{dump.path} is what was left of {dump.about['recovered_from']}")
         alone = [name for name in dump.outputs if name not in other.outputs]
         if alone:
             result.notes.append(f"{len(alone)} tensors only in {dump.path}: {', '.join(alone[:3])}")

@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.base import Array
 from engine.onnx_graph import file_hash
-from toolkit.dump.store import GRAPH_INPUT, Place, Writer, open_writer
+from toolkit.dump.entries import GRAPH_INPUT, Place
+from toolkit.dump.writer import Writer, open_writer
 from toolkit.intermediates import MEMORY, Node, Traced, grouped
 
 
@@ -49,9 +50,11 @@ def write_dump(
         missing: list[str] = []
         for group in groups:
             wanted = {name for node in group for name in (*node.outputs, *(node.inputs if with_inputs else ())) if name}
-            values = traced.run(inputs, wanted if len(groups) > 1 or len(nodes) < len(traced.nodes) else None)
+            some = len(groups) > 1 or len(nodes) < len(traced.nodes)
+            values = {**given, **traced.run(inputs, wanted if some else None)}
             for node in group:
-                missing += _keep(writer, traced, node, sequences[node.index], {**given, **values}, with_inputs)
+                missing += _keep(writer, traced, node, sequences[node.index], values, with_inputs)
+            del values  # before the next group is computed
     return Dumped(writer, missing)
 
 

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import ConfigError, ModelError, TecoInferError
+from engine.base import ConfigError, ModelError
 from toolkit.inputs import Shapes, input_shapes
 from toolkit.ops.needs import Need, find_needs, op_name
-from toolkit.ops.table import LEVELS, Support, Table
+from toolkit.ops.table import LACKING, LEVELS, Support, Table
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from toolkit.ops.rewrites import Rewrite
+    from toolkit.ops.trial import Trial
 
 CUSTOM = (
     "write it as a custom operator: spell it out in standard operators at export (example/custom_op), or have the "
-    "target's owner add a kernel ('teco optest' makes the test case)"
+    "target's owner add a kernel"
 )
+CASE = f"{CUSTOM} ('teco optest' makes the test case)"
 HOST = "keep it on the host: export the model without it, and compute it in the pre- or postprocessing"
 _HOST_DTYPES = ("string", "sequence", "optional", "map", "sparse_tensor")
 
@@ -50,78 +52,105 @@ class Finding:
         return any(re.search(r"[^\dx, ]", shape.replace("scalar", "")) for shape in self.need.shapes)
 
 
-def judge_file(path: Path, table: Table, batch: int = 1, shapes: Shapes | None = None) -> list[Finding]:
-    """Judge every operator of an ONNX file.
+def judge_file(
+    path: Path, table: Table, batch: int = 1, shapes: Shapes | None = None, trial: Trial | None = None
+) -> tuple[list[Finding], list[str]]:
+    """Judge every operator of an ONNX file; return that and what is to be said about it.
 
     Args:
         path: the file. table: of the target. batch, shapes: for dynamic dimensions; where sizes are left open the
             shapes stay unknown, which is no error.
+        trial: asks the target; ``None`` goes by the table alone.
 
     Raises:
         ModelError: the file cannot be read.
     """
     from toolkit.intermediates import load_named
 
-    return judge(_shaped(load_named(path), batch, shapes), table)
+    model, notes = _shaped(load_named(path), batch, shapes)
+    found = judge(model, table, trial)
+    dynamic = dict.fromkeys(one.need.op for one in found if one.dynamic)
+    if dynamic and not notes:
+        notes.append(f"sizes not known beforehand are written by: {', '.join(dynamic)}")
+    return found, notes
 
 
-def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> ModelProto:
+def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[ModelProto, list[str]]:
+    """Return a model with shapes as far as they are known, and what is not."""
     import onnx
 
     from engine.onnx_graph import bind_shapes, infer_shapes
 
     try:
-        return bind_shapes(model, dict(input_shapes(model, batch, shapes)))
-    except (ConfigError, ModelError):  # open sizes, or sequences among the inputs: as far as types and shapes go
+        return bind_shapes(model, dict(input_shapes(model, batch, shapes))), []
+    except (ConfigError, ModelError) as error:  # open sizes, or sequences among the inputs
         if shapes:
             raise
+        notes = [f"shapes are not all known: {error}"]
     try:
-        return infer_shapes(model)
+        return infer_shapes(model), notes
     except onnx.shape_inference.InferenceError:
-        return model
+        return model, notes
 
 
-def judge(model: ModelProto, table: Table) -> list[Finding]:
-    """Judge every operator of a model whose shapes have been inferred."""
-    return [_judged(model, need, table) for need in find_needs(model)]
+def judge(model: ModelProto, table: Table, trial: Trial | None = None) -> list[Finding]:
+    """Judge every operator of a model whose shapes have been inferred, those in the bodies of If, Loop and Scan too."""
+    return [_judged(model, need, table, trial) for need in find_needs(model)]
 
 
-def _judged(model: ModelProto, need: Need, table: Table) -> Finding:
-    cut = None if need.inner else _cut(model, need)
-    refused = _refused(cut) if cut is not None else None
+def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) -> Finding:
+    cut = _cut(model, need)
+    refused = trial(cut) if trial is not None and cut is not None and not _has_body(need) else None
     support = _support(need, table, refused)
-    if support.level not in ("host", "missing"):
+    if support.level not in LACKING:
         return Finding(need, support.level, support.source, support.fix)
-    rewrite = _rewrite(cut, table) if cut is not None else None
+    rewrite = _rewrite(cut, table, trial) if trial is not None and cut is not None else None
     if rewrite is not None:
         operators = ", ".join(rewrite.operators)
         fix = f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
         return Finding(need, support.level, support.source, support.fix or fix, rewrite)
-    return Finding(need, support.level, support.source, support.fix or _advice(need))
+    return Finding(need, support.level, support.source, support.fix or _advice(need, refused))
+
+
+def _has_body(need: Need) -> bool:
+    from engine.onnx_graph import subgraphs
+
+    return need.first is not None and any(True for _ in subgraphs(need.first))
 
 
 def _support(need: Need, table: Table, refused: str | None) -> Support:
-    """Return the worst of what is known of the operator, its dtypes, and the simulated card's answer.
+    """Return the worst of what is known of the operator, its dtypes, and the target's own answer.
 
     Args:
-        refused: why the engine cannot run it; ``None`` where it was not tried (in a body, or of unknown dtypes).
+        refused: why the target cannot run it, "" where it can; ``None`` where it was not tried.
     """
     entry = table.operator(need.op)
     known = [table.dtypes[name] for name in need.dtypes if name in table.dtypes]
-    if entry is not None and entry.level in ("host", "missing"):
+    if entry is not None and entry.level in LACKING:
         return entry
     worst = max(known, key=lambda one: LEVELS.index(one.level), default=None)
-    if worst is not None and worst.level in ("host", "missing"):
+    if worst is not None and worst.level in LACKING:
         return worst
+    if need.end:
+        return Support("host", f"{need.end!r} goes in or out of the model and is no tensor: engines take arrays")
     if refused:
         return Support("missing", refused)
     unlisted = [name for name in need.dtypes if name not in table.dtypes]
     if entry is None:
-        tried = "not tried" if refused is None else "the engine has a kernel for it"
-        return Support("simulated", f"not in the table; {tried}")
-    if unlisted or entry.level == "simulated":
-        return Support("simulated", f"{entry.source}, but not in {', '.join(unlisted)}" if unlisted else entry.source)
+        return _tried(need, table, refused)
+    if unlisted and table.dtypes:
+        return Support(_tried(need, table, refused).level, f"{entry.source}, but not in {', '.join(unlisted)}")
     return entry
+
+
+def _tried(need: Need, table: Table, refused: str | None) -> Support:
+    """Return what a trial by itself says."""
+    good = "simulated" if table.simulated else "tried"
+    if _has_body(need):
+        return Support(good, "not in the table; what is in its body is judged by itself")
+    if refused is None:
+        return Support("unknown", "not in the table, and it could not be tried")
+    return Support(good, "not in the table; the target's engine took it")
 
 
 def _cut(model: ModelProto, need: Need) -> ModelProto | None:
@@ -130,55 +159,46 @@ def _cut(model: ModelProto, need: Need) -> ModelProto | None:
     if need.first is None:
         return None
     try:
-        cut = single_node(model, need.first)
+        cut = single_node(model, need.first, scope=need.scope)
     except ModelError:
         return None
-    known = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
     for info in cut.graph.output:
-        if info.name in known:
-            info.CopyFrom(known[info.name])
+        known = need.scope.get(info.name)
+        if known is not None and hasattr(known, "type"):
+            info.CopyFrom(known)
     try:
         return typed(cut)
     except ModelError:
         return cut
 
 
-def _refused(cut: ModelProto) -> str:
-    """Return why no kernel takes a node, or "" where one does."""
-    from engine.ort import HostSession
-
-    try:
-        HostSession(cut, threads=1)
-    except TecoInferError as error:
-        return str(error).partition("failed:")[2] or str(error)
-    return ""
-
-
-def _rewrite(cut: ModelProto, table: Table) -> Rewrite | None:
+def _rewrite(cut: ModelProto, table: Table, trial: Trial) -> Rewrite | None:
     from toolkit.ops.rewrites import find_rewrite
 
     def runs(made: ModelProto) -> str:
         for node in made.graph.node:
             entry = table.operator(op_name(node))
-            if entry is not None and entry.level in ("host", "missing"):
+            if entry is not None and entry.level in LACKING:
                 return f"{op_name(node)} is {entry.level}"
-        return _refused(made)
+        return trial(made) or ""
 
     return find_rewrite(cut, runs)
 
 
-def _advice(need: Need) -> str:
+def _advice(need: Need, refused: str | None) -> str:
     if any(name in _HOST_DTYPES for name in need.dtypes):
         return HOST
-    return CUSTOM
+    return CUSTOM if refused else CASE
 
 
 def summary(findings: Sequence[Finding], target: str) -> str:
     """Return the answer in a sentence."""
-    lacking = [one for one in findings if one.level in ("host", "missing")]
+    lacking = [one for one in findings if one.level in LACKING]
     levels = Counter(one.level for one in findings)
-    known = f"{levels['stated']} stated, {levels['simulated']} simulated"
-    if not lacking:
-        return f"{target} has everything the model needs ({known})"
-    names = ", ".join(dict.fromkeys(one.need.op for one in lacking))
-    return f"{target} lacks {names} ({known}, {levels['host']} for the host, {levels['missing']} missing)"
+    words = {"host": "for the host"}
+    known = ", ".join(f"{levels[level]} {words.get(level, level)}" for level in LEVELS if levels[level])
+    if lacking:
+        return f"{target} lacks {', '.join(dict.fromkeys(one.need.op for one in lacking))} ({known})"
+    if levels["unknown"]:
+        return f"whether {target} has everything the model needs is not known ({known})"
+    return f"{target} has everything the model needs ({known or 'which is nothing'})"

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from toolkit.optest import scope_of
+
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+    from toolkit.optest import Scope
 
 UNKNOWN = "?"
+_ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
 
 
 @dataclass(slots=True)
@@ -23,7 +28,8 @@ class Need:
         attributes: as text, tensors and graphs by their kind.
         shapes: of what the nodes write, each once; ``?`` for sizes that are not known beforehand.
         nodes: names of the nodes, those in the bodies of If, Loop and Scan behind the node that holds them.
-        first: one of them (``None`` for a torch operator). inner: whether that one lies in a body.
+        first: one of them (``None`` for a torch operator). scope: what is known of the tensors around it.
+        end: an input or output of the model that it reads or writes and that is no tensor, else "".
     """
 
     op: str
@@ -33,7 +39,8 @@ class Need:
     attributes: dict[str, str]
     shapes: list[str]
     first: NodeProto | None
-    inner: bool
+    scope: Scope = field(default_factory=dict)
+    end: str = ""
     nodes: list[str] = field(default_factory=list)
 
     @property
@@ -49,17 +56,19 @@ def find_needs(model: ModelProto) -> list[Need]:
         model: with inferred shapes and unique node names.
     """
     versions = {entry.domain: entry.version for entry in model.opset_import}
+    odd = {info.name for info in (*model.graph.input, *model.graph.output) if info.type.WhichOneof("value") in _ODD}
     found: dict[tuple[object, ...], Need] = {}
-    for place, node, types in _nodes(model.graph, "", {}):
+    for place, node, scope in placed_nodes(model.graph):
         op = op_name(node)
-        reads = tuple(_dtype(name, types) if name else "" for name in node.input)
-        writes = tuple(_dtype(name, types) if name else "" for name in node.output)
+        reads = tuple(_dtype(name, scope) if name else "" for name in node.input)
+        writes = tuple(_dtype(name, scope) if name else "" for name in node.output)
         attributes = {a.name: _text(a) for a in node.attribute}
         version = versions.get(node.domain, versions.get("" if node.domain == "ai.onnx" else node.domain, 0))
-        key = (op, reads, writes, *sorted(attributes.items()))
-        need = found.setdefault(key, Need(op, version, reads, writes, attributes, [], node, "/" in place.strip("/")))
+        end = next((name for name in (*node.input, *node.output) if name in odd), "")
+        key = (op, reads, writes, end, *sorted(attributes.items()))
+        need = found.setdefault(key, Need(op, version, reads, writes, attributes, [], node, scope, end))
         need.nodes.append(place)
-        shape = ", ".join(_shape(name, types) for name in node.output if name)
+        shape = ", ".join(_shape(name, scope) for name in node.output if name)
         if shape not in need.shapes:
             need.shapes.append(shape)
     return list(found.values())
@@ -70,42 +79,51 @@ def op_name(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
-def _nodes(
-    graph: GraphProto, place: str, outer: dict[str, ValueInfoProto | int]
-) -> Iterator[tuple[str, NodeProto, dict[str, ValueInfoProto | int]]]:
+def placed_nodes(
+    graph: GraphProto, place: str = "", outer: Scope | None = None
+) -> Iterator[tuple[str, NodeProto, Scope]]:
+    """Yield every node, its name (in a body behind that of the node which holds it), and what is known around it."""
     from engine.onnx_graph import subgraphs
 
-    types: dict[str, ValueInfoProto | int] = {**outer, **{t.name: t.data_type for t in graph.initializer}}
-    types |= {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    scope = scope_of(graph, outer)
     for i, node in enumerate(graph.node):
         name = f"{place}{node.name or f'{node.op_type}_{i}'}"
-        yield name, node, types
+        yield name, node, scope
         for inner in subgraphs(node):
-            yield from _nodes(inner, f"{name}/", types)
+            yield from placed_nodes(inner, f"{name}/", scope)
 
 
-def _dtype(name: str, types: dict[str, ValueInfoProto | int]) -> str:
+def _dtype(name: str, scope: Scope) -> str:
     from onnx import TensorProto
 
-    found = types.get(name, 0)
-    if not isinstance(found, int):
+    found = scope.get(name)
+    if found is None:
+        return UNKNOWN
+    if isinstance(found, TensorProto):
+        kind = found.data_type
+    else:
         form = found.type.WhichOneof("value")
         if form not in (None, "tensor_type"):
             return str(form).removesuffix("_type")
-        found = found.type.tensor_type.elem_type
-    if not found:
+        kind = found.type.tensor_type.elem_type
+    if not kind:
         return UNKNOWN
-    word = str(TensorProto.DataType.Name(found)).lower()
+    word = str(TensorProto.DataType.Name(kind)).lower()
     return {"float": "float32", "double": "float64"}.get(word, word)
 
 
-def _shape(name: str, types: dict[str, ValueInfoProto | int]) -> str:
+def _shape(name: str, scope: Scope) -> str:
+    from onnx import TensorProto
+
     from engine.onnx_graph import dims
 
-    found = types.get(name)
-    if found is None or isinstance(found, int) or not found.type.tensor_type.HasField("shape"):
+    found = scope.get(name)
+    if isinstance(found, TensorProto):
+        return "x".join(map(str, found.dims)) or "scalar"
+    if found is None or not found.type.tensor_type.HasField("shape"):
         return UNKNOWN
-    return "x".join(str(d) if d is not None else UNKNOWN for d in dims(found)) or "scalar"
+    words = [str(d) if isinstance(d, int) or (d or "").isidentifier() else UNKNOWN for d in dims(found)]
+    return ("x" if all(word.isdigit() for word in words) else " x ").join(words) or "scalar"
 
 
 def _text(attribute: AttributeProto) -> str:

@@ -57,10 +57,17 @@ def find_rewrite(cut: ModelProto, runs: Callable[[ModelProto], str]) -> Rewrite 
 
 def spelled_out(cut: ModelProto) -> ModelProto | None:
     """Return the node in the operators that ONNX itself defines it by, or ``None`` where it is a primitive."""
-    from onnx import inliner
+    from onnx import ModelProto, helper, inliner
 
     node = cut.graph.node[0]
-    made = inliner.inline_selected_functions(cut, [(node.domain, node.op_type)], inline_schema_functions=True)
+    typed = ModelProto()
+    typed.CopyFrom(cut)
+    for tensor in cut.graph.initializer:  # the inliner looks for no types among the weights
+        typed.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    try:
+        made = inliner.inline_selected_functions(typed, [(node.domain, node.op_type)], inline_schema_functions=True)
+    except RuntimeError:  # a type that the definition depends on is not known
+        return None
     return None if any(n.op_type == node.op_type and n.domain == node.domain for n in made.graph.node) else made
 
 

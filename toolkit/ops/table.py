@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
-from toolkit.arguments import did_you_mean
+from engine.base import ConfigError, TargetError
+from engine.registry import engine_class, provider
 
 FOLDER = Path(__file__).resolve().parent
-LEVELS = ("stated", "simulated", "host", "missing")
-"""How a table knows of something, from the best to the worst."""
+LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")
+"""How something is known, from the best to the worst; ``host`` and ``missing`` are not there."""
+LACKING = ("host", "missing")
+_FORM = "toolkit/ops/sdaa.yaml shows the form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,16 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A support table; ``operators`` by name, those of other domains as ``domain::name``."""
+    """A support table; ``operators`` by name, those of other domains as ``domain::name``.
+
+    What is not in it is tried on the target's engine, and is ``tried`` or, where that is ``simulated``, that then.
+    """
 
     target: str
     operators: Mapping[str, Support]
     dtypes: Mapping[str, Support]
     notes: tuple[str, ...] = ()
+    simulated: bool = False
 
     def operator(self, name: str) -> Support | None:
         """Return what is said of an operator, or ``None``."""
@@ -47,33 +53,51 @@ def load_table(target: str, file: Path | None = None) -> Table:
     """Read a target's table.
 
     Args:
-        target: what it is for. file: a table from elsewhere, such as the vendor's own; ``None`` takes the zoo's.
+        target: what it is for. file: a table from elsewhere; ``None`` takes ``<target>.ops.yaml`` beside the module of
+            a third party's engine, for a built-in target the zoo's own, and where there is none an empty one.
 
     Raises:
-        ConfigError: there is none, or it is not one.
+        ConfigError: the file is missing, or is no table.
+        TargetError: there is no such target.
     """
     import yaml
 
-    path = file or FOLDER / f"{target}.yaml"
+    path = file or _own_table(target)
+    if path is None:
+        note = f"{target} has no support table: each operator was tried on it by itself"
+        return Table(target, {}, {}, (note,), _simulated(target))
     if not path.is_file():
-        near = did_you_mean(target, targets())
-        known = ", ".join(targets())
-        raise ConfigError(
-            f"no support table for target {target!r} ({path});{near} tables: {known}; or pass --table FILE"
-        )
+        raise ConfigError(f"support table {path} does not exist; pass a file ({_FORM})")
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or found.get("schema_version") != 1:
-        raise ConfigError(f"{path} is no support table of schema_version 1; see toolkit/ops/sdaa.yaml")
+        raise ConfigError(f"{path} is no support table of schema_version 1; {_FORM}")
     operators, dtypes = (_entries(found.get(key), path, key) for key in ("operators", "dtypes"))
-    return Table(target, operators, dtypes, tuple(map(str, found.get("notes") or ())))
+    return Table(target, operators, dtypes, tuple(map(str, found.get("notes") or ())), _simulated(target))
+
+
+def _own_table(target: str) -> Path | None:
+    import sys
+
+    engine = engine_class(target)
+    module = getattr(sys.modules.get(engine.__module__), "__file__", None)
+    own = provider(target) == "built-in"
+    path = FOLDER / f"{target}.yaml" if own or not module else Path(module).with_name(f"{target}.ops.yaml")
+    return path if path.is_file() and (own or module) else None
+
+
+def _simulated(target: str) -> bool:
+    try:
+        return engine_class(target).simulated
+    except TargetError:  # a table may be read where its target is not installed
+        return False
 
 
 def _entries(found: Any, path: Path, key: str) -> dict[str, Support]:
     if not isinstance(found or {}, dict):
-        raise ConfigError(f"{path}: {key} must be a mapping; see toolkit/ops/sdaa.yaml")
+        raise ConfigError(f"{path}: {key} must be a mapping; {_FORM}")
     return {str(name): _support(entry, path, f"{key}.{name}") for name, entry in (found or {}).items()}
 
 

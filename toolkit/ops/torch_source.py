@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.base import ConfigError, ModelError, TargetError
+from toolkit.inputs import Shapes
 from toolkit.ops.judge import Finding, judge
 from toolkit.ops.needs import Need
-from toolkit.ops.table import Table
+from toolkit.ops.table import LACKING, Table
+
+if TYPE_CHECKING:
+    from toolkit.ops.trial import Trial
 
 _EXPORTER = "the exporter has no way to write it"
 _MODULES = {
@@ -64,7 +70,7 @@ def load_module(source: str) -> Any:
         except Exception as error:
             raise ConfigError(f"{source} failed: {_line(error)}; name a function that needs no arguments") from error
     if not operators.is_module(found):
-        raise ConfigError(f"{source} is a {type(found).__name__}, not a torch module")
+        raise ConfigError(f"{source} is of type {type(found).__name__}, not a torch module")
     return found
 
 
@@ -79,28 +85,36 @@ def _operators() -> Any:
 def _imported(place: str, source: str) -> Any:
     try:
         if not place.endswith(".py"):
-            return _from_here(place)
+            with _found_in(""):
+                return importlib.import_module(place)
         if not Path(place).is_file():
             raise ConfigError(f"{source}: file {place} does not exist")
-        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-        assert spec is not None  # noqa: S101 - every .py file has one
-        assert spec.loader is not None  # noqa: S101
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        return _from_file(Path(place))
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"{source}: cannot import {place}: {_line(error)}") from error
+
+
+def _from_file(file: Path) -> Any:
+    """Import a file as ``python file.py`` would: what lies beside it can be imported."""
+    name = f"teco_ops_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None  # noqa: S101 - every .py file has one
+    assert spec.loader is not None  # noqa: S101
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    with _found_in(str(file.resolve().parent)):
+        spec.loader.exec_module(module)
     return module
 
 
-def _from_here(name: str) -> Any:
-    """Import a module, one of the working folder too, as ``python -m`` would."""
-    sys.path.insert(0, "")
+@contextmanager
+def _found_in(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
     try:
-        return importlib.import_module(name)
+        yield
     finally:
-        sys.path.remove("")
+        sys.path.remove(folder)
 
 
 def _line(error: Exception) -> str:
@@ -108,32 +122,65 @@ def _line(error: Exception) -> str:
 
 
 def judge_torch(
-    source: str, table: Table, shapes: Sequence[Sequence[int]]
+    source: str, table: Table, trial: Trial | None, shapes: Shapes, dtypes: Mapping[str, str]
 ) -> tuple[list[Finding], list[str], dict[str, Any]]:
     """Judge a torch module: what it would be as ONNX, or where it cannot be exported, its own operators.
 
     Args:
-        source: ``module:name``. table: of the target. shapes: one per argument of ``forward``; without any, the module
-            is only asked for its parts.
+        source: ``module:name``. table: of the target. trial: asks it.
+        shapes: of the arguments of ``forward``, by name; without any, the module is only asked for its parts.
+        dtypes: of those that are not float32.
 
     Returns:
         Findings, notes, and for the JSON the torch operators.
+
+    Raises:
+        ConfigError: the source, or an argument, is not there. ModelError: the module cannot be traced.
     """
     model, operators = load_module(source), _operators()
     if not shapes:
+        _no_argument("", dtypes)
         note = "judged by its parts alone; pass --shape INPUT=1,3,224,224 to trace it"
         return [_part(name, names, table) for name, names in operators.module_classes(model).items()], [note], {}
-    inputs = operators.example(shapes)
-    traced = operators.torch_operators(model, inputs)
+    _no_argument(", ".join(shapes), dtypes.keys() - shapes.keys())
+    inputs = operators.example(shapes, dtypes)
+    args, named = _call(source, model, inputs)
+    traced = operators.torch_operators(model, args, named)
     data = {"torch_operators": [{"name": one.name, "dtypes": one.dtypes, "modules": one.modules} for one in traced]}
     try:
-        exported = operators.to_onnx(model, inputs)
+        exported = operators.to_onnx(model, args, named)
     except ModelError as error:
         return [_unexported(one, table) for one in traced], [str(error)], data
     from engine.onnx_graph import infer_shapes
     from engine.sdaa.float16 import inlined
 
-    return judge(infer_shapes(inlined(exported)), table), ["exported in memory; nothing was written"], data
+    found = judge(infer_shapes(inlined(exported)), table, trial)
+    return found, ["exported in memory; nothing was written"], data
+
+
+def _no_argument(known: str, names: Iterable[str]) -> None:
+    wrong = next(iter(sorted(names)), None)
+    if wrong is not None:
+        raise ConfigError(f"--input_dtype {wrong}: pass --shape {wrong}=... too (shapes given: {known or 'none'})")
+
+
+def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the inputs as ``forward`` takes them: by name, or where it takes any number of them in order.
+
+    Raises:
+        ConfigError: a name is no argument of it, or one that it needs is missing.
+    """
+    found = inspect.signature(model.forward).parameters.values()
+    if any(one.kind is one.VAR_POSITIONAL for one in found):
+        return tuple(inputs.values()), {}
+    takes = [one.name for one in found if one.kind is not one.VAR_KEYWORD]
+    free = any(one.kind is one.VAR_KEYWORD for one in found)
+    wrong = [] if free else sorted(inputs.keys() - set(takes))
+    needs = [one.name for one in found if one.default is one.empty and one.name in takes and one.name not in inputs]
+    if wrong or needs:
+        what = f"no argument of it is called {wrong[0]!r}" if wrong else f"it needs {needs[0]!r} too"
+        raise ConfigError(f"{source}: {what}; forward takes {', '.join(takes) or 'nothing'}: pass --shape NAME=N,N,..")
+    return (), dict(inputs)
 
 
 def _part(name: str, names: list[str], table: Table) -> Finding:
@@ -142,7 +189,7 @@ def _part(name: str, names: list[str], table: Table) -> Finding:
     need = _need(f"{op or '?'} (nn.{name})", names, [], [])
     if entry is not None:
         return Finding(need, entry.level, entry.source, entry.fix)
-    return Finding(need, "simulated", "not in the table" if op else "what it becomes is known only after tracing")
+    return Finding(need, "unknown", "not in the table" if op else "what it becomes is known only after tracing")
 
 
 def _unexported(one: Any, table: Table) -> Finding:
@@ -152,11 +199,11 @@ def _unexported(one: Any, table: Table) -> Finding:
     if one.exportable is False:
         return Finding(need, "missing", _EXPORTER, CUSTOM)
     known = [table.dtypes[name] for name in one.dtypes if name in table.dtypes]
-    bad = next((entry for entry in known if entry.level in ("host", "missing")), None)
+    bad = next((entry for entry in known if entry.level in LACKING), None)
     if bad is not None:
         return Finding(need, bad.level, bad.source, bad.fix)
-    return Finding(need, "simulated", "the exporter can write it")
+    return Finding(need, "unknown", "the exporter can write it; what it becomes is known only after the export")
 
 
 def _need(op: str, nodes: list[str], dtypes: list[str], shapes: list[str]) -> Need:
-    return Need(op, 0, (), tuple(dtypes), {}, shapes, None, False, nodes)
+    return Need(op, 0, (), tuple(dtypes), {}, shapes, None, nodes=nodes)

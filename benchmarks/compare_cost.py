@@ -1,0 +1,289 @@
+"""What comparing every node of a model on two engines costs, beside a plain run of both and what people do instead.
+
+A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once. Ours is all that ``teco compare``
+does between its arguments and its table: both engines with every node marked, every node alone on the baseline's
+values (unless left out), and the figures. Cold is a fresh process that has imported what it needs and then does its
+work once; warm is the same work again in a process that has done it before, models opened anew both times. Calls only
+has everything open. All contestants of a model take turns, the one that goes first changing every round.
+
+Peers, one engine on each side and so half of the work: cutting out the part of the model before every node and running
+it (``onnx.utils.Extractor``, then ONNX Runtime), timed whole, and Polygraphy's ``run --onnxrt --onnxrt --onnx-outputs
+mark all`` beside ``teco compare --a onnx --b onnx``, both as commands from start to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench import ROOT, arguments, finish, median
+
+TARGET_RATIO = 3.0
+WORK = ROOT / "benchmarks/results/compare_cost"
+MODELS = ("resnet50", "shufflenet_v2_x1_0", "transformer")
+SHAPES = {"transformer": (1, 64, 128)}
+PICTURE = (1, 3, 224, 224)
+TECO = "from toolkit.cli import main; main()"
+KINDS = ("plain", "compare", "accumulated")
+"""A plain run of both engines, ours, and ours without running nodes alone."""
+
+
+def model_file(name: str) -> Path | None:
+    """Return a model with random weights, made on first use; ``None`` where that needs torch."""
+    if name == "transformer":
+        return _encoder(WORK / "transformer.onnx")
+    from throughput_models import setup_of
+
+    made = setup_of(name, WORK, Path(), None, True)
+    return made and made.ckpt
+
+
+def _encoder(path: Path) -> Path:
+    """Write a transformer encoder of four layers, every zero weight of the cost model's graph replaced by noise."""
+    if path.is_file():
+        return path
+    import onnx
+    from networks import transformer
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(0)
+    model = transformer(layers=4, width=128, heads=4, tokens=64)
+    graph = model.graph
+    sizes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    kept = [node for node in graph.node if node.op_type != "ConstantOfShape"]
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape":
+            shape = sizes[node.input[0]]
+            values = (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+            graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(copies)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(path))
+    return path
+
+
+# --- what takes turns, in a process of its own
+
+
+class Work:
+    """The three kinds of work on one model; each opens what it needs, and returns seconds."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        from engine import EngineSpec
+        from toolkit.inputs import draw
+        from toolkit.intermediates import load_named
+
+        model = load_named(path)
+        self.path, self.shapes = path, {model.graph.input[0].name: shape}
+        self.inputs = draw(model, 0, 1, self.shapes)
+        self.spec = EngineSpec(path, input_size=(shape,), divided=False)
+
+    def plain(self) -> float:
+        """Open both engines and call each once."""
+        from engine import open_engine
+
+        start = time.perf_counter()
+        with open_engine("onnx", self.spec) as a, open_engine("sdaa", self.spec) as b:
+            self._call(a, b)
+            return time.perf_counter() - start
+
+    def _call(self, a: Any, b: Any) -> None:
+        a(self.inputs)
+        b([array.astype(spec.dtype) for array, spec in zip(self.inputs, b.inputs, strict=True)])
+
+    def compare(self, isolated: bool = True) -> float:
+        """Compare every node, and make the report."""
+        from toolkit.compare.nodes import compare_nodes
+        from toolkit.compare.report import report
+        from toolkit.intermediates import traced
+
+        start = time.perf_counter()
+        options: dict[str, Any] = {"shapes": self.shapes}
+        with traced(self.path, "onnx", **options) as a, traced(self.path, "sdaa", **options) as b:
+            found = compare_nodes(a, b, self.inputs, isolated=isolated)
+            made = report(found, "teco compare", self.path.name, {})
+        seconds = time.perf_counter() - start
+        assert made.rows, "nothing was compared"
+        return seconds
+
+    def accumulated(self) -> float:
+        """Compare without running nodes alone."""
+        return self.compare(isolated=False)
+
+    def calls_only(self, rounds: int) -> dict[str, list[float]]:
+        """Return seconds of each kind with everything open, in turn; sessions are built by a first round."""
+        from engine import open_engine
+        from toolkit.compare.nodes import compare_nodes
+        from toolkit.intermediates import traced
+
+        with (
+            open_engine("onnx", self.spec) as a,
+            open_engine("sdaa", self.spec) as b,
+            traced(self.path, "onnx", shapes=self.shapes) as marked_a,
+            traced(self.path, "sdaa", shapes=self.shapes) as marked_b,
+        ):
+            done: dict[str, Callable[[], Any]] = {
+                "plain": lambda: self._call(a, b),
+                "accumulated": lambda: compare_nodes(marked_a, marked_b, self.inputs, isolated=False),
+            }
+            return in_turn({kind: _timed(work) for kind, work in done.items()}, rounds, warm_up=True)
+
+    def warm_up_imports(self) -> None:
+        """Import what any of them uses; that is no part of a cold run."""
+        import_module("engine.ort")
+        import_module("engine.sdaa.engine")
+        import_module("toolkit.compare.report")
+
+
+def _timed(work: Callable[[], Any]) -> Callable[[], float]:
+    def run() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return run
+
+
+def in_turn(contestants: dict[str, Callable[[], float]], rounds: int, warm_up: bool = False) -> dict[str, list[float]]:
+    """Return the seconds of each contestant; in every round another one goes first."""
+    names = list(contestants)
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-1 if warm_up else 0, rounds):
+        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
+            seconds = contestants[name]()
+            if turn >= 0:
+                found[name].append(seconds)
+    return found
+
+
+def in_process(args: argparse.Namespace) -> dict[str, Any]:
+    """Do what a process of its own was started for."""
+    work = Work(args.path, tuple(args.shape))
+    work.warm_up_imports()
+    if args.only != "warm":
+        return {"seconds": getattr(work, args.only)()}
+    warm = in_turn({kind: getattr(work, kind) for kind in KINDS}, args.rounds, warm_up=True)
+    return {"warm": warm, "calls_only": work.calls_only(args.rounds)}
+
+
+def started(path: Path, shape: tuple[int, ...], only: str, rounds: int = 1) -> dict[str, Any]:
+    """Run this file in a fresh process; return what it found."""
+    words = ["--path", str(path), "--shape", *map(str, shape), "--only", only, "--rounds", str(rounds)]
+    done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True, cwd=ROOT)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+# --- peers
+
+
+def one_by_one(path: Path, shape: tuple[int, ...]) -> tuple[float, int]:
+    """Cut out the part before every node and run it; return seconds and how many values came out."""
+    import onnx
+    from onnx.utils import Extractor
+
+    from engine.onnx_graph import bind_shapes
+    from engine.ort import HostSession
+
+    start = time.perf_counter()
+    model = onnx.load(str(path))
+    name = model.graph.input[0].name
+    whole = onnx.shape_inference.infer_shapes(bind_shapes(model, {name: shape}))
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    extractor, count = Extractor(whole), 0
+    for output in [output for node in whole.graph.node for output in node.output if output]:
+        count += len(HostSession(extractor.extract_model([name], [output])).run([x]))
+    return time.perf_counter() - start, count
+
+
+def commands(path: Path, shape: tuple[int, ...], polygraphy: str, rounds: int) -> dict[str, list[float]] | None:
+    """Return wall seconds of our command and Polygraphy's, ONNX Runtime on both sides; ``None`` without Polygraphy."""
+    found = shutil.which(polygraphy)
+    if found is None:
+        print(f"polygraphy: skipped, {polygraphy!r} is not there; pip install polygraphy, or name it (--polygraphy)")
+        return None
+    import onnx
+
+    name = onnx.load(str(path), load_external_data=False).graph.input[0].name
+    sizes = ",".join(map(str, shape))
+    ours = [sys.executable, "-c", TECO, "compare", str(path), "--b", "onnx", "--no_isolated"]
+    theirs = [found, "run", str(path), "--onnxrt", "--onnxrt", "--onnx-outputs", "mark", "all"]
+    lines = {
+        "ours": [*ours, "--shape", f"{name}={sizes}"],
+        "polygraphy": [*theirs, "--input-shapes", f"{name}:[{sizes}]"],
+    }
+    return in_turn({who: _timed(lambda line=line: _quietly(line)) for who, line in lines.items()}, rounds)
+
+
+def _quietly(line: list[str]) -> None:
+    with tempfile.TemporaryFile() as log:
+        done = subprocess.run(line, stdout=log, stderr=log, check=False, cwd=ROOT)
+        log.seek(0)
+        assert done.returncode == 0, f"{' '.join(line)} failed: {log.read()[-2000:].decode(errors='replace')}"
+
+
+# --- the whole
+
+
+def measured(name: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Return and print the figures of a model."""
+    shape, rounds = SHAPES.get(name, PICTURE), 1 if args.quick else args.rounds
+    cold = in_turn({kind: lambda kind=kind: started(path, shape, kind)["seconds"] for kind in KINDS}, rounds)
+    found = {"model": name, "shape": shape, "cold": cold, **started(path, shape, "warm", rounds)}
+    ratios = {}
+    for state in ("cold", "warm", "calls_only"):
+        for kind, seconds in found[state].items():
+            ratio = median([a / b for a, b in zip(seconds, found[state]["plain"], strict=True)])
+            ratios[f"{state} {kind}"] = ratio
+            limit = f" (target: at most {TARGET_RATIO:.0f}; {_verdict(ratio)})" if kind == "compare" else ""
+            print(f"{name:<19} {state:<11}{kind:<12}{median(seconds):7.3f} s  {ratio:5.2f} times plain{limit}")
+    peer, count = one_by_one(path, shape)
+    print(f"{name:<19} cutting out the model before each of {count} values: {peer:.1f} s, one engine, measured once")
+    both = commands(path, shape, args.polygraphy, 1 if args.quick else 3)
+    if both:
+        figures = ", ".join(f"{who} {median(seconds):.2f} s" for who, seconds in both.items())
+        print(f"{name:<19} commands, onnx against onnx: {figures}")
+    return {**found, "ratios": ratios, "one_by_one": {"seconds": peer, "values": count}, "commands": both}
+
+
+def _verdict(ratio: float) -> str:
+    return "met" if ratio <= TARGET_RATIO else "MISSED"
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="which")
+    parser.add_argument("--polygraphy", default="polygraphy", metavar="FILE", help="its command")
+    for flag, options in (("path", {"type": Path}), ("shape", {"type": int, "nargs": "+"}), ("only", {})):
+        parser.add_argument(f"--{flag}", help=argparse.SUPPRESS, **options)
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps(in_process(args)))
+        return 0
+    rows = []
+    for name in args.models:
+        path = model_file(name)
+        if path is None:
+            print(f'{name}: skipped; pip install ".[torch]"')
+        else:
+            rows.append(measured(name, path, args))
+    finish("compare_cost", {"target_times_plain": TARGET_RATIO, "models": rows}, args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

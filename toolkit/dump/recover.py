@@ -1,0 +1,180 @@
+"""Read what is left of a dump that was cut short or not finished, and make a whole one of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from engine.base import Array, DataError
+from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module
+from toolkit.dump.store import DAMAGED
+from toolkit.dump.writer import open_writer
+from toolkit.inputs import read_npy
+
+_END = 2**40
+"""Size an HDF5 file is taken to have, whatever is left of it: the library refuses one shorter than it once was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was read: ``entries`` of the new dump, what it is ``about``, and tensors whose values are ``lost``."""
+
+    entries: list[Entry]
+    about: dict[str, Any]
+    lost: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is left: what it is about, where arrays are, and what reads one (``None`` where it is damaged)."""
+
+    about: dict[str, Any]
+    places: list[tuple[Place, str]]
+    read: Callable[[str], Array | None]
+
+
+def recover(path: Path, out: Path) -> Recovered:
+    """Copy what can be read of a damaged dump into a new one.
+
+    Args:
+        path: a folder or an .h5 file that ``teco dump`` began. out: as for :func:`toolkit.dump.writer.open_writer`.
+
+    Raises:
+        DataError: nothing in it can be read, or ``out`` cannot be written.
+    """
+    if not path.exists():
+        raise DataError(f"dump {path} does not exist")
+    opened: AbstractContextManager[_Rest] = _folder(path) if path.is_dir() else _hdf5(path)
+    with opened as rest:
+        if all(rest.read(key) is None for _, key in rest.places):
+            raise DataError(f"{path}: no array in it can be read; dump again")
+        lost = []
+        with open_writer(out, {**rest.about, "recovered_from": path.name}) as writer:
+            for place, key in rest.places:
+                array = rest.read(key)
+                if array is None:
+                    lost.append(place.tensor)
+                else:
+                    writer.add(place, array)
+    return Recovered(writer.entries, writer.about, lost)
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[_Rest]:
+    """Read the manifest of a folder, or the journal of one that was not finished."""
+    whole, journal = path / MANIFEST, path / JOURNAL
+    try:
+        if whole.is_file():
+            about = json.loads(whole.read_text(encoding="utf-8"))
+            lines = about.pop("entries")
+        else:
+            about, *lines = _whole_lines(journal.read_text(encoding="utf-8"))
+        entries = [Entry.read(line) for line in lines]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} has neither a {MANIFEST} nor a {JOURNAL} that can be read; dump again") from error
+    yield _Rest(about, [(entry, entry.key) for entry in entries], lambda key: _npy(path, key))
+
+
+def _whole_lines(text: str) -> list[Any]:
+    """Return what the lines of a journal say; the last one may be cut short."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
+
+
+def _npy(folder: Path, key: str) -> Array | None:
+    try:
+        return read_npy(folder / Path(key).name)
+    except DataError:
+        return None
+
+
+@contextmanager
+def _hdf5(path: Path) -> Iterator[_Rest]:
+    h5py = h5py_module()
+    with path.open("rb") as raw:
+        try:
+            file = h5py.File(_Padded(raw), "r")
+            about = json.loads(file.attrs["about"])
+        except DAMAGED as error:
+            reason = " ".join(str(error).split())
+            raise DataError(f"{path}: nothing in it can be read ({reason}); dump again") from error
+        size = path.stat().st_size
+        with file:
+            places = sorted(_places(file), key=lambda pair: (pair[0].index, pair[0].slot, pair[0].position))
+            yield _Rest({"schema_version": VERSION, **about}, places, lambda key: _stored(file, key, size))
+
+
+class _Padded(io.RawIOBase):
+    """A file with zeros behind its end, which mean nothing to HDF5."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; return it."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: _END}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer."""
+        view = memoryview(buffer).cast("B")
+        self._file.seek(self._at)
+        data = self._file.read(len(view))
+        view[:] = data + bytes(len(view) - len(data))
+        self._at += len(view)
+        return len(view)
+
+
+def _places(file: Any) -> Iterator[tuple[Place, str]]:
+    """Yield what the groups of a file say of its arrays, as far as they can be read."""
+    for op in _names(file):
+        for sequence in _names(file, op):
+            for slot in _names(file, op, sequence):
+                for position in _names(file, op, sequence, slot):
+                    key = "/".join(("", op, sequence, slot, position))
+                    try:
+                        node, tensor = file[f"/{op}/{sequence}"].attrs, file[key].attrs["tensor"]
+                        kind, name, module = (str(node[field]) for field in ("op", "name", "module"))
+                        at = int(position)
+                        place = Place(int(node["index"]), kind, name, module, int(sequence), slot, at, str(tensor))
+                    except DAMAGED:
+                        continue
+                    yield place, key
+
+
+def _names(file: Any, *group: str) -> list[str]:
+    try:
+        found = file[f"/{'/'.join(group)}"]
+        return list(found) if hasattr(found, "keys") else []
+    except DAMAGED:
+        return []
+
+
+def _stored(file: Any, key: str, size: int) -> Array | None:
+    """Return an array that lies in the file from end to end."""
+    try:
+        data = file[key]
+        start = data.id.get_offset()
+        if data.nbytes and (start is None or start + data.id.get_storage_size() > size):
+            return None
+        return np.asarray(data[()])
+    except DAMAGED:
+        return None

@@ -1,0 +1,218 @@
+"""Write a dump: a folder of .npy files with a manifest, or one HDF5 file with ``/op/sequence/{input,output}``.
+
+Both are marked as whole at the very end, so one that was interrupted or cut short is never taken for a small one. What
+an interrupted one holds can be read all the same (:mod:`toolkit.dump.recover`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError
+from engine.files import write_file
+from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module, is_hdf5
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+_ROOM = 2**17
+"""Bytes reserved for what describes an array in an HDF5 file; it takes a few KiB."""
+
+
+class Writer(ABC):
+    """Writes a dump; a context manager, whose end marks the dump as whole unless an error came up.
+
+    Args:
+        path: where to. about: what was dumped: model, its hash, target, dtype.
+    """
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        self.path, self.about = path, dict(about)
+        self.entries: list[Entry] = []
+        self._keys: dict[str, str] = {}
+
+    def add(self, place: Place, array: Array) -> None:
+        """Keep an array; a tensor that was kept before is only referred to.
+
+        Raises:
+            DataError: it cannot be written; what was kept before stays readable.
+        """
+        key = self._keys.get(place.tensor)
+        try:
+            where = self.write(place, array) if key is None else self.refer(place, key)
+            entry = Entry.of(place, array, where)
+            self.note(entry)
+        except (OSError, RuntimeError) as error:
+            raise self._unwritable(error) from error
+        self._keys.setdefault(place.tensor, where)
+        self.entries.append(entry)
+
+    @abstractmethod
+    def write(self, place: Place, array: Array) -> str:
+        """Write an array; return its key."""
+
+    @abstractmethod
+    def refer(self, place: Place, key: str) -> str:
+        """Let a place mean an array that was written before; return its key."""
+
+    @abstractmethod
+    def note(self, entry: Entry) -> None:
+        """Put down where an array belongs, so that it can be found should nothing follow."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Mark the dump as whole."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            try:
+                if error is None:
+                    self.finish()
+            finally:
+                self.close()
+        except (OSError, RuntimeError) as failure:
+            if error is None:  # else it is the second one, and says less
+                raise self._unwritable(failure) from failure
+
+    def _head(self) -> dict[str, Any]:
+        return {"schema_version": VERSION, **self.about}
+
+    def _manifest(self) -> dict[str, Any]:
+        return {**self._head(), "entries": [asdict(entry) for entry in self.entries]}
+
+    def _unwritable(self, error: OSError | RuntimeError) -> DataError:
+        rest = f"; 'teco dump recover {self.path} --out NEW' reads what was written before it" if self.entries else ""
+        return DataError(f"{self.path} cannot be written: {_reason(error)}; choose another --out{rest}")
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    # What h5py says is a page long, but it mostly keeps the number; NumPy only says how much it could write.
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return f"the disk may be full ({' '.join(str(error).split())})"
+
+
+class _Folder(Writer):
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        super().__init__(path, about)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(f"--out {path} exists and is not an empty folder; name a new one")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._journal = (path / JOURNAL).open("w", encoding="utf-8", buffering=1)
+            self._journal.write(f"{json.dumps(self._head())}\n")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def write(self, place: Place, array: Array) -> str:
+        safe = re.sub(r"[^A-Za-z0-9_-]", "_", f"{place.op}.{place.name}"[:80])
+        key = f"{len(self._keys):05d}.{safe}.{place.slot}.{place.position}.npy"
+        np.save(self.path / key, array, allow_pickle=False)
+        return key
+
+    def refer(self, place: Place, key: str) -> str:
+        return key
+
+    def note(self, entry: Entry) -> None:
+        self._journal.write(f"{json.dumps(asdict(entry))}\n")
+
+    def finish(self) -> None:
+        write_file(self.path / MANIFEST, json.dumps(self._manifest(), indent=1).encode())
+        (self.path / JOURNAL).unlink()
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+class _Hdf5(Writer):
+    """Reserves room on the disk before the library writes: one that finds it full damages what it wrote before."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        super().__init__(path, about)
+        h5py = h5py_module()
+        if path.exists():
+            raise ConfigError(f"--out {path} exists; name a new file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._room = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            self._reserve(0, 0)
+            self._file = h5py.File(path, "w")
+            self._file.attrs["about"] = json.dumps(self._head())
+        except OSError as error:
+            os.close(self._room)
+            raise self._unwritable(error) from error
+
+    def _reserve(self, start: int, size: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._room, start, size + _ROOM)
+
+    def write(self, place: Place, array: Array) -> str:
+        self._reserve(self._file.id.get_filesize(), array.nbytes)
+        key = _key(place)
+        self._file.create_dataset(key, data=array).attrs["tensor"] = place.tensor
+        return key
+
+    def refer(self, place: Place, key: str) -> str:
+        self._reserve(self._file.id.get_filesize(), 0)
+        own = _key(place)
+        self._file[own] = self._file[key]  # a second name of the same data
+        return own
+
+    def note(self, entry: Entry) -> None:
+        group = self._file[_group(entry)]
+        group.attrs.update({"op": entry.op, "name": entry.name, "index": entry.index, "module": entry.module})
+        self._file.flush()  # what describes an array stays in memory otherwise, until the file is closed
+
+    def finish(self) -> None:
+        # Attributes end at 64 KiB, so the manifest is a data set; being the last one written, it marks the whole.
+        text = np.frombuffer(json.dumps(self._manifest()).encode(), np.uint8)
+        self._reserve(self._file.id.get_filesize(), text.nbytes)
+        self._file.create_dataset(MANIFEST, data=text)
+
+    def close(self) -> None:
+        try:
+            self._file.flush()
+            size = self._file.id.get_filesize()
+            self._file.close()
+            os.ftruncate(self._room, min(size, os.fstat(self._room).st_size))  # the room that was not needed
+        finally:
+            os.close(self._room)
+
+
+def _group(place: Place) -> str:
+    return f"/{place.op.replace('/', '_')}/{place.sequence}"
+
+
+def _key(place: Place) -> str:
+    return f"{_group(place)}/{place.slot}/{place.position}"
+
+
+def open_writer(path: Path, about: Mapping[str, Any]) -> Writer:
+    """Begin a dump: an HDF5 file where the path ends in .h5 or .hdf5, else a folder of .npy files.
+
+    Raises:
+        ConfigError: the path is taken, or h5py is not installed. DataError: it cannot be written.
+    """
+    return _Hdf5(path, about) if is_hdf5(path) else _Folder(path, about)
