@@ -46,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve of a :class:`Chart`: one value per position, ``None`` or 0 where there is none."""
+    """A curve of a :class:`Chart`: one value per position; ``None`` or NaN interrupts it, 0 is at the lower edge."""
 
     label: str
     colour: str
@@ -94,14 +94,15 @@ class Chart:
         return round(10 + (_HEIGHT - 10) * (1 - min(1.0, max(0.0, share))), 1)
 
     def paths(self, line: Line) -> list[str]:
-        """Return the points of each unbroken piece of a curve."""
+        """Return the points of each unbroken piece of a curve; one that is a single point is drawn as a dot."""
+        lowest = 10.0 ** self.decades[0]
         pieces: list[list[str]] = [[]]
         for i, value in enumerate(line.values):
             if value is None or math.isnan(value):
+                pieces.append([])
                 continue
-            low, _ = self.decades
-            pieces[-1].append(f"{self.x(i)},{self.height(value if value > 0 else 10.0**low)}")
-        return [" ".join(piece) for piece in pieces if piece]
+            pieces[-1].append(f"{self.x(i)},{self.height(value if value > 0 else lowest)}")
+        return [" ".join(piece * 2 if len(piece) == 1 else piece) for piece in pieces if piece]
 
     @property
     def description(self) -> str:
@@ -154,13 +155,24 @@ def write_files(report: Report, args: Namespace) -> list[Path]:
     """
     makers = {"json": json_text, "csv": csv_text, "html": html_text}
     asked = {form: Path(getattr(args, form)) for form in makers if getattr(args, form)}
-    for form, path in asked.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, makers[form](report).encode())
-        except OSError as error:
-            raise DataError(f"{path} cannot be written: {error.strerror}; choose another --{form}") from error
-    return list(asked.values())
+    return [write_text(path, makers[form](report), form) for form, path in asked.items()]
+
+
+def write_text(path: Path, text: str, form: str) -> Path:
+    """Write a file whole or not at all, in a folder that need not be there yet; return it.
+
+    Args:
+        form: the flag that asked for it, without ``--``.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}; choose another --{form}") from error
+    return path
 
 
 def json_text(report: Report) -> str:

@@ -20,6 +20,7 @@ from model_config.results import SEVERITY, CaseResult, CheckResult, StepResult, 
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 _LOG_BYTES = 65_536
@@ -120,6 +121,14 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", name)
 
 
+def _breakable(value: str) -> Markup:
+    """Return a name that may go on in a new line after ``_ . / : -``; a browser breaks it anywhere otherwise."""
+    from markupsafe import Markup, escape
+
+    pieces = re.split(r"(?<=[_./:-])(?=\w)", text.clean(value))
+    return Markup("<wbr>").join(escape(piece) for piece in pieces)
+
+
 def _tail(log: text.Log) -> str:
     return "\n".join(log.text.split("\n")[-_TAIL:])
 
@@ -142,6 +151,7 @@ def _choices(values: Iterator[str]) -> list[str]:
 
 _FILTERS: Mapping[str, Any] = {
     "anchor": _anchor,
+    "breakable": _breakable,
     "choices": _choices,
     "bucket": text.bucket,
     "command": _command,

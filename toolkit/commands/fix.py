@@ -173,7 +173,7 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     if not found.errors:
         return ()
     errors = [found.errors.get(node.name) for node in found.nodes]
-    culprits = [error if n.name in found.culprits else 0.0 for n, error in zip(found.nodes, errors, strict=True)]
+    culprits = [error if n.name in found.culprits else None for n, error in zip(found.nodes, errors, strict=True)]
     label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
     runs = [abs(trial.accuracy.relative_difference) for trial in found.trials]

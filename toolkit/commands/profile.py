@@ -11,13 +11,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.base import DTYPES, ConfigError, DataError, EngineSpec
-from engine.files import write_file
+from engine.base import DTYPES, ConfigError, EngineSpec
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.inputs import model_file
 from toolkit.model_arguments import positive, shape
-from toolkit.output import add_output_flags, print_report, write_files
+from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.against import Comparison, compare
 from toolkit.profile.card import prepare, profile_prepared
 from toolkit.profile.host import profile_host
@@ -110,16 +109,7 @@ def write_all(
     if args.html is not None:
         from toolkit.profile.page import profile_page
 
-        written.append(_write(profile_page(profile, comparison, suggestion), args.html, "html"))
+        written.append(write_text(args.html, profile_page(profile, comparison, suggestion), "html"))
     if args.trace is not None:
-        written.append(_write(json.dumps(chrome_trace(profile)) + "\n", args.trace, "trace"))
+        written.append(write_text(args.trace, json.dumps(chrome_trace(profile)) + "\n", "trace"))
     return written
-
-
-def _write(text: str, path: Path, form: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, text.encode())
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}; choose another --{form}") from error
-    return path
