@@ -14,6 +14,8 @@ from support import ROOT
 from walkthrough import actions
 from zoo_copy import with_teco
 
+from engine.passes.rules import RULES
+
 PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
 
 
@@ -61,3 +63,8 @@ def test_the_functions_it_names_exist_and_its_python_runs() -> None:
         [sys.executable, "-c", f"{code[1]}\nprint(len(values))"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert int(done.stdout) > 10
+
+
+def test_every_rule_is_in_its_table() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    assert rows == [(name, rule.matches, rule.becomes, str(rule.min_opset)) for name, rule in RULES.items()]
