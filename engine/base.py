@@ -113,7 +113,7 @@ class EngineSpec:
         if self.dtype is not None and self.dtype not in ALL_DTYPES:
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
         for shape in self.input_size or ():
-            if any(not isinstance(d, int) or d < 1 for d in shape):
+            if any(not isinstance(d, int) or d < 0 for d in shape):  # whether a 0 fits is for the model to say
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         if self.pass_path is not None and not self.pass_path.is_file():
             known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))

@@ -17,7 +17,7 @@ import onnxruntime as ort
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
 from engine.cores import host_slots
-from engine.epsilon import misread, misread_in_file
+from engine.functions import clashing, without_clashes
 from engine.shard import run_sharded
 from engine.signature import NO_TENSOR, Dim, batch_flags
 
@@ -62,8 +62,14 @@ ORT_ERRORS: tuple[type[Exception], ...] = tuple(
     if hasattr(_state, name)
 )
 
-_LAYER_NORM_FUSION = ["LayerNormFusion", "LayerNormFusionL1"]
-"""ONNX Runtime's names of the fusion that misreads some models (:mod:`engine.epsilon`)."""
+WRONG_FUSIONS = ("LayerNormFusion", "LayerNormFusionL1", "SimplifiedLayerNormFusion", "DivMulFusion", "Pad_Fusion")
+"""Optimisations of ONNX Runtime (seen in 1.31.1) that change what a model computes, left out of every session.
+
+A layer norm that is written out is fused by its operators alone: ``x - mean`` or ``mean - x``, any exponent, and an
+epsilon that is no float32 constant behind its ``Add`` becomes 1e-5. ``1 / x * y`` becomes ``y / x`` for whole numbers
+too. ``Pad`` with 0 becomes the padding of a ``MaxPool``, which is minus infinity, and a padding as wide as the kernel
+is then refused. Operators that a model has as such, ``LayerNormalization`` say, are as fast as before.
+"""
 
 _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")
 """What ONNX Runtime's messages begin with, and ours around them."""
@@ -178,19 +184,19 @@ def _session(
 ) -> ort.InferenceSession:
     try:
         if isinstance(model, (str, Path, bytes)):
-            return _start(model, options, providers)
-        return _session_from_proto(model, options, providers)
+            safe = clashing(model)
+            return _start(model, options, providers) if safe is None else _session_from_proto(safe, options, providers)
+        return _session_from_proto(without_clashes(model), options, providers)
     except ORT_ERRORS as error:
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {_one_line(error)}") from error
 
 
 def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Sequence[str]) -> ort.InferenceSession:
-    wrong = misread(model) if isinstance(model, bytes) else misread_in_file(Path(model))
     return ort.InferenceSession(
         model if isinstance(model, bytes) else str(model),
         options,
         providers=list(providers),
-        disabled_optimizers=_LAYER_NORM_FUSION if wrong else None,
+        disabled_optimizers=list(WRONG_FUSIONS),
     )
 
 

@@ -90,7 +90,7 @@ def bind_sizes(inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int]]
     """Fill dynamic dimensions from ``input_size``, one shape per input; the batch stays as it is.
 
     Raises:
-        ConfigError: a rank or a fixed dimension differs from the model's.
+        ConfigError: a rank or a fixed dimension differs from the model's, or a dynamic one is to be 0.
     """
     return [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
 
@@ -98,7 +98,8 @@ def bind_sizes(inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int]]
 def _bind_size(tensor: TensorSpec, size: tuple[int, ...], ckpt: Path) -> TensorSpec:
     first = 1 if tensor.batched else 0
     clash = any(have not in (None, want) for have, want in zip(tensor.shape[first:], size[first:], strict=False))
-    if len(size) != len(tensor.shape) or clash:
+    empty = any(want == 0 and have != 0 for have, want in zip(tensor.shape, size, strict=False))
+    if len(size) != len(tensor.shape) or clash or empty:
         have = ["N" if d is None else d for d in tensor.shape]
         raise ConfigError(
             f"{ckpt}: input_size {list(size)} does not fit input {tensor.name!r} of shape {have}".replace("'N'", "N")

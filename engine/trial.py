@@ -234,7 +234,7 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
 
 
 def _random(random: np.random.Generator, tensor: TensorSpec, rows: int) -> Array:
-    shape = [d or rows for d in tensor.shape]
+    shape = [rows if d is None else d for d in tensor.shape]
     if tensor.dtype.kind != "f":
         return np.zeros(shape, tensor.dtype)
     return random.random(shape, np.float32).astype(tensor.dtype)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.base import PassError
@@ -68,14 +69,16 @@ def tidy(model: ir.Model) -> None:
         should_fold=_worth_folding,
     )
     _drop_dropout(model)
-    for step in (
+    steps = (
         common.IdentityEliminationPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.DeduplicateInitializersPass(),
         common.CommonSubexpressionEliminationPass(),
         common.OutputFixPass(),
-    ):
-        step(model)
+    )
+    with _quiet(common.DeduplicateInitializersPass.__module__):  # it names every weight that is an input or output
+        for step in steps:
+            step(model)
     # Where one value was two outputs, the steps above leave the second under a made-up name.
     for output, name in zip(model.graph.outputs, names, strict=True):
         output.name = name
@@ -95,15 +98,22 @@ def raise_opset(model: ir.Model, opset: int) -> None:
     now = model.opset_imports.get("", 0)
     if now >= opset:
         return
-    log = logging.getLogger(version_converter.__name__)  # it warns of its choice of converter; the check below tells
-    was, log.disabled = log.disabled, True
-    try:
+    with _quiet(version_converter.__name__):  # it warns of its choice of converter; the check below tells
         version_converter.ConvertVersionPass(opset, fallback=True)(model)
-    finally:
-        log.disabled = was
     if model.opset_imports.get("", 0) != opset:
         raise PassError(f"the model cannot be raised from opset {now} to {opset}; export it with opset_version={opset}")
     model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", opset)]))
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Silence a library's logger for the ``with`` block."""
+    log = logging.getLogger(name)
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 def _worth_folding(node: ir.Node) -> bool | None:

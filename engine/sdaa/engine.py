@@ -304,8 +304,10 @@ class SdaaEngine(Engine):
         self.calls.append(call)
         self._calls += 1
         self._latency += call.latency
-        busy = call.compute / (call.completed - max(call.submitted, before))  # queued calls overlap: may come above 1
-        self._publish(busy=min(busy, 1.0), force=len(self.card.events) > events)
+        passed = call.completed - max(call.submitted, before)
+        # Queued calls overlap: more computing than time may have passed, and after a lost SPA even no time at all.
+        busy = 1.0 if passed <= call.compute else call.compute / passed
+        self._publish(busy=busy, force=len(self.card.events) > events)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import SaveOnnx
 
+from engine import EngineSpec, open_engine
 from engine.errors import ConfigError
 from engine.signature import TensorSpec, batch_flags, bind_sizes, fits, input_order
 
@@ -84,6 +86,24 @@ def test_bind_sizes_refuses(size: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         bind_sizes([spec(None, 4, None, None)], [size], CKPT)
     assert str(caught.value) == f"m.onnx: input_size {list(size)} does not fit input 'x' of shape [N, 4, N, N]"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "size"),
+    [(spec(None, None), (2, 0)), (spec(None, 3), (0, 3)), (spec(4, 3), (0, 3)), (spec(None, 0), (2, 3))],
+)
+def test_a_size_is_0_only_where_the_model_says_so(tensor: TensorSpec, size: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="does not fit input 'x'"):
+        bind_sizes([tensor], [size], CKPT)
+    assert bind_sizes([spec(None, 0), spec(0, 3, batched=False)], [(2, 0), (0, 3)], CKPT)[1].shape == (0, 3)
+
+
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu"])
+def test_a_model_with_an_empty_input_and_a_dynamic_one_can_be_opened(target: str, save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,0] e, float[N,K] x) => (float[N,M] y) { y = Concat<axis=1>(e, x) }")
+    spec = EngineSpec(path, 2, dtype="float32", divided=False, input_size=((2, 0), (2, 3)))
+    with open_engine(target, spec) as engine:
+        assert np.asarray(engine([np.zeros((2, 0), np.float32), np.ones((2, 3), np.float32)])).shape == (2, 3)
 
 
 def test_unbatched_leading_dimension_is_checked() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,12 +36,22 @@ class TorchOperator:
 
 
 def module_classes(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return class name -> dotted names, for every module that has no children; needs no input."""
+    """Return class name -> dotted names, for every module that has no children; needs no input.
+
+    A class of torch's, or one that computes as one of torch's does, is called ``nn.Linear``, any other by its own name.
+    """
     found: dict[str, list[str]] = {}
     for name, module in model.named_modules():
         if not any(True for _ in module.children()):
-            found.setdefault(type(module).__name__, []).append(name or "(itself)")
+            found.setdefault(_class_name(type(module)), []).append(name or "(itself)")
     return found
+
+
+def _class_name(kind: type[torch.nn.Module]) -> str:
+    for base in kind.__mro__[: kind.__mro__.index(torch.nn.Module)]:
+        if getattr(torch.nn, base.__name__, None) is base and base.forward is kind.forward:
+            return f"nn.{base.__name__}"
+    return kind.__name__
 
 
 def example(shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> dict[str, torch.Tensor]:
@@ -74,8 +86,7 @@ def torch_operators(
         try:
             program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {reason}") from error
+            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {_reason(error)}") from error
     found: dict[str, TorchOperator] = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
@@ -87,6 +98,18 @@ def torch_operators(
         stack = list(node.meta.get("nn_module_stack", {}).values())
         _add(one.modules, stack[-1][0] if stack and stack[-1][0] else "(itself)")
     return list(found.values())
+
+
+def _reason(error: Exception) -> str:
+    """Say why a module cannot be traced, where it is known in words that need no knowledge of the tracer."""
+    if "data-dependent" not in str(error):
+        return f"{type(error).__name__}: {first_line(error)}"
+    place = re.search(r'raised this error:\s+File "([^"]+)", line (\d+)', str(error))
+    where = f" ({Path(place[1]).name}, line {place[2]})" if place else ""
+    return (
+        f"which way it goes depends on values{where}; write such an if or while with torch.where or torch.cond, or "
+        "leave that part to the script around the model"
+    )
 
 
 def to_onnx(model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]) -> Any:

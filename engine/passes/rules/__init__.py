@@ -158,15 +158,19 @@ def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onn
 
 
 def rewrite_counted(
-    model: onnx.ModelProto, names: Iterable[str], opset: int = 0
+    model: onnx.ModelProto, names: Iterable[str], opset: int = 0, tidied: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """Do as :func:`rewrite` does, and return how often each rule fired, too."""
+    """Do as :func:`rewrite` does, and return how often each rule fired, too.
+
+    ``tidied`` says that the model comes from there already, and needs no default pass.
+    """
     chosen = {name: find(name) for name in names}
     counts: dict[str, int] = {}
 
     def change(graph: ir.Model) -> None:
         _library.raise_opset(graph, opset)
-        _library.tidy(graph)
+        if not tidied:
+            _library.tidy(graph)
         for name, rule in chosen.items():
             counts[name] = rule.apply(graph)
 

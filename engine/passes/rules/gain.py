@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from engine.passes.options import PassOptions
@@ -67,7 +68,7 @@ def predict(
     """
     plain = rewrite(model, ())
     before = compute_cost(plain, options, float16)
-    steps = ((name, *rewrite_counted(plain, [name])) for name in names)
+    steps = ((name, *rewrite_counted(plain, [name], tidied=True)) for name in names)
     return [
         _gain(name, counts[name], before, compute_cost(changed, options, float16))
         for name, changed, counts in steps
@@ -88,19 +89,20 @@ def choose(
     """
     plain = rewrite(model, ())
 
-    def cost(chosen: Sequence[str]) -> ShardCost:
-        return compute_cost(rewrite(plain, chosen), options, float16)
+    @cache
+    def tried(*chosen: str) -> tuple[ShardCost, dict[str, int]]:
+        changed, counts = rewrite_counted(plain, chosen, tidied=True)
+        return compute_cost(changed, options, float16), counts
 
-    counts = rewrite_counted(plain, names)[1]
-    kept = [name for name, fired in counts.items() if fired]
-    best = cost(kept).compute
+    kept = [name for name, fired in tried(*names)[1].items() if fired]
+    best = tried(*kept)[0].compute
     for name in list(kept):
         without = [other for other in kept if other != name]
-        seconds = cost(without).compute
+        seconds = tried(*without)[0].compute
         if seconds <= best + NOTHING:
             kept, best = without, seconds
-    costs = [cost(kept[:i]) for i in range(len(kept) + 1)]
-    fired = rewrite_counted(plain, kept)[1]
+    costs = [tried(*kept[:i])[0] for i in range(len(kept) + 1)]
+    fired = tried(*kept)[1]
     return [_gain(name, fired[name], *costs[i : i + 2]) for i, name in enumerate(kept)]
 
 

@@ -170,3 +170,14 @@ def test_a_model_the_library_cannot_read() -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(PassError, match="default_pass cannot handle this model"):
             use_passes(model)
+
+
+def test_weights_that_are_inputs_are_left_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """Files before IR 4 list all weights among the inputs; the library names each of them in a warning."""
+    text = (
+        '<ir_version: 3, opset_import: ["" : 9]> g (float[N,2] x, float[2] w, float[2] v) => (float[N,2] y)'
+        " <float[2] w = {1, 2}, float[2] v = {1, 2}> { z = Add(x, w)  y = Mul(z, v) }"
+    )
+    result = use_passes(onnx.parser.parse_model(text))
+    assert [info.name for info in result.graph.input] == ["x", "w", "v"]
+    assert not caplog.records

@@ -247,3 +247,19 @@ def test_what_a_body_captures_is_read() -> None:
     assert [kernel.op_type for kernel in work_of(IF).kernels] == ["Exp", "If", "Sigmoid"]
     branch = next(kernel for kernel in work_of(IF).kernels if kernel.op_type == "If")
     assert {"a", "x", "p"} <= set(branch.reads)
+
+
+def test_a_transposed_convolution_meets_its_kernel_once_per_element_read() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,3] x, float[2,4,2,2] w) => (float[1,4,6,6] y)
+    { y = ConvTranspose<strides=[2,2]>(x, w) }"""
+    (kernel,) = shard_work(onnx.parser.parse_model(text), float16=False).kernels
+    assert kernel.flops == 2 * (2 * 3 * 3) * (4 * 2 * 2)
+
+
+def test_what_is_of_unknown_size_costs_its_launch_alone() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[2] x) => (float y)
+    { a = own.Op(x)
+      b = MatMul(a, x)
+      y = Neg(b) }"""
+    found = shard_work(onnx.parser.parse_model(text), float16=False).kernels
+    assert [(kernel.known, kernel.flops) for kernel in found] == [(False, 0)] * len(found)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import SaveOnnx
 
@@ -70,6 +70,7 @@ faults = st.builds(
 )
 
 
+@example([Fault("lose", 0, 1)], [1], True)  # the second call is over when the first one is
 @given(st.lists(faults, max_size=8), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.booleans())
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_faults_leave_the_result_as_it_is(
