@@ -42,6 +42,21 @@ def model_file(model: str, root: Path = ROOT) -> Path:
     return file
 
 
+def input_specs(model: ModelProto) -> list[TensorSpec]:
+    """Return what a model takes; a sequence or an optional among what it gives, which engines refuse, is no matter.
+
+    Raises:
+        ModelError: an input is not a tensor, or has a dtype numpy lacks.
+    """
+    from onnx import ModelProto
+
+    from engine.onnx_graph import graph_inputs, signature
+
+    alone = ModelProto()
+    alone.graph.input.extend(graph_inputs(model))
+    return signature(alone)[0]
+
+
 def input_shapes(model: ModelProto, batch: int = 1, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
     """Return a full shape for every input of a model.
 
@@ -53,9 +68,7 @@ def input_shapes(model: ModelProto, batch: int = 1, shapes: Shapes | None = None
     Raises:
         ConfigError: an input has other dynamic dimensions and no shape is given, or a shape is for no input.
     """
-    from engine.onnx_graph import signature
-
-    inputs, _, _ = signature(model)
+    inputs = input_specs(model)
     given = dict(shapes or {})
     unknown = sorted(given.keys() - {spec.name for spec in inputs})
     if unknown:
@@ -89,12 +102,10 @@ def random_inputs(path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | No
 
 def draw(model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None) -> list[Array]:
     """Do what :func:`random_inputs` does for a loaded model."""
-    from engine.onnx_graph import signature
-
     full = input_shapes(model, batch, shapes)
     rng = np.random.default_rng(seed)
     feed: list[Array] = []
-    for spec in signature(model)[0]:
+    for spec in input_specs(model):
         if spec.dtype.kind not in "fiub":
             raise ConfigError(f"input {spec.name!r} holds {spec.dtype}: no random values; pass --data FILE.npz")
         shape = full[spec.name]
@@ -103,13 +114,14 @@ def draw(model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None
     return feed
 
 
-def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec]) -> list[Array]:
+def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1) -> list[Array]:
     """Read one array per input.
 
     Args:
         files: one ``.npz`` with the inputs' names (or as many unnamed arrays as inputs), or one ``.npy`` or picture
             per input. A picture is resized to the input, from 0 to 1, with ImageNet's mean and deviation.
         specs: the model's inputs.
+        batch: how often a picture is repeated where the input's batch is dynamic.
 
     Raises:
         DataError: a file is missing, damaged, or does not hold the inputs.
@@ -121,7 +133,7 @@ def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec]) -> list[Arra
         raise DataError(
             f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz, or a file per input"
         )
-    return [_one(file, spec) for file, spec in zip(files, specs, strict=True)]
+    return [_one(file, spec, batch) for file, spec in zip(files, specs, strict=True)]
 
 
 def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
@@ -170,15 +182,15 @@ def _reason(error: Exception) -> str:
     return str(text) or type(error).__name__
 
 
-def _one(file: Path, spec: TensorSpec) -> Array:
+def _one(file: Path, spec: TensorSpec, batch: int) -> Array:
     if file.suffix == ".npy":
         return read_npy(file)
     if file.suffix.lower() in PICTURES:
-        return _picture(file, spec)
+        return _picture(file, spec, batch)
     raise DataError(f"{file}: not an .npz, .npy or picture file ({', '.join(PICTURES)}); convert it")
 
 
-def _picture(file: Path, spec: TensorSpec) -> Array:
+def _picture(file: Path, spec: TensorSpec, batch: int) -> Array:
     from PIL import Image, UnidentifiedImageError
 
     if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
@@ -193,7 +205,7 @@ def _picture(file: Path, spec: TensorSpec) -> Array:
         raise DataError(f"{file} is not a readable picture: {_reason(error)}") from error
     values = (pixels / np.float32(255) - np.asarray(MEAN, np.float32)) / np.asarray(STD, np.float32)
     layout = values.transpose(2, 0, 1) if first else values
-    return np.repeat(layout[None], spec.shape[0] or 1, axis=0).astype(spec.dtype)
+    return np.repeat(layout[None], spec.shape[0] or batch, axis=0).astype(spec.dtype)
 
 
 __all__ = [
@@ -201,6 +213,7 @@ __all__ = [
     "Shapes",
     "draw",
     "input_shapes",
+    "input_specs",
     "load_inputs",
     "model_file",
     "random_inputs",

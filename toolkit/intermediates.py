@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, EngineSpec, InputError, ModelError, TensorSpec
+from engine.base import Array, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
 from engine.signature import Dim
+from model_config.reports.text import plural
 from toolkit.grouping import MEMORY, grouped
-from toolkit.inputs import Shapes, input_shapes, random_inputs
+from toolkit.inputs import Shapes, input_shapes, input_specs, random_inputs
 from toolkit.modules import module_of, modules_of
 from toolkit.weights import NUMBERS, Source, open_marked, resolved, source
 
@@ -211,13 +212,19 @@ class Traced:
         if len(inputs) != len(self.inputs):
             names = ", ".join(spec.name for spec in self.inputs)
             raise InputError(f"{self.path}: got {len(inputs)} inputs, the model takes {len(self.inputs)}: {names}")
-        return [_fitted(np.asarray(array), spec) for array, spec in zip(inputs, self.inputs, strict=True)]
+        return [fitted(np.asarray(array), spec) for array, spec in zip(inputs, self.inputs, strict=True)]
 
 
-def _fitted(array: Array, spec: TensorSpec) -> Array:
-    want = [d if d is not None else "N" for d in spec.shape]
-    if len(want) != array.ndim or any(d not in ("N", n) for d, n in zip(want, array.shape, strict=True)):
-        raise InputError(f"input {spec.name!r} has shape {list(array.shape)}, the model takes {want}")
+def fitted(array: Array, spec: TensorSpec) -> Array:
+    """Return an array in the dtype an input takes.
+
+    Raises:
+        InputError: its shape or kind is not the input's.
+    """
+    want = spec.shape
+    if len(want) != array.ndim or any(d not in (None, n) for d, n in zip(want, array.shape, strict=True)):
+        text = ", ".join("N" if d is None else str(d) for d in want)
+        raise InputError(f"input {spec.name!r} has shape {list(array.shape)}, the model takes [{text}]")
     if array.dtype == spec.dtype:
         return array
     if array.dtype.kind != spec.dtype.kind and not (array.dtype.kind in "iub" and spec.dtype.kind in "iub"):
@@ -234,13 +241,11 @@ class _GraphTraced(Traced):
 
     def take(self, model: ModelProto, origin: dict[str, str], held: Source) -> None:
         """Take over the graph that runs, made of what is held, and where the original tensors are in it."""
-        from engine.onnx_graph import signature
-
         self.model, self.origin = model, origin
         self._held = held  # so that the next one to open the same file finds it
         self.weights = resolved(model, held.weights)
         del model.graph.output[:]  # they are among the origins; some may be no arrays
-        self.inputs = signature(model)[0]
+        self.inputs = input_specs(model)
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
         feed = self.feed(inputs)
@@ -284,13 +289,27 @@ class _OutputsTraced(Traced):
         self._engine, self.inputs = engine, engine.inputs
         self.origin = {name: name for name in self.outputs}
         self.half = frozenset(
-            tensor.name for tensor in engine.outputs if tensor.dtype == np.float16 or self.dtype == "float16"
+            tensor.name
+            for tensor in engine.outputs
+            if tensor.dtype == np.float16 or (tensor.dtype.kind == "f" and self.dtype == "float16")
         )
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
-        found = self._engine(self.feed(inputs))
+        try:
+            found = self._engine(self.feed(inputs))
+        except TecoInferError:
+            raise
+        except Exception as error:  # a third party's engine may fail in any way
+            reason = " ".join(str(error).split()) or "no reason given"
+            raise EngineError(f"target {self.target!r} failed: {type(error).__name__}: {reason}") from error
         values = [found] if isinstance(found, np.ndarray) else found
-        named = dict(zip(self.outputs, values, strict=True))
+        if len(values) != len(self.outputs):
+            names = ", ".join(self.outputs)
+            raise EngineError(
+                f"target {self.target!r} returned {plural(len(values), 'array')} for "
+                f"{plural(len(self.outputs), 'output')} ({names}); infer() returns all, in the model's order"
+            )
+        named = dict(zip(self.outputs, map(np.asarray, values), strict=True))
         return {name: value for name, value in named.items() if only is None or name in only}
 
     def close(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine.base import Array
 from toolkit.arguments import Parser
-from toolkit.inputs import load_inputs
-from toolkit.intermediates import Traced, random_inputs
+from toolkit.inputs import draw, input_specs, load_inputs
+from toolkit.intermediates import Traced, fitted, traced
 
 
 def add_model_flags(parser: Parser) -> None:
@@ -43,20 +44,44 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, parts))
 
 
-def given_inputs(args: argparse.Namespace, path: Path, traced: Traced) -> tuple[list[Array], str]:
-    """Return the inputs the command line asks for, and where they are from in words; a dump has its own."""
+def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = None) -> tuple[list[Array], str]:
+    """Return the inputs the command line asks for, and where they are from in words.
+
+    Args:
+        args: with what :func:`add_model_flags` adds. path: the model.
+        golden: a dump that stands for an engine has inputs of its own, which are taken without ``--data``.
+
+    Raises:
+        DataError, InputError: what is given cannot be read, or does not fit the model.
+        ConfigError: shapes of random inputs are not known.
+    """
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
+    from toolkit.weights import source
 
-    if not args.data and isinstance(traced, Golden):
-        return traced.given(), f"the inputs in dump {traced.target}"
+    model = source(path).model
+    specs = input_specs(model)
+    names = [spec.name for spec in specs]
+    if not args.data and isinstance(golden, Golden):
+        return golden.given(), f"the inputs in dump {golden.target}"
     if not args.data:
-        drawn = random_inputs(path, args.seed, args.batch_size, dict(args.shape))
-        return drawn, f"random (standard normal, seed {args.seed})"
-    names = ", ".join(str(file) for file in args.data)
+        return draw(model, args.seed, args.batch_size, dict(args.shape)), f"random (standard normal, seed {args.seed})"
+    files = ", ".join(str(file) for file in args.data)
     if len(args.data) == 1 and is_dump(args.data[0]):
-        return open_dump(args.data[0]).inputs([spec.name for spec in traced.inputs]), f"the inputs in dump {names}"
-    return load_inputs(args.data, traced.inputs), names
+        return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
+    found = load_inputs(args.data, specs, args.batch_size)
+    return [fitted(array, spec) for array, spec in zip(found, specs, strict=True)], files
+
+
+def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None, inputs: Sequence[Array]) -> Traced:
+    """Open the model on a target for these inputs: dynamic dimensions, the batch among them, get their sizes."""
+    from toolkit.weights import source
+
+    specs = input_specs(source(path).model)
+    pairs = list(zip(specs, inputs, strict=True))
+    batch = next((len(array) for spec, array in pairs if spec.batched and array.ndim), args.batch_size)
+    shapes = {spec.name: array.shape for spec, array in pairs}
+    return traced(path, target, dtype=dtype, pass_path=args.pass_path, batch=max(batch, 1), shapes=shapes)
 
 
 def is_dump(path: Path) -> bool:

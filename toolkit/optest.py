@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError, EngineError, EngineSpec, ModelError
-from engine.registry import open_engine
+from engine.registry import engine_class, open_engine
 from toolkit.arguments import did_you_mean
 from toolkit.inputs import Shapes
 from toolkit.intermediates import Traced, load_named, nodes_of, traced
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+    Run: TypeAlias = "tuple[str, str, float]"
     Scope: TypeAlias = "dict[str, ValueInfoProto | TensorProto]"
 
-RUNS = (("onnx", "float32", 1e-5), ("sdaa", "float32", 1e-5), ("sdaa", "float16", 1e-2))
-"""Target, precision, and the largest error a case tolerates, as a share of the largest value of an output."""
+TARGETS = ("onnx", "sdaa")
+"""Whose engines a case runs on where nobody says: in float32, and in the precision that the target takes by itself."""
+
+TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 8e-2, "int8": 1e-1}
+"""Largest error a case tolerates, as a share of the largest value of an output, by precision."""
 
 LIMIT = 2**30
 """Bytes that a case may hold: something to send."""
@@ -40,9 +44,9 @@ class Outcome:
     """How a case went on one engine.
 
     Attributes:
-        target, dtype, tolerance: an entry of :data:`RUNS`.
+        target, dtype, tolerance: an entry of the case's ``runs``.
         error: largest difference to the baseline as a share of its largest value; ``None`` where it did not run.
-        reason: why it did not run, else "".
+        reason: why it did not run, or that no engine can pass in this precision, else "".
     """
 
     target: str
@@ -64,6 +68,7 @@ class Case:
     Attributes:
         folder: holds the files. node, op: which node. test: the pytest file.
         inputs, outputs: what the node's model takes, and the baseline's answer, by name.
+        runs: target, precision and tolerance of everything it runs on.
     """
 
     folder: Path
@@ -72,6 +77,7 @@ class Case:
     test: Path
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    runs: Sequence[Run]
 
 
 def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
@@ -143,11 +149,7 @@ def single_node(
     outputs = [_output(name, values or {}) for name in node.output if name]
     graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs, held)
     cut = ModelProto()
-    cut.CopyFrom(
-        helper.make_model(
-            graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4), functions=model.functions
-        )
-    )
+    cut.CopyFrom(helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4)))
     return cut
 
 
@@ -210,17 +212,24 @@ def typed(model: ModelProto) -> ModelProto:
 
 
 def write_case(
-    path: Path, wanted: str, out: Path, inputs: Sequence[Array], *, batch: int = 1, shapes: Shapes | None = None
+    path: Path,
+    wanted: str,
+    out: Path,
+    inputs: Sequence[Array],
+    *,
+    batch: int = 1,
+    shapes: Shapes | None = None,
+    targets: Sequence[str] = TARGETS,
 ) -> Case:
     """Cut a node out and write ``model.onnx``, ``data.npz`` and a pytest file that needs nothing but the zoo.
 
     Args:
         path: the ONNX file. wanted: the node (:func:`find_node`). out: folder to write, made where it is missing.
         inputs: of the whole model; it is run once on the baseline, float32, to see what reaches the node.
-        batch, shapes: as for :func:`toolkit.intermediates.traced`.
+        batch, shapes: as for :func:`toolkit.intermediates.traced`. targets: whose engines it is to run on.
 
     Raises:
-        ConfigError: there is no such node.
+        ConfigError: there is no such node. TargetError: there is no such target.
         ModelError: it reads or writes something that is no array of numbers, too much of it, or the baseline cannot run
             the model.
         DataError: the folder cannot be written.
@@ -233,7 +242,7 @@ def write_case(
     answer = {info.name: values[info.name] for info in cut.graph.output}
     arrays = {f"in{i}": array for i, array in enumerate(feed.values())}
     arrays |= {f"out{i}": array for i, array in enumerate(answer.values())}
-    case_runs = runs_of(arrays.values())
+    runs = runs_of(targets, arrays.values())
     name = f"test_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_').lower() or 'node'}.py"
     test = out / name
     other = next((file.name for file in sorted(out.glob("test_*.py")) if file.name != name), None)
@@ -243,10 +252,10 @@ def write_case(
         out.mkdir(parents=True, exist_ok=True)
         (out / _MODEL).write_bytes(cut.SerializeToString())
         np.savez(out / _DATA, **arrays)  # type: ignore[arg-type]
-        test.write_text(_source(path, node, case_runs), encoding="utf-8")
+        test.write_text(_source(path, node, runs), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror}; choose another --out") from error
-    return Case(out, node.name, node.op_type, test, feed, answer)
+    return Case(out, node.name, node.op_type, test, feed, answer, runs)
 
 
 def _values(
@@ -294,7 +303,7 @@ def check_node(node: NodeProto, run: Traced) -> None:
             )
 
 
-def _source(path: Path, node: NodeProto, runs: Sequence[tuple[str, str, float]]) -> str:
+def _source(path: Path, node: NodeProto, runs: Sequence[Run]) -> str:
     def plain(text: str) -> str:
         return re.sub(r'[\\"\r\n\x00-\x1f]', "_", text)
 
@@ -302,16 +311,28 @@ def _source(path: Path, node: NodeProto, runs: Sequence[tuple[str, str, float]])
     return Template(_TEST.read_text(encoding="utf-8")).substitute(words)
 
 
-def runs_of(arrays: Iterable[Array]) -> list[tuple[str, str, float]]:
-    """Return :data:`RUNS`, with float16's tolerance for all where the values themselves hold its rounding."""
-    narrow = any(array.dtype == np.float16 for array in arrays)
-    return [(target, dtype, max(limit, RUNS[-1][2]) if narrow else limit) for target, dtype, limit in RUNS]
+def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
+    """Return target, precision and tolerance of everything a case runs on.
+
+    Args:
+        targets: by name. arrays: the case's values; where they hold float16's rounding, all tolerate that.
+
+    Raises:
+        TargetError: there is no such target, or it cannot be loaded.
+    """
+    least = TOLERANCES["float16"] if any(array.dtype == np.float16 for array in arrays) else 0.0
+    runs = []
+    for target in dict.fromkeys(targets):
+        engine = engine_class(target)
+        for dtype in dict.fromkeys(("float32", engine.default_dtype)):
+            if dtype in engine.dtypes:
+                runs.append((target, dtype, max(TOLERANCES[dtype], least)))
+    return runs
 
 
 def run_case(case: Case) -> list[Outcome]:
-    """Run a case on the engines of :data:`RUNS` as its test does; an engine that refuses is an outcome too."""
-    runs = runs_of([*case.inputs.values(), *case.outputs.values()])
-    return [_outcome(case, target, dtype, tolerance) for target, dtype, tolerance in runs]
+    """Run a case on its engines as its test does; an engine that refuses is an outcome too."""
+    return [_outcome(case, target, dtype, tolerance) for target, dtype, tolerance in case.runs]
 
 
 def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
@@ -326,7 +347,31 @@ def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
     except TecoInferError as error:
         return Outcome(target, dtype, tolerance, None, str(error))
     results = [found] if isinstance(found, np.ndarray) else found
-    return Outcome(target, dtype, tolerance, worst_error(results, list(case.outputs.values())))
+    outcome = Outcome(target, dtype, tolerance, worst_error(results, list(case.outputs.values())))
+    if outcome.passed or dtype != "float16":
+        return outcome
+    return replace(outcome, reason=_precision_alone(case, tolerance))
+
+
+def _precision_alone(case: Case, tolerance: float) -> str:
+    """Say whether the baseline itself fails once what goes in and comes out is rounded to float16, "" where not."""
+    import onnx
+    from onnx import numpy_helper
+
+    from engine.ort import HostSession
+
+    def rounded(array: Array) -> Array:
+        return array.astype(np.float16).astype(array.dtype) if array.dtype.kind == "f" else array
+
+    model = onnx.load(case.folder / _MODEL)
+    with np.errstate(over="ignore"):
+        for weight in model.graph.initializer:
+            weight.CopyFrom(numpy_helper.from_array(rounded(numpy_helper.to_array(weight)), weight.name))
+        found = HostSession(model, threads=1).run([rounded(array) for array in case.inputs.values()])
+        error = worst_error([rounded(array) for array in found], list(case.outputs.values()))
+    if error <= tolerance:
+        return ""
+    return f"float16 itself: so does the baseline ({error:.2g}) once its inputs, weights and outputs are rounded to it"
 
 
 def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
@@ -353,13 +398,14 @@ def _error(found: Array, expected: Array) -> float:
 
 __all__ = [
     "LIMIT",
-    "RUNS",
+    "TARGETS",
     "Case",
     "Outcome",
     "check_node",
     "find_node",
     "nodes_of",
     "run_case",
+    "runs_of",
     "single_node",
     "worst_error",
     "write_case",

@@ -225,6 +225,19 @@ def shown(value: Any) -> str:
     return one_line(str(value))
 
 
+def publish(report: Report, args: Namespace, shown: Report | None = None, limit: int | None = None) -> list[Path]:
+    """Print a report, or ``shown`` in its place, and write its files, whichever of the two fails; return the files.
+
+    Raises:
+        ConfigError: rich or jinja2 is not installed. DataError: a file cannot be written.
+    """
+    try:
+        print_report(shown or report, limit=limit)
+    finally:
+        files = write_files(report, args)
+    return files
+
+
 def print_report(report: Report, file: TextIO | None = None, limit: int | None = None) -> None:
     """Print the table, what stands out of it in colour, then notes and the lead.
 

@@ -77,23 +77,19 @@ def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path
         wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
     parts = iter(parts)
     first = next(parts)
-    shapes = {spec.name: a.shape for spec, a in zip(wide.inputs, _full(wide, first, batch), strict=True)}
+    full = filled(first.inputs, wide.inputs, batch)
+    shapes = {spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)}
     card = traced(path, "sdaa", dtype="float16", batch=batch, pass_path=pass_path, shapes=shapes)
     with wide, card:
         found = [NodeRange(node) for node in wide.nodes]
         for part in chain([first], parts):
-            full = _full(wide, part, batch)
+            full = filled(part.inputs, wide.inputs, batch)
             for group in _groups(wide, full):
                 names = None if group is None else {name for node in group for name in (*node.inputs, *node.outputs)}
                 values = _Values(wide.run(full, names), card.run(full, names), batch, len(part.names), card.half)
                 for one in found if group is None else [found[node.index] for node in group]:
                     _count(one, values, part.names)
     return found
-
-
-def _full(wide: Traced, part: Part, batch: int) -> list[Array]:
-    both = zip(part.inputs, wide.inputs, strict=True)
-    return [filled(array, batch) if spec.batched else array for array, spec in both]
 
 
 def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:

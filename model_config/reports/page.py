@@ -121,12 +121,13 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", name)
 
 
-def _breakable(value: str) -> Markup:
-    """Return a name that may go on in a new line after ``_ . / : -``; a browser breaks it anywhere otherwise."""
+def _breakable(value: str, longest: int = 24) -> Markup:
+    """Return a text whose words beyond ``longest`` may go on in a new line after ``_ . / : -``, not just anywhere."""
     from markupsafe import Markup, escape
 
-    pieces = re.split(r"(?<=[_./:-])(?=\w)", text.clean(value))
-    return Markup("<wbr>").join(escape(piece) for piece in pieces)
+    words = re.split(r"(\s+)", text.clean(value))
+    pieces = ([word] if len(word) <= longest else re.split(r"(?<=[_./:-])(?=\w)", word) for word in words)
+    return Markup("").join(Markup("<wbr>").join(map(escape, parts)) for parts in pieces)
 
 
 def _tail(log: text.Log) -> str:

@@ -12,6 +12,7 @@ from engine.base import ConfigError, TargetError
 from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
 from toolkit.compare.replay import Replay
+from toolkit.compare.report import report
 from toolkit.intermediates import MEMORY, random_inputs, traced
 
 DYN = DIGITS / "digits_dyn.onnx"
@@ -159,6 +160,35 @@ def test_control_flow_and_dynamic_shapes(save_onnx: SaveOnnx) -> None:
     with traced(path, "onnx") as a, traced(path, "sdaa") as b:
         tiny = compare_nodes(a, b, [np.full((2, 4), 1e-9, np.float32)])
     assert next(row for row in tiny.rows if row.tensor == "z").status.startswith("shape [2, 0] is not")
+
+
+def test_a_value_of_another_shape_is_bad(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("net (float[4] x) => (int64[1, M] z) { z = NonZero(x) }")
+    with traced(path, "onnx") as a, traced(path, "sdaa") as b:
+        found = compare_nodes(a, b, [np.array([1, 2, 3, 1e-9], np.float32)])
+    assert found.code == 1
+    made = report(found, "teco compare", "m", {})
+    assert made.lead == "first bad node: NonZero_0 (NonZero), shape [1, 3] is not the baseline's [1, 4]"
+    assert made.bad == {0}
+    assert made.rows[0]["shape"] == [1, 3]
+    assert made.charts[0].paths(made.charts[0].lines[0])  # at the upper edge
+
+
+def test_two_precisions_agree_as_far_as_the_coarser_one(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("net (float16[1, 64] x) => (float16[1, 64] y) { y = Exp(x) }")
+    with traced(path, "onnx") as a, traced(path, "sdaa", dtype="float32") as b:
+        assert (a.dtype, b.dtype) == ("float16", "float32")
+        found = compare_nodes(a, b, random_inputs(path))
+    assert found.rows[0].accumulated
+    assert found.rows[0].accumulated.diff2 > 1e-4  # rounding of a, which is no fault of b
+    assert found.code == 0
+
+
+def test_no_session_outlives_its_run() -> None:
+    with traced(DYN, "onnx", shapes=SHAPE) as a, traced(DYN, "sdaa", shapes=SHAPE) as b:
+        compare_nodes(a, b, random_inputs(DYN, 0, shapes=SHAPE))
+        assert vars(a).get("_session") is None  # each holds the weights once more
+        assert vars(b).get("_session") is None
 
 
 def test_engines_that_show_only_outputs(save_onnx: SaveOnnx) -> None:

@@ -120,6 +120,36 @@ def test_graphs(name: str, save_onnx: SaveOnnx, tmp_path: Path, teco: Any) -> No
     assert teco("dump", "compare", out, out)[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["seq(float[2])", "optional(float[2])"])
+def test_what_is_no_tensor_goes_out_and_the_rest_is_compared(
+    kind: str, save_onnx: SaveOnnx, tmp_path: Path, teco: Any
+) -> None:
+    op = "SequenceConstruct" if kind.startswith("seq") else "Optional"
+    text = f"net (float[2] x) => (float[2] y, {kind} s) {{ y = Exp(x) s = {op}(y) }}"
+    path = save_onnx('<ir_version: 10, opset_import: ["" : 18]>' + text)
+    code, printed, _ = teco("compare", path)
+    assert code == 0
+    assert f"no arrays of numbers: 1 {'sequence' if kind.startswith('seq') else 'optional'} tensor" in printed
+    assert "no bad node: 1 tensor compared" in printed
+    assert teco("dump", "full", path, "--target", "sdaa", "--out", tmp_path / "d")[0] == 0
+    assert "no bad node: 1 tensor" in teco("compare", path, "--a", tmp_path / "d")[1]
+    assert "export the model with tensors" in teco("compare", path, "--b", "cpu")[2]  # an engine gives all of it
+
+
+def test_nothing_to_compare_is_no_success(save_onnx: SaveOnnx, teco: Any) -> None:
+    path = save_onnx("net (float[2] x) => (seq(float[1]) s) { s = SplitToSequence(x) }")
+    code, printed, _ = teco("compare", path)
+    assert code == 2
+    assert "nothing could be compared (s: sequence, no array of numbers)" in printed
+
+
+def test_a_folder_called_as_a_target_is_no_dump(tmp_path: Path, teco: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnx", "sdaa"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert teco("compare", DIGITS / "digits.onnx")[0] == 0
+
+
 def test_random_numbers_are_named(save_onnx: SaveOnnx, teco: Any) -> None:
     path = save_onnx("net (float[2] x) => (float[2] y) { r = RandomNormalLike(x) y = Add(r, x) }")
     code, printed, _ = teco("compare", path)
@@ -142,8 +172,7 @@ def test_one_line_for_what_cannot_be_done(save_onnx: SaveOnnx, tmp_path: Path, t
     strange = save_onnx(
         '<ir_version: 10, opset_import: ["" : 18, "my" : 1]> net (float[2] x) => (float[2] y) { y = my.Odd(x) }'
     )
-    sequence = save_onnx("net (float[2] x) => (seq(float[1]) s) { s = SplitToSequence(x) }", "s.onnx")
-    for path, text in ((strange, "my:Odd"), (sequence, "export the model with tensors"), ("none.onnx", "not exist")):
+    for path, text in ((strange, "my:Odd"), ("none.onnx", "not exist")):
         code, _, err = teco("compare", path)
         assert code == 2
         assert err.count("\n") == 1, err

@@ -197,7 +197,7 @@ def test_stated_is_what_follows_from_the_guide() -> None:
     assert {name for name, entry in SDAA.operators.items() if entry.level == "stated"} == STATED
     assert {name for name, entry in SDAA.dtypes.items() if entry.level == "stated"} == {"float16", "float32"}
     known = [*SDAA.operators.values(), *SDAA.dtypes.values()]
-    assert all(re.match(r"guide \d(\.\d)+", entry.source) for entry in known)
+    assert all(re.match(r"模型推理适配指南 \d(\.\d)+ \w", entry.source) for entry in known)
 
 
 def test_every_node_of_a_body_is_tried(save_onnx: SaveOnnx) -> None:

@@ -49,6 +49,26 @@ class Lost(torch.nn.Module):
 class Sized(torch.nn.Module):
     def __init__(self, size):
         super().__init__()
+class Mine(torch.nn.LSTM):
+    def __init__(self):
+        super().__init__(4, 4)
+class Own(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+    def forward(self, x):
+        return torch.fft.fft(x)
+class Parts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.drop = torch.nn.ReLU(), torch.nn.Dropout()
+    def forward(self, x):
+        return torch.linalg.svd(self.act(x))[1]
+class Picked(torch.nn.Module):
+    def forward(self, x):
+        return x[x > 0]
+class Brain(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x.bfloat16()).float()
 number = 3
 """
 
@@ -92,7 +112,11 @@ def test_inputs_of_a_torch_module_go_by_name_and_type(tmp_path: Path, capsys: py
         ("Ids", ["--shape", "ids=1,5"], "torch.export cannot trace Ids"),
         ("Ids", ["--input_dtype", "ids=int64"], "pass --shape ids=... too"),
         ("Ids", ["--input_dtype", "ids=int63"], "write INPUT=int64"),
-        ("ByData", ["--shape", "x=2"], "cannot trace ByData: GuardOnDataDependentSymNode"),
+        (
+            "ByData",
+            ["--shape", "x=2"],
+            r"ByData: which way it goes depends on values \(net\.py, line 29\); write such an if or while with",
+        ),
         ("Lost", ["--shape", "x=2"], "cannot trace Lost: KeyError: 'lost'"),
     ],
 )
@@ -128,3 +152,41 @@ def test_a_file_may_import_what_lies_beside_it_and_hold_dataclasses(tmp_path: Pa
     path = list(sys.path)
     assert main([f"{file}:net"]) == 0
     assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Mine", "LSTM (nn.LSTM)"),
+        ("Own", "? (Own)"),
+        ("Parts", "whether sdaa has everything the model needs is not known (1 stated, 1 unknown)"),
+    ],
+)
+def test_what_is_known_of_the_parts_is_not_said_of_the_whole(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
+    assert main([f"{tmp_path / 'net.py'}:{name}"]) == 0
+    found = capsys.readouterr().out
+    assert said in found
+    assert "Dropout" not in found
+
+
+def test_a_module_whose_sizes_follow_from_data_is_said_to_be_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
+    assert main([f"{tmp_path / 'net.py'}:Picked", "--shape", "x=2,3"]) == 0
+    assert "note: sizes not known beforehand are written by: NonZero" in capsys.readouterr().out
+
+
+def test_a_type_that_is_missing_is_said_beside_its_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
+    assert main([f"{tmp_path / 'net.py'}:Brain", "--shape", "x=2,3"]) == 1
+    assert "sdaa lacks Cast in bfloat16, Relu in bfloat16 (" in capsys.readouterr().out
+
+
+def test_whole_numbers_need_their_type(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
+    with pytest.raises(TecoInferError, match=r"inputs of whole numbers need their type: --input_dtype ids=int64$"):
+        main([f"{tmp_path / 'net.py'}:Ids", "--shape", "ids=1,2"])

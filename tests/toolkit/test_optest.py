@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import onnx
 import pytest
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
+from engine import registry
 from engine.base import ConfigError, DataError, ModelError, TecoInferError
+from engine.ort import OnnxRuntimeEngine
 from toolkit.cli import execute
 from toolkit.commands.optest import main
-from toolkit.optest import RUNS, run_case, worst_error, write_case
+from toolkit.optest import TARGETS, run_case, runs_of, worst_error, write_case
 
 MODEL = """g (float[N,4] x) => (float[N,4] y) <float[4,4] w={1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}> {
     a = MatMul(x, w)
@@ -151,12 +154,14 @@ def ran(folder: Path, target: str, dtype: str, tolerance: float) -> bool:
 SEARCH = "g (float[2,4] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }"
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", runs_of([*TARGETS, "cpu"]))
 @pytest.mark.parametrize("text", [MODEL, SEARCH])
 def test_a_wrong_value_fails_on_every_engine(
     text: str, run: tuple[str, str, float], save_onnx: SaveOnnx, tmp_path: Path
 ) -> None:
-    case = write_case(save_onnx(text), "0", tmp_path / "case", [np.eye(2, 4, dtype=np.float32)], batch=2)
+    case = write_case(
+        save_onnx(text), "0", tmp_path / "case", [np.eye(2, 4, dtype=np.float32)], batch=2, targets=run[:1]
+    )
     assert ran(case.folder, *run)
     assert all(one.passed for one in run_case(case))
     with np.load(case.folder / "data.npz") as data:
@@ -243,3 +248,84 @@ def test_the_error_takes_infinities_and_nan_seriously() -> None:
     assert worst_error([np.asarray([np.nan, 1.0])], [one]) == np.inf
     assert worst_error([np.zeros(3)], [np.zeros(2)]) == np.inf
     assert worst_error([np.asarray([10**6])], [np.asarray([10**6 + 1])]) == np.inf
+    assert worst_error([np.asarray([np.nan, 1.0])], [np.asarray([np.nan, 1.0])]) == 0
+    assert worst_error([np.asarray([np.inf, 1.1])], [inf]) == pytest.approx(0.1)
+    assert worst_error([np.asarray([110.0])], [np.asarray([100.0])]) == pytest.approx(0.1)
+    assert worst_error([one, np.zeros(1)], [one, np.ones(1)]) == 1
+    assert worst_error([one], [np.zeros(2)]) == 1
+
+
+class Doubling(OnnxRuntimeEngine):
+    """Gives twice of everything, and takes float16 by itself."""
+
+    default_dtype = "float16"
+
+    def infer(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [2 * one for one in super().infer(inputs)]
+
+
+def test_a_case_runs_on_the_targets_it_is_told_to(
+    save_onnx: SaveOnnx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(registry._registered, "doubling", Doubling)
+    path, out = str(save_onnx(MODEL)), tmp_path / "case"
+    assert main([path, "0", "--target", "doubling", "--target", "onnx", "--out", str(out)]) == 1
+    assert "fails on doubling float32, doubling float16; run: pytest" in capsys.readouterr().out
+    assert [ran(out, *run) for run in runs_of(["doubling", "onnx"])] == [False, False, True]
+    assert main([path, "0", "--target", "cpu", "--out", str(tmp_path / "cpu")]) == 0
+    with pytest.raises(TecoInferError, match="unknown target 'doublin'; did you mean 'doubling'"):
+        main([path, "0", "--target", "doublin", "--out", str(tmp_path / "none")])
+    assert not (tmp_path / "none").exists()
+
+
+def test_by_itself_a_case_runs_on_the_baseline_and_the_card() -> None:
+    assert runs_of(TARGETS) == [("onnx", "float32", 1e-5), ("sdaa", "float32", 1e-5), ("sdaa", "float16", 1e-2)]
+    assert {limit for *_, limit in runs_of(TARGETS, [np.zeros(1, np.float16)])} == {1e-2}
+
+
+NARROW = r"float16 itself: so does the baseline \("
+SOFTMAX = "g (float[1,4] x) => (float[1,4] y) { y = Softmax(x) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "reason"),
+    [
+        (SOFTMAX, [10000.0, 10003.0, 10001.0, 9999.0], NARROW),
+        (SOFTMAX, [1.0, 2.0, 3.0, 4.0], "^$"),
+        ("g (float[1,4] x) => (float[1,4] y) <float w={70000}> { y = Mul(x, w) }", [1e-3, 2e-3, 3e-3, 4e-3], NARROW),
+        ("g (float[1,4] x) => (float[1,4] y) { y = Exp(x) }", [1.0, 2.0, 3.0, 12.0], NARROW),
+    ],
+)
+def test_a_case_that_float16_is_too_narrow_for_says_so(
+    text: str, values: list[float], reason: str, save_onnx: SaveOnnx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is wrong by itself gets no such excuse."""
+    path = save_onnx(text)
+    monkeypatch.setitem(registry._registered, "doubling", Doubling)
+    case = write_case(path, "0", tmp_path / "case", [np.asarray([values], np.float32)], targets=["doubling"])
+    wide, narrow = run_case(case)
+    assert not wide.passed
+    assert wide.reason == ""
+    assert not narrow.passed
+    assert re.search(reason, narrow.reason)
+
+
+def test_the_node_takes_along_what_it_needs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    """Its function, a constant node beside it, and weights that an old file lists among the inputs."""
+    function = save_onnx(
+        """<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.Op(x) }
+        <domain: "own", opset_import: ["" : 17]> Op (a) => (b) { b = Neg(a) }"""
+    )
+    constant = save_onnx(
+        "g (float[2,3] x) => (float[3,2] y) { s = Constant<value = int64[2] {3,2}>()\n y = Reshape(x, s) }", "c.onnx"
+    )
+    old = save_onnx(
+        """<ir_version: 3, opset_import: ["" : 7]> g (float[2,2] x, float[2,2] w) => (float[2,2] y)
+        <float[2,2] w={1,2,3,4}> { y = MatMul(x, w) }""",
+        "old.onnx",
+    )
+    for path in (function, constant, old):
+        out = tmp_path / path.stem
+        assert main([str(path), "y", "--out", str(out)]) == 0
+        onnx.checker.check_model(out / "model.onnx")
+        assert [info.name for info in onnx.load(out / "model.onnx").graph.input] == ["x"]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
+import re
+import sys
+from math import inf, nan
+from pathlib import Path
 
 import pytest
 
-from toolkit.output import Column, Report, html_text, print_report
+from engine.base import ConfigError, DataError
+from toolkit.cli import execute
+from toolkit.output import Chart, Column, Line, Report, html_text, print_report, write_text
 
 COLUMNS = (
     Column("name", "name"),
@@ -45,3 +52,55 @@ def test_a_page_has_what_matters_first_and_no_empty_column() -> None:
     assert places == sorted(places)
     assert ">empty</button>" not in page
     assert 'class="words"' in page
+
+
+def test_a_curve_is_interrupted_where_there_is_no_value() -> None:
+    values = [1.0, 0.1, None, 0.0, nan, inf, None]
+    chart = Chart("c", "node", [Line("a", "red", values)])
+    first, dot, top = chart.paths(chart.lines[0])
+    assert first == f"{chart.x(0)},{chart.height(1.0)} {chart.x(1)},{chart.height(0.1)}"
+    assert dot == " ".join([f"{chart.x(3)},{chart.height(0.1)}"] * 2)  # 0 is at the lower edge; a line of no length
+    assert top.split() == [f"{chart.x(5)},10.0"] * 2
+
+
+def test_only_failures_are_red_and_names_break_where_they_may() -> None:
+    rows = [{"name": "custom::Op_of<b>/a.long_name", "note": "n"}, {"name": "fine_name", "note": "n"}]
+    made = Report("teco x", "a_very_long/model.onnx", "done", COLUMNS, rows, frozenset([0]), notes=["only a note"])
+    body = html_text(made).partition("<body>")[2]
+    assert "a_<wbr>very_<wbr>long/<wbr>model.<wbr>onnx" in body
+    assert '<ul class="card notes">' in body
+    assert "problems" not in body
+    assert re.findall("v-fail", body.partition("<script>")[0]) == ["v-fail"]  # the mark of the bad row
+    name = "custom::<wbr>Op_<wbr>of&lt;b&gt;/<wbr>a.<wbr>long_<wbr>name"
+    assert f"!</span> <span>{name}</span></span></th>" in body  # side by side, whatever the width
+    assert ">fine_name</th>" in body  # short ones stay whole
+
+
+def test_files_are_written_whole_into_new_folders(tmp_path: Path) -> None:
+    file = write_text(tmp_path / "new/a.txt", "\udcff é", "json")  # a name that is no UTF-8 comes as a surrogate
+    assert file.read_text(encoding="utf-8") == "\\udcff é"
+    with pytest.raises(DataError, match=r"cannot be written: .*; choose another --json"):
+        write_text(file / "b.txt", "", "json")
+    assert [path.name for path in file.parent.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", "digits"],
+        ["dump", "full", "digits", "--out", "dump"],
+        ["ops", "digits"],
+        ["optest", "digits", "node_linear"],
+        ["overflow", "digits"],
+        ["profile", "digits"],
+    ],
+)
+def test_without_rich_the_files_are_written_all_the_same(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("rich", "rich.box", "rich.console"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match="needs the package rich"):
+        execute([*command, "--json", "all.json"])
+    assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["rows"]

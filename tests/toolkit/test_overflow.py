@@ -54,6 +54,25 @@ def test_a_value_between_the_largest_and_infinity_saturates(save_onnx: SaveOnnx)
     assert (one.counts["beyond"], one.counts["saturated"], one.trigger, one.overflows) == (1, 1, "s0", True)
 
 
+def test_the_limits_themselves_are_in_range_and_what_float32_breaks_is_not_of_float16(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,1] x) => (float[N,1] y) { y = Add(x, x) }")
+    x = np.array([[32752], [2**-15], [0], [3e38], [np.nan], [1]], np.float32)  # 65504, 2 ** -14, 0, Inf, NaN and 2
+    (one,) = ranges(path, x).values()
+    assert {kind: count for kind, count in one.counts.items() if count} == {"beyond": 1}  # Inf, which is no number
+    assert (one.largest, one.smallest, one.overflows) == (65504, 2**-14, False)
+
+
+def test_nan_by_itself_is_an_overflow(save_onnx: SaveOnnx) -> None:
+    """Rounded factors push the difference below 0, of which there is no root."""
+    path = save_onnx(
+        "g (float[N,1] x) => (float[N,1] y) <float[1] third = {0.3334}, float[1] top = {100.021}>"
+        "{ m = Mul(x, third)  d = Sub(top, m)  y = Sqrt(d) }"
+    )
+    found = ranges(path, np.float32([[1], [300]]))
+    assert {name: one.counts["nan"] for name, one in found.items()} == {"m": 0, "d": 0, "y": 1}
+    assert (found["y"].overflows, found["y"].trigger, found["d"].overflows) == (True, "s1", False)
+
+
 def test_how_much_becomes_zero_is_said(squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "d.npz", x=np.float32([[1, 1, 1, 1], [1e-2, 1, 1, 1e-3]]))
     assert execute(["overflow", str(squares), "--data", str(tmp_path / "d.npz")]) == 0

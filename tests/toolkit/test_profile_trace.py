@@ -93,5 +93,11 @@ def test_modules_lie_within_the_call(tmp_path: Path) -> None:
     found: Profile = profile_card(EngineSpec(models.torch_named(tmp_path / "m.onnx")))
     framework = spans(chrome_trace(found)["traceEvents"], "framework")
     assert [span["name"] for span in framework[1:]] == ["block.first", "block.second"]
+    launches = [s for s in spans(chrome_trace(found)["traceEvents"], "runtime") if s["name"].startswith("launch ")]
+    assert framework[1]["ts"] == launches[0]["ts"] == pytest.approx(found.copy_in * 1e6, abs=1e-3)
+    assert sum(s["dur"] for s in framework[1:]) == pytest.approx(found.compute * 1e6, abs=0.01)
+    assert sum(s["dur"] for s in launches) == pytest.approx(
+        sum(s.seconds - s.roof for s in found.steps) * 1e6, abs=0.01
+    )
     whole = framework[0]
     assert all(whole["ts"] <= s["ts"] and s["ts"] + s["dur"] <= whole["ts"] + whole["dur"] for s in framework[1:])

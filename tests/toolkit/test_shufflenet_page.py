@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +29,24 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return the folder in which the page was followed, and all that its commands printed."""
     folder = tmp_path_factory.mktemp("shufflenet")
     environment = with_teco(ROOT, folder / "bin") | {"PYTHONIOENCODING": "utf-8"}
-    printed = ""
-    for action in actions(PAGE):
-        command = ["bash", "-euo", "pipefail", "-c", action.text]
+
+    def bash(text: str) -> str:
+        command = ["bash", "-euo", "pipefail", "-c", text]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        printed += done.stdout
+        return done.stdout
+
+    printed = ""
+    for action in actions(PAGE):
+        before, export, after = action.text.partition("python -W ignore export.py\n")
+        printed += bash(before)
+        if export:  # in this process, which has imported torch
+            with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+                patch.chdir(folder)
+                warnings.simplefilter("ignore")
+                runpy.run_path("export.py", run_name="__main__")
+        printed += bash(after)
+    assert (folder / "shufflenet.onnx").is_file()
     return folder, printed
 
 

@@ -101,8 +101,6 @@ def test_apply_writes_a_pass_that_saves_what_was_predicted(shuffle: Path, run: R
     assert after.compute == pytest.approx(predicted.after)
     assert after.compute < read_profile(before).compute
     assert "Transpose" in run(shuffle, "--pass_path", made, "--against", before)
-    with pytest.raises(ConfigError, match=r"my_pass\.py exists; choose another name"):
-        run(shuffle, "--apply", made)
 
 
 def test_apply_keeps_the_pass_file_it_ran_with(shuffle: Path, run: Run, tmp_path: Path) -> None:
@@ -142,11 +140,37 @@ def test_an_older_model_is_raised_for_what_pays(run: Run, tmp_path: Path) -> Non
     assert after.compute == pytest.approx(predicted.after, rel=1e-6)
 
 
-def test_what_cannot_be_suggested_is_one_line(shuffle: Path, run: Run, tmp_path: Path) -> None:
-    plain = tmp_path / "plain.onnx"
+def test_where_no_rule_helps_everything_else_is_written(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, made = tmp_path / "plain.onnx", tmp_path / "none.py"
     onnx.save(model_of([node("Relu", ["x"], "y", "relu")], {}, [1, 4]), plain)
-    with pytest.raises(ConfigError, match="no rewrite rule saves time"):
-        run(plain, "--apply", tmp_path / "none.py")
-    assert not (tmp_path / "none.py").exists()
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "trace")}
+    words = [str(word) for kind, path in files.items() for word in (f"--{kind}", path)]
+    assert execute(["profile", str(plain), "--apply", str(made), *words]) == 1
+    out = capsys.readouterr().out
+    assert out.endswith(f"not written: {made}, since no rewrite rule saves time on this model\n")
+    assert "relu" in out
+    assert all(file.is_file() for file in files.values())
+    assert not made.exists()
+    assert read_profile(files["json"]).steps[0].name == "relu"
+
+
+def test_a_pass_file_that_cannot_be_written_loses_nothing_else(
+    shuffle: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigError, match=r"pass file .*none\.py cannot be written"):
-        run(shuffle, "--apply", tmp_path / "no" / "folder" / "none.py")
+        run(shuffle, "--apply", tmp_path / "no" / "folder" / "none.py", "--json", tmp_path / "out.json")
+    assert "together: " in capsys.readouterr().out
+    assert (tmp_path / "out.json").is_file()
+
+
+def test_a_taken_name_is_said_before_anything_runs(
+    shuffle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "mine.py"
+    made.write_text("# mine\n")
+    with pytest.raises(ConfigError, match=r"mine\.py exists; choose another name"):
+        execute(["profile", str(shuffle), "--apply", str(made)])
+    assert capsys.readouterr().out == ""
+    assert made.read_text() == "# mine\n"

@@ -17,9 +17,10 @@ from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
 from toolkit.dump.golden import Golden
 from toolkit.inputs import model_file
-from toolkit.intermediates import MEMORY, Traced, traced
-from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, positive
-from toolkit.output import add_output_flags, print_report, write_files
+from toolkit.intermediates import MEMORY, Traced
+from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive
+from toolkit.output import add_output_flags, publish
+from toolkit.weights import source
 
 EPILOG = """\
 diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:
@@ -29,26 +30,35 @@ exit code: 0 no bad node, 1 there is one, 2 the comparison could not be made
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Compare and print; exit code 1 where a node is bad."""
+    """Compare and print; exit code 1 where a node is bad, 2 where there was nothing to compare."""
     args = parse(argv)
     path = model_file(args.model, root)
-    with _opened(args, path, args.a, args.a_dtype) as a, _opened(args, path, args.b, args.b_dtype) as b:
-        inputs, source = given_inputs(args, path, a)
+    held = source(path)  # read once, for the inputs and both engines
+    dumps = {name: Golden(path, Path(name)) for name in (args.a, args.b) if is_dump(Path(name)) and not is_target(name)}
+    golden = dumps.get(args.a) or dumps.get(args.b)
+    inputs, origin = given_inputs(args, path, golden)
+    with (
+        dumps.get(args.a) or opened(args, path, args.a, args.a_dtype, inputs) as a,
+        dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs) as b,
+    ):
+        del held
         found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
-        drawn = [] if args.data or isinstance(a, Golden) else ["inputs are random; --data takes real ones"]
-        made = report(found, "teco compare", path.name, engine_facts(a, b, source))
-    print_report(replace(made, notes=[*made.notes, *drawn]))  # the files have it among their facts
-    for file in write_files(made, args):
+        found.notes += [
+            f"dump {dump.target} is of other inputs than these" for dump in dumps.values() if dump.other(inputs)
+        ]
+        drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
+        made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
+    shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts
+    for file in publish(made, args, shown):
         print(f"written: {file}")
-    return 1 if found.first_bad else 0
+    return found.code
 
 
-def _opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None) -> Traced:
-    """Open the model on a target, or take a dump in its place."""
-    if is_dump(Path(target)):
-        return Golden(path, Path(target))
-    shapes = dict(args.shape)
-    return traced(path, target, dtype=dtype, pass_path=args.pass_path, batch=args.batch_size, shapes=shapes)
+def is_target(name: str) -> bool:
+    """Say whether an engine goes by a name; a folder called ``onnx`` is no dump for all that."""
+    from engine.registry import available_targets
+
+    return name in available_targets()
 
 
 def engine_facts(a: Traced, b: Traced, source: str) -> dict[str, str]:
@@ -76,7 +86,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--pass_path", type=Path, metavar="FILE", help="optimisation passes, used where the engine does"
     )
     parser.add_argument(
-        "--threshold", type=float, metavar="DIFF2", help="a node beyond it is bad (1e-2; float32: 1e-4)"
+        "--threshold", type=float, metavar="DIFF2", help="a node beyond it is bad (1e-2; 1e-4 where both are float32)"
     )
     parser.add_argument("--no_isolated", dest="isolated", action="store_false", help="do not run the nodes alone")
     parser.add_argument("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help="held at once (2048)")

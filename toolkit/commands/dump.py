@@ -22,9 +22,10 @@ from model_config.reports.text import plural
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.dump.entries import Entry
 from toolkit.inputs import model_file
-from toolkit.intermediates import MEMORY, Node, Traced, traced
-from toolkit.model_arguments import add_model_flags, given_inputs, positive
-from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+from toolkit.intermediates import MEMORY, Node
+from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
+from toolkit.output import Column, Report, add_output_flags, publish
+from toolkit.weights import source
 
 KINDS = ("full", "once", "range", "compare", "recover")
 
@@ -62,15 +63,17 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
 
     args = _dump_arguments(kind, argv)
     path = model_file(args.model, root)
-    with _open(args, path) as model:
+    held = source(path)  # read once, for the inputs and the engine
+    inputs, origin = given_inputs(args, path)
+    with opened(args, path, args.target, args.dtype, inputs) as model:
+        del held
         nodes = _chosen(kind, args, model.nodes)
-        inputs, source = given_inputs(args, path, model)
         done = write_dump(model, inputs, nodes, args.out, with_inputs=args.inputs, memory=args.memory * 2**20)
         note = [model.note] if model.note else []
     if done.missing:
         note.append(f"{len(done.missing)} outputs are not there on {model.target}, such as {done.missing[0]}")
     rows = _rows(done.entries)
-    facts = {"target": f"{model.target} {model.dtype}", "inputs": source, "out": str(args.out)}
+    facts = {"target": f"{model.target} {model.dtype}", "inputs": origin, "out": str(args.out)}
     lead = f"{plural(len(nodes), 'node')}, {_tensors(done.entries)} in {args.out}"
     made = Report(f"teco dump {kind}", path.name, lead, COLUMNS, rows, frozenset(), facts, note, (), done.about)
     return _show(made, args, 0, limit=None if kind == "once" else 40)
@@ -110,11 +113,6 @@ def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _open(args: argparse.Namespace, path: Path) -> Traced:
-    shapes = dict(args.shape)
-    return traced(path, args.target, dtype=args.dtype, pass_path=args.pass_path, batch=args.batch_size, shapes=shapes)
-
-
 def _chosen(kind: str, args: argparse.Namespace, nodes: Sequence[Node]) -> list[Node]:
     from toolkit.dump.select import between, every, once
 
@@ -140,7 +138,7 @@ def _compare(argv: Sequence[str]) -> int:
     found = compare_dumps(a, b, args.threshold)
     facts = {name: f"{d.path} ({d.about.get('target')} {d.about.get('dtype')})" for name, d in (("a", a), ("b", b))}
     made = report(found, "teco dump compare", str(b.about.get("model")), facts)
-    return _show(made, args, 1 if found.first_bad else 0)
+    return _show(made, args, found.code)
 
 
 def _recover(argv: Sequence[str]) -> int:
@@ -161,7 +159,6 @@ def _recover(argv: Sequence[str]) -> int:
 
 
 def _show(made: Report, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
-    print_report(made, limit=limit)
-    for file in write_files(made, args):
+    for file in publish(made, args, limit=limit):
         print(f"written: {file}")
     return code

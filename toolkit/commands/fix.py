@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.base import ConfigError
 from model_config.config import ROOT
+from model_config.results import Verdict
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.keeping import listed
@@ -22,7 +23,7 @@ from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.inputs import model_file
 from toolkit.model_arguments import positive, shape
-from toolkit.output import Chart, Column, Line, Report, add_output_flags, print_report, write_files
+from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
 
 COLUMNS = (
     Column("name", "node"),
@@ -50,10 +51,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         kept |= {"baseline": args.baseline, "pass_path": args.pass_path, "shapes": dict(args.shape)}
         found = fix(path, args.data, args.metric, out, **kept, heard=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, args.data), found.verdict in DONE
-    files = write_files(report, args)
-    print_report(report, limit=20)
-    for file in files:
-        print(f"wrote {file}")
+    for file in publish(report, args, limit=20):
+        print(f"written: {file}")
     return 0 if done else 1
 
 
@@ -120,7 +119,8 @@ def describe(found: Fix, path: Path, data: Path) -> Report:
         }
         for node in found.nodes
     ]
-    order = sorted(range(len(rows)), key=lambda i: (rows[i]["name"] not in culprits, i))
+    worst = [0.0 if node.name in culprits else -found.errors.get(node.name, -1.0) for node in found.nodes]
+    order = sorted(range(len(rows)), key=lambda i: (rows[i]["name"] not in culprits, worst[i], i))
     facts = {"model": str(path), "data": str(data), "metric": found.metric, "baseline": f"{found.baseline:.6g}"}
     facts |= {"runs": str(len(found.trials)), "nodes": str(len(rows))}
     differs = found.verdict == "model"
@@ -135,7 +135,7 @@ def describe(found: Fix, path: Path, data: Path) -> Report:
         )
     files = [str(file) for file in (found.pass_file, found.model_file) if file is not None]
     notes = [f"{name}: {gate.reason}" for name, gate in reached.items()]
-    notes += [*found.notes, *(f"wrote {file}" for file in files)]
+    notes += [*found.notes, *(f"written: {file}" for file in files)]
     first = min((i for i, row in enumerate(rows) if row["name"] in culprits), default=None)
     return Report(
         "teco fix",
@@ -155,15 +155,17 @@ def _lead(found: Fix) -> str:
     names = ", ".join(found.culprits[:5]) + (", ..." if len(found.culprits) > 5 else "")
     runs = f"{len(found.trials)} runs"
     if found.verdict == "passes":
-        return f"the float16 form passes the gate as it is ({found.before.reason})"
+        if found.before.verdict is Verdict.PASS:
+            return f"the float16 form passes the gate as it is ({found.before.reason})"
+        return f"the float16 form is within the tolerance, but too few samples show it ({found.before.reason})"
     if found.verdict == "model":
         return f"{len(found.culprits)} of {len(found.nodes)} nodes differ from the baseline's: {names} ({runs})"
     if found.verdict == "other" and found.model_file is not None:
         return f"{len(found.culprits)} nodes were found ({runs}), but what was written from them does not pass"
     if found.verdict == "other":
         return (
-            "float32 on the card fails too, so it is not precision, or inputs or outputs are beyond float16; see teco "
-            "overflow, or pass --baseline, --reference or --golden"
+            "float32 on the card fails too: inputs and outputs, which stay float16, lose too much, or it is not "
+            "precision; see teco overflow, or pass --baseline, --reference or --golden"
         )
     price = "" if found.cost is None else f"; costs {found.cost.given_up:.2%} of the float16 speed (simulated)"
     return f"fixed: {len(found.culprits)} of {len(found.nodes)} nodes stay float32: {names} ({runs}){price}"

@@ -20,7 +20,7 @@ from toolkit.ops.judge import Finding, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
 from toolkit.ops.trial import trial_of
-from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+from toolkit.output import Column, Report, add_output_flags, publish
 
 TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
 
@@ -74,8 +74,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = parser.parse_args(argv)
     found, table, notes, data = _judged(args, root)
     made = report(args.model, found, table, notes, data)
-    print_report(made)
-    written = write_files(made, args) + (write_rewrites(found, args.rewrites) if args.rewrites else [])
+    written = publish(made, args) + (write_rewrites(found, args.rewrites) if args.rewrites else [])
     for file in written:
         print(f"written: {file}")
     return 1 if made.bad else 0

@@ -12,8 +12,8 @@ from toolkit.arguments import Parser
 from toolkit.inputs import model_file
 from toolkit.intermediates import load_named, traced
 from toolkit.model_arguments import add_model_flags, given_inputs
-from toolkit.optest import Case, Outcome, check_node, find_node, run_case, write_case
-from toolkit.output import Column, Report, add_output_flags, print_report, write_files
+from toolkit.optest import TARGETS, Case, Outcome, check_node, find_node, run_case, runs_of, write_case
+from toolkit.output import Column, Report, add_output_flags, publish
 
 EPILOG = "exit code: 0 every engine passes, 1 one fails the case, 2 there is no case"
 
@@ -33,27 +33,33 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add_model_flags(parser)
     parser.add_argument("node", metavar="NODE", help="a node's name, a tensor it writes, or its position")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (default: optest_<node>)")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help=f"whose engine it is to pass on; repeatable (default: {' and '.join(TARGETS)})",
+    )
     add_output_flags(parser)
     args = parser.parse_args(argv)
     path = model_file(args.model, root)
     case, data = _write(path, args)
     report = describe(path, case, run_case(case), data)
-    print_report(report)
-    for file in write_files(report, args):
+    for file in publish(report, args):
         print(f"written: {file}")
     return 1 if report.bad else 0
 
 
 def _write(path: Path, args: argparse.Namespace) -> tuple[Case, str]:
     """Write the case; return it and where the inputs are from."""
-    shapes = dict(args.shape)
+    shapes, targets = dict(args.shape), args.target or TARGETS
+    runs_of(targets)  # before anything runs
     model = load_named(path)
-    node = find_node(model, args.node, path)  # before anything runs
+    node = find_node(model, args.node, path)
     with traced(path, "onnx", dtype="float32", batch=args.batch_size, shapes=shapes, only=()) as run:
         check_node(node, run)
         inputs, data = given_inputs(args, path, run)
     folder = args.out or Path(f"optest_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_')}")
-    return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes), data
+    return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes, targets=targets), data
 
 
 def describe(path: Path, case: Case, outcomes: Sequence[Outcome], data: str) -> Report:

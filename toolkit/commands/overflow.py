@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from toolkit.fix.guide import LARGEST
 from toolkit.inputs import model_file
 from toolkit.intermediates import load_named, random_inputs
 from toolkit.model_arguments import positive, shape
-from toolkit.output import Chart, Column, Line, Report, add_output_flags, print_report, write_files
+from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow
 
 COLUMNS = (
@@ -52,16 +53,16 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add_output_flags(parser)
     args = parser.parse_args(argv)
     report = examine(model_file(args.model, root), args)
-    files = write_files(report, args)
-    bad = report.bad
-    if not args.all:
-        told = [i for i, row in enumerate(report.rows) if any(row[kind] for kind in ("beyond", *ACTUAL))]
-        report.bad = frozenset(j for j, i in enumerate(told) if i in bad)
-        report.rows = [report.rows[i] for i in told]
-    print_report(report)
-    for file in files:
-        print(f"wrote {file}")
-    return 1 if bad else 0
+    for file in publish(report, args, report if args.all else _told(report)):
+        print(f"written: {file}")
+    return 1 if report.bad else 0
+
+
+def _told(report: Report) -> Report:
+    """Return a report of the nodes that have something to say."""
+    told = [i for i, row in enumerate(report.rows) if any(row[kind] for kind in ("beyond", *ACTUAL))]
+    bad = frozenset(j for j, i in enumerate(told) if i in report.bad)
+    return replace(report, rows=[report.rows[i] for i in told], bad=bad)
 
 
 def examine(path: Path, args: argparse.Namespace) -> Report:
@@ -123,7 +124,7 @@ def _chart(found: Sequence[NodeRange], mark: int | None) -> Chart:
     lines = [
         Line("largest |x|", "var(--accent)", [one.largest or None for one in found]),
         Line(
-            "smallest |x| > 0", "var(--fail)", [one.smallest if one.elements and one.largest else None for one in found]
+            "smallest |x| > 0", "var(--pass)", [one.smallest if one.elements and one.largest else None for one in found]
         ),
     ]
     return Chart("Range of every node's float32 values", "node", lines, LARGEST, mark)

@@ -1,7 +1,7 @@
 """Show where a model's time goes: per node, against the roof, with the bottlenecks and what would help.
 
 On target sdaa every time is simulated, from the cost model, for one shard on one SPA; on target onnx it is measured,
-with ONNX Runtime's profiler.
+with ONNX Runtime's profiler. The exit code is 1 where --apply finds no rule that saves time, and writes no pass file.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from toolkit.inputs import model_file
 from toolkit.model_arguments import positive, shape
 from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.against import Comparison, compare
-from toolkit.profile.card import prepare, profile_prepared
+from toolkit.profile.card import CardModel, prepare, profile_prepared
 from toolkit.profile.host import profile_host
 from toolkit.profile.record import Profile, read_profile
 from toolkit.profile.report import differences, findings, slowest, suggestions, table, whole
-from toolkit.profile.suggest import Suggestion, suggest, write_pass
+from toolkit.profile.suggest import Suggestion, check_free, suggest, write_pass
 from toolkit.profile.trace import chrome_trace
 
 TARGETS = ("sdaa", "onnx")
@@ -36,24 +36,32 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             f"target {args.target!r} does not tell the time of single nodes; profile on {' or '.join(TARGETS)}"
         )
     before = read_profile(args.against) if args.against else None
+    if args.apply is not None:
+        check_free(args.apply)
     spec = EngineSpec(model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=args.pass_path)
     shapes = dict(args.shape)
     wanted = args.suggest or args.apply is not None
-    if args.target == "onnx" and not wanted:
-        found, suggestion = profile_host(spec, shapes, args.runs), None
-    else:
-        loaded = prepare(spec, shapes)
-        suggestion = suggest(loaded) if wanted else None
-        on_card = args.target == "sdaa"
-        found = profile_prepared(spec, loaded) if on_card else profile_host(spec, shapes, args.runs)
-        if suggestion and args.apply is not None:
-            write_pass(args.apply, suggestion, loaded)
+    on_card = args.target == "sdaa"
+    loaded = prepare(spec, shapes) if on_card or wanted else None
+    suggestion = suggest(loaded) if loaded and wanted else None
+    found = profile_prepared(spec, loaded) if loaded and on_card else profile_host(spec, shapes, args.runs)
     comparison = compare(before, found) if before else None
-    print_profile(found, comparison, suggestion, args.top)
-    if args.apply is not None:
-        print(f"written: {args.apply}; use it with --pass_path {args.apply}")
-    for file in write_all(found, comparison, suggestion, args):
+    try:
+        print_profile(found, comparison, suggestion, args.top)
+    finally:
+        files = write_all(found, comparison, suggestion, args)
+    for file in files:
         print(f"written: {file}")
+    return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
+
+
+def _apply(path: Path, suggestion: Suggestion, loaded: CardModel) -> int:
+    """Write the pass file last of all, so that nothing is lost where there is none to write; return the exit code."""
+    if not suggestion.chosen:
+        print(f"not written: {path}, since no rewrite rule saves time on this model")
+        return 1
+    write_pass(path, suggestion, loaded)
+    print(f"written: {path}; use it with --pass_path {path}")
     return 0
 
 
@@ -77,7 +85,12 @@ def _parser() -> Parser:
     add("--top", type=positive, default=15, metavar="N", help="steps to print (15)")
     add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")
     add("--suggest", action="store_true", help="name the rewrite rules that would save time on the card")
-    add("--apply", type=Path, metavar="FILE", help="write the pass file of the rules that save time")
+    add(
+        "--apply",
+        type=Path,
+        metavar="FILE",
+        help="write the pass file of the rules that save time (exit code 1: none does)",
+    )
     add_output_flags(parser)
     add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
     return parser

@@ -11,7 +11,7 @@ import numpy as np
 from engine.base import Array
 
 THRESHOLD = {"float32": 1e-6, "float16": 1e-4}
-"""Reference magnitude up to which diff3 is the absolute error, by the precision that is judged."""
+"""Reference magnitude up to which diff3 is the absolute error, by :func:`precision_of` both."""
 
 HALF_MAX = 65504.0
 _CHUNK = 2**13
@@ -37,6 +37,10 @@ class Difference:
     diff3_max: float
     diff3_mean: float
     mismatched: int
+
+
+OTHER_SHAPE = Difference(nan, inf, inf, inf, inf, 0)
+"""Between tensors of two shapes, such as what was found of boxes or of values that are not 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,11 @@ def _ratio(error: float, reference: float) -> float:
     if not reference:
         return inf if error else 0.0
     return error / reference
+
+
+def precision_of(*dtypes: str) -> str:
+    """Return what engines can agree to: ``float32`` where all compute in it, else ``float16``."""
+    return "float32" if set(dtypes) <= {"float32"} else "float16"
 
 
 def differences(values: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.base import Array, EngineError, ModelError
 from model_config.reports.text import plural
-from toolkit.compare.metrics import THRESHOLD, Census, Difference, census, differences
+from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from toolkit.compare.replay import Replay
 from toolkit.intermediates import MEMORY, Node, Traced
 
@@ -20,7 +20,7 @@ INHERITED = 10.0
 """How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2}
-"""diff2 of a node by itself from which it is bad unless told otherwise, by the precision that is judged."""
+"""diff2 of a node by itself from which it is bad unless told otherwise, by the coarser of the two precisions."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -36,7 +36,7 @@ class Row:
 
     Attributes:
         node: of the original model. tensor: the output's name.
-        status: ``compared``, or in a few words why not.
+        status: ``compared``, or in a few words why not; a value of another shape than the baseline's is as bad as any.
         dtype: as stored on the judged engine. shape: of its value.
         census, reference: what the value and the baseline's value hold.
         accumulated: each engine on its own values. isolated: the node alone on the baseline's values.
@@ -71,6 +71,13 @@ class Comparison:
     limit: float
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def code(self) -> int:
+        """Exit code of a command that compares: 0 nothing bad, 1 something is, 2 there was nothing to compare."""
+        if self.first_bad:
+            return 1
+        return 0 if any(row.accumulated for row in self.rows) else 2
 
     @property
     def first_isolated(self) -> Row | None:
@@ -110,24 +117,24 @@ def compare_nodes(
         a: the baseline, the reference of every figure. b: the engine that is judged.
         inputs: one array per input.
         isolated: also run every node of ``b`` alone on the baseline's values.
-        limit: see :class:`Comparison`; ``None`` takes that of the judged precision (:data:`LIMIT`).
+        limit: see :class:`Comparison`; ``None`` takes that of the coarser precision (:data:`LIMIT`).
         memory: bytes of values held at once; a model that needs more is run once per group of nodes.
 
     Raises:
         InputError, ModelError, EngineError: a model cannot be loaded or run on these inputs.
     """
-    result = Comparison([], LIMIT[_precision(b)] if limit is None else limit)
+    result = Comparison([], LIMIT[precision_of(a.dtype, b.dtype)] if limit is None else limit)
     result.notes += [traced.note for traced in (a, b) if traced.note]
     clock = _Clock(result.seconds)
-    replay = _replay(a, b, result) if isolated else None
+    replay = _replay(a, b, result) if isolated and not a.note else None
     clock.lap("cut into single nodes")
     groups = a.groups(inputs, max(1, memory // _COPIES))
     if len(groups) > 1:
-        size = f"{memory / 2**20:.3g} MiB"
+        size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
     fused = fused_nodes(b)
     for group in groups:
-        only = None if len(groups) == 1 else {name for node in group for name in node.outputs if name}
+        only = {name for node in group for name in node.outputs if name}
         rows = _compare_group(a, b, replay, inputs, group, only, result, clock)
         result.rows += [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]
     _say_where_to(result.rows)
@@ -148,10 +155,6 @@ class _Clock:
         self._last = now
 
 
-def _precision(traced: Traced) -> str:
-    return "float16" if traced.dtype == "float16" else "float32"
-
-
 def _replay(a: Traced, b: Traced, result: Comparison) -> Replay | None:
     if b.model is None:
         return None
@@ -168,12 +171,12 @@ def _compare_group(
     replay: Replay | None,
     inputs: Sequence[Array],
     group: Sequence[Node],
-    only: Collection[str] | None,
+    only: Collection[str],
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
-    needs = replay.needs(only) if replay is not None and only is not None else set()
-    baseline = a.run(inputs, None if only is None else {*only, *needs})
+    # Named tensors are run in a session that ends with the run: each holds the weights once more, as it packs them.
+    baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
     clock.lap(f"run {a.target}")
     values = b.run(inputs, only)
     clock.lap(f"run {b.target}")
@@ -200,25 +203,30 @@ def _rows(
     tensors = [(node, name) for node in group for name in node.outputs if name]
     if a.note or b.note:  # outputs only: rows of everything else would say nothing
         tensors = [(node, name) for node, name in tensors if name in baseline.keys() & values.keys()]
+    threshold = THRESHOLD[precision_of(a.dtype, b.dtype)]
     for node, name in tensors:
         if name in baseline and name in values:
-            yield _row(node, name, b, baseline[name], values[name], alone.get(name))
+            dtype = "float16" if name in b.half else values[name].dtype.name
+            yield _row(node, name, dtype, threshold, baseline[name], values[name], alone.get(name))
         else:
             yield Row(node, name, _why_not(name, a, b))
 
 
-def _row(node: Node, name: str, b: Traced, reference: Array, value: Array, alone: Array | None) -> Row:
-    half = name in b.half
-    dtype = "float16" if half else value.dtype.name
+def _row(
+    node: Node, name: str, dtype: str, threshold: float, reference: Array, value: Array, alone: Array | None
+) -> Row:
+    if any(array.dtype.kind not in "fiub" for array in (value, reference)):
+        return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
+    judged = [value] if alone is None else [value, alone]
+    fit = [array for array in judged if array.shape == reference.shape]
+    measured = iter(differences(fit, reference, threshold) if fit else ())
+    found = [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
+    isolated = None if alone is None else found[1]
     if value.shape != reference.shape:
         status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
-        return Row(node, name, status, dtype, value.shape)
-    if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
-        return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
-    judged = [value] if alone is None or alone.shape != value.shape else [value, alone]
-    found: list[Difference | None] = [*differences(judged, reference, THRESHOLD[_precision(b)]), None]
-    held = census(value, reference, half)
-    return Row(node, name, "compared", dtype, value.shape, held, _range(reference), found[0], found[1])
+        return Row(node, name, status, dtype, value.shape, None, None, found[0], isolated)
+    held = census(value, reference, dtype == "float16")
+    return Row(node, name, "compared", dtype, value.shape, held, _range(reference), found[0], isolated)
 
 
 def _range(array: Array) -> Census:

@@ -46,7 +46,6 @@ class Replay:
         }
         self._model = _cut(traced, self.cuts)
         self._writers = {name: node for node in self._model.graph.node for name in node.output if name}
-        self._session: HostSession | None = None
 
     def needs(self, names: Collection[str]) -> set[str]:
         """Return the original tensors whose baseline values are read to replay these."""
@@ -66,9 +65,7 @@ class Replay:
         names = [name for name in self.cuts if only is None or name in only]
         if not names:
             return {}
-        session = self._session if only is None and self._session else self._open(names)
-        if only is None:
-            self._session = session
+        session = self._open(names)
         given = dict(zip([spec.name for spec in self._traced.inputs], self._traced.feed(inputs), strict=True))
         by_feed = {_fed(name): name for name in self.cuts}
         feed = {

@@ -70,7 +70,8 @@ def lead(found: Comparison) -> str:
     compared = [(row.accumulated.diff2, row) for row in found.rows if row.accumulated]
     bad = found.first_bad
     if not compared:
-        return "nothing could be compared"
+        why = f"{found.rows[0].tensor}: {found.rows[0].status}" if found.rows else "no tensor is on both sides"
+        return f"nothing could be compared ({why})"
     if bad is None:
         worst, row = max(compared, key=lambda pair: pair[0])
         return f"no bad node: {plural(len(compared), 'tensor')} compared, largest diff2 {worst:.3g} at {row.node.name}"
@@ -79,7 +80,8 @@ def lead(found: Comparison) -> str:
     module = f", module {bad.node.module}" if bad.node.module else ""
     figure = f"diff2 {difference.diff2:.3g} " if difference else ""
     how = f"by itself, beyond {found.limit:g}" if alone else f"accumulated, beyond {INHERITED * found.limit:g}"
-    return f"first bad node: {bad.node.name} ({bad.node.op}{module}){_together(bad)}, {figure}{how}"
+    what = bad.status if bad.census is None else f"{figure}{how}"
+    return f"first bad node: {bad.node.name} ({bad.node.op}{module}){_together(bad)}, {what}"
 
 
 def _together(row: Row) -> str:

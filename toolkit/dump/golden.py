@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from engine.base import Array, DataError
-from engine.signature import TensorSpec
 from toolkit.dump.store import Dump, open_dump
-from toolkit.intermediates import Traced, load_named
+from toolkit.inputs import input_specs
+from toolkit.intermediates import Traced
+from toolkit.weights import source
 
 
 class Golden(Traced):
@@ -22,9 +25,7 @@ class Golden(Traced):
     """
 
     def __init__(self, path: Path, dump: Path) -> None:
-        from engine.onnx_graph import signature
-
-        original = load_named(path)
+        original = source(path).model
         self.dump: Dump = open_dump(dump)
         super().__init__(path, dump.name, str(self.dump.about.get("dtype", "")), original)
         self.origin = {name: name for name in self.kinds if name in self.dump.tensors}
@@ -32,7 +33,7 @@ class Golden(Traced):
             raise DataError(
                 f"{dump} is of {self.dump.about.get('model')}: it holds no tensor of {path}; dump that model"
             )
-        self.inputs: list[TensorSpec] = signature(original)[0]
+        self.inputs = input_specs(original)
         self.half = frozenset(name for name in self.origin if self.dump.tensors[name].dtype == "float16")
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
@@ -52,3 +53,14 @@ class Golden(Traced):
             DataError: the dump lacks them.
         """
         return self.dump.inputs([spec.name for spec in self.inputs])
+
+    def other(self, inputs: Sequence[Array]) -> bool:
+        """Say whether the values were computed from other inputs than these; a dump without inputs does not tell."""
+        try:
+            own = self.given()
+        except DataError:
+            return False
+        return any(
+            not np.array_equal(mine, array, equal_nan=mine.dtype.kind == "f")
+            for mine, array in zip(own, inputs, strict=True)
+        )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.base import DataError
-from toolkit.compare.metrics import THRESHOLD, measure
-from toolkit.compare.nodes import LIMIT, Comparison, Row
+from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, measure, precision_of
+from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
 from toolkit.intermediates import Node
 
@@ -14,7 +14,7 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
 
     Args:
         a: the reference. b: the one that is judged.
-        limit: diff2 from which a node is bad; ``None`` takes that of b's precision.
+        limit: diff2 from which a node is bad; ``None`` takes that of the coarser precision.
 
     Raises:
         DataError: they have no tensor in common, or an array is damaged.
@@ -25,7 +25,7 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
             f"{a.path} ({a.about.get('model')}) and {b.path} ({b.about.get('model')}) have no tensor in common: "
             "dumps of different models"
         )
-    precision = "float16" if b.about.get("dtype") == "float16" else "float32"
+    precision = precision_of(*(str(dump.about.get("dtype")) for dump in (a, b)))
     result = Comparison([], LIMIT[precision] if limit is None else limit)
     if a.about.get("model_sha256") != b.about.get("model_sha256"):
         result.notes.append(f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}")
@@ -38,10 +38,9 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
     for name in common:
         row = _row(a, b, a.outputs[name], b.outputs[name], precision)
         result.rows.append(row)
-        if row.node.op == GRAPH_INPUT and row.accumulated and row.accumulated.diff2 > result.limit:
-            result.notes.append(
-                f"the dumps are of different inputs: {name!r} differs, diff2 {row.accumulated.diff2:.3g}"
-            )
+        if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
+            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
+            result.notes.append(f"the dumps are of different inputs: {name!r} {how}")
     result.rows.sort(key=lambda row: row.node.index)
     return result
 
@@ -50,7 +49,7 @@ def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str) -> Row:
     node = Node(found.index, found.name, found.op, (), (found.tensor,), found.module)
     if wanted.shape != found.shape:
         status = f"shape {list(found.shape)} is not the reference's {list(wanted.shape)}"
-        return Row(node, found.tensor, status, found.dtype, found.shape)
+        return Row(node, found.tensor, status, found.dtype, found.shape, None, None, OTHER_SHAPE)
     reference, value = a.read(wanted), b.read(found)
     if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
         return Row(node, found.tensor, f"values are {value.dtype}, not numbers", found.dtype, found.shape)

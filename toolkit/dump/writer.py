@@ -1,7 +1,7 @@
 """Write a dump: a folder of .npy files with a manifest, or one HDF5 file with ``/op/sequence/{input,output}``.
 
-Both are marked as whole at the very end, so one that was interrupted or cut short is never taken for a small one. What
-an interrupted one holds can be read all the same (:mod:`toolkit.dump.recover`).
+Both are marked as whole at the very end, so one that was cut short is never taken for a small one. What it holds can be
+read all the same (:mod:`toolkit.dump.recover`). Ctrl-C leaves nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +22,7 @@ import numpy as np
 
 from engine.base import Array, ConfigError, DataError
 from engine.files import write_file
-from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module, is_hdf5
+from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module, is_hdf5
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,6 +32,23 @@ if TYPE_CHECKING:
 
 _ROOM = 2**17
 """Bytes reserved for what describes an array in an HDF5 file; it takes a few KiB."""
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of the block: h5py loses one that comes while it frees its objects."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 class Writer(ABC):
@@ -50,14 +70,15 @@ class Writer(ABC):
             DataError: it cannot be written; what was kept before stays readable.
         """
         key = self._keys.get(place.tensor)
-        try:
-            where = self.write(place, array) if key is None else self.refer(place, key)
-            entry = Entry.of(place, array, where)
-            self.note(entry)
-        except (OSError, RuntimeError) as error:
-            raise self._unwritable(error) from error
-        self._keys.setdefault(place.tensor, where)
-        self.entries.append(entry)
+        with _later():
+            try:
+                where = self.write(place, array) if key is None else self.refer(place, key)
+                entry = Entry.of(place, array, where)
+                self.note(entry)
+            except (OSError, RuntimeError) as error:
+                raise self._unwritable(error) from error
+            self._keys.setdefault(place.tensor, where)
+            self.entries.append(entry)
 
     @abstractmethod
     def write(self, place: Place, array: Array) -> str:
@@ -79,19 +100,31 @@ class Writer(ABC):
     def close(self) -> None:
         """Close what is open."""
 
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove what was written."""
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether there is more in it than the model's inputs."""
+        return any(entry.op != GRAPH_INPUT for entry in self.entries)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        try:
+        with _later():
             try:
-                if error is None:
-                    self.finish()
-            finally:
-                self.close()
-        except (OSError, RuntimeError) as failure:
-            if error is None:  # else it is the second one, and says less
-                raise self._unwritable(failure) from failure
+                try:
+                    if error is None:
+                        self.finish()
+                finally:
+                    self.close()
+                if error is not None and (isinstance(error, KeyboardInterrupt) or not self.worth_keeping):
+                    self.discard()
+            except (OSError, RuntimeError) as failure:
+                if error is None:  # else it is the second one, and says less
+                    raise self._unwritable(failure) from failure
 
     def _head(self) -> dict[str, Any]:
         return {"schema_version": VERSION, **self.about}
@@ -100,7 +133,11 @@ class Writer(ABC):
         return {**self._head(), "entries": [asdict(entry) for entry in self.entries]}
 
     def _unwritable(self, error: OSError | RuntimeError) -> DataError:
-        rest = f"; 'teco dump recover {self.path} --out NEW' reads what was written before it" if self.entries else ""
+        rest = (
+            f"; 'teco dump recover {self.path} --out NEW' reads what was written before it"
+            if self.worth_keeping
+            else ""
+        )
         return DataError(f"{self.path} cannot be written: {_reason(error)}; choose another --out{rest}")
 
 
@@ -114,6 +151,7 @@ def _reason(error: OSError | RuntimeError) -> str:
 class _Folder(Writer):
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         super().__init__(path, about)
+        self._made = not path.exists()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"--out {path} exists and is not an empty folder; name a new one")
         try:
@@ -142,6 +180,12 @@ class _Folder(Writer):
     def close(self) -> None:
         self._journal.close()
 
+    def discard(self) -> None:
+        for file in self.path.iterdir():  # it was empty before
+            file.unlink()
+        if self._made:
+            self.path.rmdir()
+
 
 class _Hdf5(Writer):
     """Reserves room on the disk before the library writes: one that finds it full damages what it wrote before."""
@@ -162,6 +206,7 @@ class _Hdf5(Writer):
             self._file.attrs["about"] = json.dumps(self._head())
         except OSError as error:
             os.close(self._room)
+            self.discard()
             raise self._unwritable(error) from error
 
     def _reserve(self, start: int, size: int) -> None:
@@ -199,6 +244,9 @@ class _Hdf5(Writer):
             os.ftruncate(self._room, min(size, os.fstat(self._room).st_size))  # the room that was not needed
         finally:
             os.close(self._room)
+
+    def discard(self) -> None:
+        self.path.unlink()
 
 
 def _group(place: Place) -> str:

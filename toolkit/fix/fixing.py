@@ -20,7 +20,7 @@ from toolkit.fix.records import metric_named, needs_labels
 from toolkit.fix.samples import Samples, load_samples
 from toolkit.fix.search import smallest
 from toolkit.fix.trials import Trial, Trials
-from toolkit.fix.wide import float32_form
+from toolkit.fix.wide import float32_form, lifted
 from toolkit.inputs import Shapes
 from toolkit.intermediates import Node, load_named, nodes_of
 
@@ -138,7 +138,8 @@ def open_samples(model: ModelProto, data: Path, batch: int, limit: int | None, s
     inputs = signature(model)[0]
     if shapes:
         full = input_shapes(model, batch, shapes)
-        inputs = [replace(spec, shape=(None, *full[spec.name][1:])) if spec.name in shapes else spec for spec in inputs]
+        given = {name: (None, *full[name][1:]) for name in shapes}
+        inputs = [replace(spec, shape=given.get(spec.name, spec.shape)) if spec.batched else spec for spec in inputs]
     return load_samples(data, inputs, metadata(model), batch, limit)
 
 
@@ -306,7 +307,7 @@ class _Search:
         with writing(self.out):
             found.pass_file = write_pass(self.out / f"{stem}_fix_pass.py", found.culprits, why, trials.base)
             keeps = PassOptions.load(found.pass_file).keeps_float32
-            save_model(to_float16(self.model, keeps, self.options.skip_input_name), found.model_file)
+            save_model(to_float16(lifted(self.model), keeps, self.options.skip_input_name), found.model_file)
             if self.renamed:
                 target = self.out / f"{stem}_named.onnx"
                 save_model(self.original, target)
@@ -319,26 +320,32 @@ class _Search:
         names = write_pass(trials.folder / "mixed_pass.py", kept, why)
         mixed = trials.card(found.model_file, "the mixed-precision ONNX", found.culprits, names)
         found.after, found.mixed = after.accuracy, mixed.accuracy
-        found.verdict = "fixed" if trials.enough(after) and trials.enough(mixed) else "other"
-        found.cost = self._cost(set(found.culprits))
-        if found.cost.fixed > found.cost.float32:
-            found.notes.append("all float32 would be faster (simulated): nodes that stay float32 share no kernel")
+        found.verdict = "fixed" if trials.enough(after) else "other"
+        if not trials.enough(mixed):
+            found.notes.append(f"{found.model_file} does not pass by itself; use the pass file")
+        self._price(found)
         if found.after.needed:
             found.notes.append(f"the gate calls {found.after.needed} samples enough; there are {trials.samples.count}")
 
-    def _cost(self, float32: set[str]) -> Cost:
+    def _price(self, found: Fix) -> None:
         """Price the model's three forms on one SPA."""
         from engine.sdaa.card import load_card
         from engine.sdaa.cost import shard_cost
 
-        card, usual = load_card(), self.options.keeps_float32
+        card, usual, float32 = load_card(), self.options.keeps_float32, set(found.culprits)
         bound, layout = self._bound(self.model), card.layout(self.options.layout)
         costs = [
             shard_cost(bound, card, layout, True, usual),
             shard_cost(bound, card, layout, True, lambda node: node.name in float32 or usual(node)),
             shard_cost(bound, card, layout, False),
         ]
-        return Cost(*(cost.copy_in + cost.compute + cost.copy_out for cost in costs))
+        found.cost = Cost(*(cost.copy_in + cost.compute + cost.copy_out for cost in costs))
+        if found.cost.fixed > found.cost.float32:
+            found.notes.append("all float32 would be faster (simulated): nodes that stay float32 share no kernel")
+        if costs[1].unknown:
+            found.notes.append(
+                f"of {len(costs[1].unknown)} kernels of open size the simulated time has the launch only"
+            )
 
 
 def _ordered(nodes: list[Node], names: Collection[str]) -> list[str]:

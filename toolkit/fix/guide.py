@@ -35,7 +35,8 @@ def peaks(model: ModelProto, parts: Iterable[Part], batch: int) -> dict[str, flo
     session = HostSession(measured)
     found = np.zeros(len(names))
     for part in parts:
-        feed = [np.asarray(filled(a, batch), s.dtype) for a, s in zip(part.inputs, session.inputs, strict=True)]
+        full = filled(part.inputs, session.inputs, batch)
+        feed = [np.asarray(array, spec.dtype) for array, spec in zip(full, session.inputs, strict=True)]
         sizes = np.array([float(value) for value in session.run(feed)])
         found = np.maximum(found, np.where(np.isfinite(sizes), sizes, 0.0))
     return dict(zip(names, found.tolist(), strict=True))

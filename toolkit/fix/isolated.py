@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array
+from engine.signature import batch_of
 from toolkit.fix.samples import filled
 
 if TYPE_CHECKING:
@@ -50,12 +51,13 @@ def isolated_errors(
 
     twins = _Twins(right, suspect, keep)
     session = HostSession(twins.model)
-    count = max((len(array) for array in inputs if array.ndim), default=1)
+    count = batch_of(inputs, session.inputs)
     size = batch or count
     squares = np.zeros((len(twins.nodes), 2))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         for first in range(0, count, size):
-            part = [filled(array[first : first + size], size) if batch else array for array in inputs]
+            rows = [a[first : first + size] if s.batched else a for a, s in zip(inputs, session.inputs, strict=True)]
+            part = filled(rows, session.inputs, size)
             feed = [np.asarray(a, spec.dtype) for a, spec in zip(part, session.inputs, strict=True)]
             squares += np.square([float(v) for v in session.run(feed)]).reshape(-1, 2)
         errors = np.sqrt(squares[:, 0] / np.where(squares[:, 1] > 0, squares[:, 1], 1.0))

@@ -20,7 +20,10 @@ LABELS = ("labels", "y")
 
 
 class Part(NamedTuple):
-    """Some consecutive samples: one array per input of the model, the labels where there are any, and names."""
+    """Some consecutive samples: one array per input of the model, the labels where there are any, and names.
+
+    An input that has no row per sample is whole in every part.
+    """
 
     inputs: list[Array]
     labels: Array | None
@@ -34,11 +37,13 @@ class Samples:
     Attributes:
         count: samples. labelled: whether they have labels.
         pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
+        batched: of every input, whether it has a row per sample.
     """
 
     count: int
     labelled: bool
     pictures: bool
+    batched: Sequence[bool]
     _parts: Callable[[Mapping[str, Any]], Iterator[Part]]
     _kept: list[Part] | None = None
 
@@ -61,7 +66,8 @@ class Samples:
 
     def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
         """Return the shape of every input with ``batch`` samples."""
-        return tuple((batch, *array.shape[1:]) for array in next(iter(self)).inputs)
+        both = zip(next(iter(self)).inputs, self.batched, strict=True)
+        return tuple((batch, *array.shape[1:]) if rows else array.shape for array, rows in both)
 
     def chosen(self, indices: Sequence[int]) -> Part:
         """Return single samples, in order of their place in the data set."""
@@ -72,15 +78,22 @@ class Samples:
             first += len(part.names)
             if rows:
                 labels = None if part.labels is None else part.labels[rows]
-                found.append(Part([array[rows] for array in part.inputs], labels, [part.names[i] for i in rows]))
-        columns = zip(*(part.inputs for part in found), strict=True)
+                both = zip(part.inputs, self.batched, strict=True)
+                taken = [array[rows] if flag else array for array, flag in both]
+                found.append(Part(taken, labels, [part.names[i] for i in rows]))
+        columns = zip(zip(*(part.inputs for part in found), strict=True), self.batched, strict=True)
         known = [part.labels for part in found if part.labels is not None]
         names = [name for part in found for name in part.names]
-        return Part([np.concatenate(column) for column in columns], np.concatenate(known) if known else None, names)
+        inputs = [np.concatenate(column) if flag else column[0] for column, flag in columns]
+        return Part(inputs, np.concatenate(known) if known else None, names)
 
 
-def filled(array: Array, batch: int) -> Array:
+def filled(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int) -> list[Array]:
     """Return a short last part with its last sample repeated, for what computes in one fixed batch."""
+    return [_filled(array, batch) if spec.batched else array for array, spec in zip(inputs, specs, strict=True)]
+
+
+def _filled(array: Array, batch: int) -> Array:
     short = batch - len(array)
     return array if short <= 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
 
@@ -92,7 +105,8 @@ def load_samples(
 
     Args:
         path: an ``.npz`` file with one array per input under the inputs' names (``images`` or ``x`` will do for a
-            single one) and perhaps ``labels``; or pictures, as :func:`utils.datasets.load_dataset` takes them.
+            single one) and perhaps ``labels``, where an input without a batch has one array for all samples; or
+            pictures, as :func:`utils.datasets.load_dataset` takes them.
         inputs: what the model takes.
         metadata: the model's; pictures are preprocessed as its key ``preprocess`` says.
         batch: samples of a part.
@@ -111,8 +125,13 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | Non
 
     arrays = read_npz(path)
     labels = next((arrays[name] for name in LABELS if name in arrays), None)
-    columns = [_column(path, arrays, spec, alone=len(inputs) == 1)[:limit] for spec in inputs]
-    counts = {len(column) for column in columns} | ({len(labels[:limit])} if labels is not None else set())
+    flags = [spec.batched for spec in inputs]
+    if not any(flags):
+        raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")
+    found = [_column(path, arrays, spec, alone=len(inputs) == 1) for spec in inputs]
+    columns = [array[:limit] if rows else array for array, rows in zip(found, flags, strict=True)]
+    counts = {len(column) for column, rows in zip(columns, flags, strict=True) if rows}
+    counts |= {len(labels[:limit])} if labels is not None else set()
     if len(counts) != 1 or 0 in counts:
         raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
     count = counts.pop()
@@ -121,21 +140,20 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | Non
         for first in range(0, count, batch):
             rows = slice(first, min(first + batch, count))
             names = [f"{path.name}[{i}]" for i in range(rows.start, rows.stop)]
-            yield Part([column[rows] for column in columns], None if labels is None else labels[rows], names)
+            inputs = [column[rows] if flag else column for column, flag in zip(columns, flags, strict=True)]
+            yield Part(inputs, None if labels is None else labels[rows], names)
 
-    return Samples(count, labels is not None, False, parts)
+    return Samples(count, labels is not None, False, flags, parts)
 
 
 def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
-    if not spec.batched:
-        raise DataError(f"input {spec.name!r} has no row per sample; make it a constant of the model to try data sets")
     found = arrays.get(spec.name)
     if found is None and alone:
         found = next((arrays[name] for name in ("images", "x") if name in arrays), None)
     if found is None:
         raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
     if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
-        want = "x".join("N" if d is None else str(d) for d in spec.shape)
+        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
         raise DataError(
             f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
         )
@@ -162,7 +180,7 @@ def _pictures(
             array = preprocess_like(found.samples[:take], resize, crop, **changes)
             yield Part([array], None if found.labels is None else found.labels[:take], found.names[:take])
 
-    return Samples(count, dataset.labels is not None, True, parts)
+    return Samples(count, dataset.labels is not None, True, [True], parts)
 
 
 def _stored(metadata: Mapping[str, str]) -> dict[str, float]:

@@ -45,9 +45,8 @@ def smallest(candidates: Sequence[str], passes: Passes, likely: int = 1) -> list
     while rest:  # beside what is needed the first `high` of the rest are enough, the first `low` are not (-1: unknown)
         if high - 1 > low and enough([*needed, *rest[: high - 1]]):
             high -= 1
-            if low < 0 and enough(needed):
+            if enough(needed):
                 break
-            low = max(low, 0)
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if enough([*needed, *rest[:middle]]) else (middle, high)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
 
-_HALF = 10
-"""``onnx.TensorProto`` element type."""
+_FLOAT, _HALF = 1, 10
+"""``onnx.TensorProto`` element types."""
 
 
 def float32_form(model: ModelProto) -> ModelProto:
@@ -20,7 +20,51 @@ def float32_form(model: ModelProto) -> ModelProto:
     graph = model.graph
     held = {tensor.data_type for tensor in tensors(graph)}
     held |= {info.type.tensor_type.elem_type for info in (*graph.input, *graph.output, *graph.value_info)}
-    return widen(model) if _HALF in held else model
+    if _HALF not in held:
+        return model
+    wide = type(model)()
+    wide.CopyFrom(model)
+    _without_rounding(wide.graph)
+    return widen(wide)
+
+
+def _without_rounding(graph: GraphProto) -> None:
+    """Make every cast to float16 one to float32: in a float16 model it says how values are stored, not to round."""
+    from engine.onnx_graph import subgraphs
+
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _HALF:
+                attribute.i = _FLOAT
+        for inner in subgraphs(node):
+            _without_rounding(inner)
+
+
+def lifted(model: ModelProto) -> ModelProto:
+    """Return a copy of a float32 model whose main graph holds its constant floats as weights, not as nodes.
+
+    A weight can be float32 for one reader and float16 for another; what a node writes has one type.
+    """
+    import numpy as np
+    from onnx import numpy_helper
+
+    copy = type(model)()
+    copy.CopyFrom(model)
+    copy.ir_version = max(copy.ir_version, 4)
+    graph = copy.graph
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        held = node.attribute[0] if node.op_type == "Constant" and node.attribute else None
+        if held is None or not (held.name in ("value_float", "value_floats") or held.t.data_type == _FLOAT):
+            graph.node.append(node)
+        elif held.name == "value":
+            graph.initializer.append(held.t)
+            graph.initializer[-1].name = node.output[0]
+        else:
+            values = np.array(held.f if held.name == "value_float" else held.floats, np.float32)
+            graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+    return copy
 
 
 def float32_file(path: Path, folder: Path) -> Path:

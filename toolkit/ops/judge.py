@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class Finding:
     Attributes:
         need: an operator in one form. level: a word of ``LEVELS``.
         source: how that is known. fix: what to do, "" where nothing is to be done.
-        rewrite: the equivalent offered, tried on random input.
+        rewrite: the equivalent offered, tried on random input. dtype: the type at fault, where it is not the operator.
         dynamic: whether sizes follow from data, so that the card cannot plan for them.
     """
 
@@ -45,6 +45,7 @@ class Finding:
     source: str
     fix: str = ""
     rewrite: Rewrite | None = None
+    dtype: str = ""
 
     @property
     def dynamic(self) -> bool:
@@ -69,10 +70,13 @@ def judge_file(
 
     model, notes = _shaped(load_named(path), batch, shapes)
     found = judge(model, table, trial)
+    return found, notes or dynamic_notes(found)
+
+
+def dynamic_notes(found: Iterable[Finding]) -> list[str]:
+    """Say which operators write sizes that are not known beforehand."""
     dynamic = dict.fromkeys(one.need.op for one in found if one.dynamic)
-    if dynamic and not notes:
-        notes.append(f"sizes not known beforehand are written by: {', '.join(dynamic)}")
-    return found, notes
+    return [f"sizes not known beforehand are written by: {', '.join(dynamic)}"] if dynamic else []
 
 
 def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[ModelProto, list[str]]:
@@ -104,12 +108,13 @@ def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) ->
     support = _support(need, table, refused)
     if support.level not in LACKING:
         return Finding(need, support.level, support.source, support.fix)
+    dtype = next((name for name in need.dtypes if table.dtypes.get(name) is support), "")
     rewrite = _rewrite(cut, table, trial) if trial is not None and cut is not None else None
     if rewrite is not None:
         operators = ", ".join(rewrite.operators)
         fix = f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
-        return Finding(need, support.level, support.source, support.fix or fix, rewrite)
-    return Finding(need, support.level, support.source, support.fix or _advice(need, refused))
+        return Finding(need, support.level, support.source, support.fix or fix, rewrite, dtype)
+    return Finding(need, support.level, support.source, support.fix or _advice(need, refused), dtype=dtype)
 
 
 def _has_body(need: Need) -> bool:
@@ -198,7 +203,8 @@ def summary(findings: Sequence[Finding], target: str) -> str:
     words = {"host": "for the host"}
     known = ", ".join(f"{levels[level]} {words.get(level, level)}" for level in LEVELS if levels[level])
     if lacking:
-        return f"{target} lacks {', '.join(dict.fromkeys(one.need.op for one in lacking))} ({known})"
+        names = dict.fromkeys(f"{one.need.op} in {one.dtype}" if one.dtype else one.need.op for one in lacking)
+        return f"{target} lacks {', '.join(names)} ({known})"
     if levels["unknown"]:
         return f"whether {target} has everything the model needs is not known ({known})"
     return f"{target} has everything the model needs ({known or 'which is nothing'})"

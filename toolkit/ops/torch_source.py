@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base import ConfigError, ModelError, TargetError
 from toolkit.inputs import Shapes
-from toolkit.ops.judge import Finding, judge
+from toolkit.ops.judge import Finding, dynamic_notes, judge
 from toolkit.ops.needs import Need
 from toolkit.ops.table import LACKING, Table
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from toolkit.ops.trial import Trial
 
 _EXPORTER = "the exporter has no way to write it"
+_BY_PARTS = "judged by its parts alone; pass --shape INPUT=1,3,224,224 to trace it"
 _MODULES = {
     "AdaptiveAvgPool2d": "GlobalAveragePool",
     "AvgPool2d": "AveragePool",
@@ -44,6 +45,8 @@ _MODULES = {
     "Upsample": "Resize",
 }
 """Leaf modules and the ONNX operator each is known to become."""
+_GONE = ("nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.Identity")
+"""Leaf modules that no operator is left of."""
 
 
 def is_torch_source(text: str) -> bool:
@@ -140,12 +143,11 @@ def judge_torch(
     model, operators = load_module(source), _operators()
     if not shapes:
         _no_argument("", dtypes)
-        note = "judged by its parts alone; pass --shape INPUT=1,3,224,224 to trace it"
-        return [_part(name, names, table) for name, names in operators.module_classes(model).items()], [note], {}
+        return _parts(model, operators.module_classes(model), table), [_BY_PARTS], {}
     _no_argument(", ".join(shapes), dtypes.keys() - shapes.keys())
     inputs = operators.example(shapes, dtypes)
     args, named = _call(source, model, inputs)
-    traced = operators.torch_operators(model, args, named)
+    traced = _traced(operators, model, args, named, shapes.keys() - dtypes.keys())
     data = {"torch_operators": [{"name": one.name, "dtypes": one.dtypes, "modules": one.modules} for one in traced]}
     try:
         exported = operators.to_onnx(model, args, named)
@@ -155,7 +157,20 @@ def judge_torch(
     from engine.sdaa.float16 import inlined
 
     found = judge(infer_shapes(inlined(exported)), table, trial)
-    return found, ["exported in memory; nothing was written"], data
+    return found, ["exported in memory; nothing was written", *dynamic_notes(found)], data
+
+
+def _traced(
+    operators: Any, model: Any, args: tuple[Any, ...], named: Mapping[str, Any], untold: Iterable[str]
+) -> list[Any]:
+    try:
+        found: list[Any] = operators.torch_operators(model, args, named)
+    except ModelError as error:
+        if "types: Long, Int" not in str(error):
+            raise
+        fix = " ".join(f"--input_dtype {name}=int64" for name in sorted(untold))
+        raise ModelError(f"{error}; inputs of whole numbers need their type: {fix}") from error
+    return found
 
 
 def _no_argument(known: str, names: Iterable[str]) -> None:
@@ -183,10 +198,19 @@ def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any
     return (), dict(inputs)
 
 
+def _parts(model: Any, classes: Mapping[str, list[str]], table: Table) -> list[Finding]:
+    """Judge a module by the modules in it; what ``forward`` itself does with them is not known."""
+    found = [_part(name, names, table) for name, names in classes.items() if name not in _GONE]
+    if any(True for _ in model.children()):
+        need = _need("? (forward)", ["(itself)"], [], [])
+        found.append(Finding(need, "unknown", "what is computed between the parts is known only after tracing"))
+    return found
+
+
 def _part(name: str, names: list[str], table: Table) -> Finding:
-    op = _MODULES.get(name, "")
+    op = _MODULES.get(name.removeprefix("nn."), "") if name.startswith("nn.") else ""
     entry = table.operator(op) if op else None
-    need = _need(f"{op or '?'} (nn.{name})", names, [], [])
+    need = _need(f"{op or '?'} ({name})", names, [], [])
     if entry is not None:
         return Finding(need, entry.level, entry.source, entry.fix)
     return Finding(need, "unknown", "not in the table" if op else "what it becomes is known only after tracing")

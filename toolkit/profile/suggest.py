@@ -85,19 +85,25 @@ def suggest(loaded: CardModel) -> Suggestion:
     )
 
 
+def check_free(path: Path) -> None:
+    """Raise where a pass file would take another file's place.
+
+    Raises:
+        ConfigError: there is a file of this name.
+    """
+    if path.exists():
+        raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
+
+
 def write_pass(path: Path, found: Suggestion, loaded: CardModel) -> None:
-    """Write the pass file of the chosen rules, and prove it on the model with random input.
+    """Write the pass file of the chosen rules (there must be one), and prove it on the model with random input.
 
     Where the model ran with a pass file that optimises, that one is used first.
 
     Raises:
-        ConfigError: no rule saves anything, or the file exists or cannot be written.
+        ConfigError: the file cannot be written.
         PassError: the pass changes what the model computes; the file is then removed.
     """
-    if not found.chosen:
-        raise ConfigError(f"no rewrite rule saves time on this model; {path} was not written")
-    if path.exists():
-        raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
     text = _text(found, loaded)
     try:
         path.write_text(text, encoding="utf-8")

@@ -55,7 +55,7 @@ def _modules(profile: Profile) -> list[dict[str, Any]]:
     start, module = now, ""
     for step in (*profile.steps, None):
         here = step.module if step else ""
-        if here != module or step is None:
+        if here != module:
             if module:
                 spans.append(_span("framework", module, start, now, {}))
             start, module = now, here
