@@ -84,9 +84,7 @@ def _check_versions(model: ModelProto, path: Path) -> None:
 
 
 def _load_external(model: ModelProto, path: Path) -> None:
-    for tensor in tensors(model.graph):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
+    for tensor in (t for t in tensors(model.graph) if t.data_location == TensorProto.EXTERNAL):
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if not (path.parent / location).is_file():
             raise ModelError(
@@ -95,7 +93,8 @@ def _load_external(model: ModelProto, path: Path) -> None:
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
-        raise ModelError(f"{path}: external data cannot be read: {_one_line(error)}; export it again") from error
+        fix = "copy the file itself beside the model, or export it again"
+        raise ModelError(f"{path}: external data cannot be read: {_one_line(error)}; {fix}") from error
 
 
 def _one_line(error: Exception) -> str:
@@ -391,12 +390,13 @@ def to_float16(
     try:
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
-                copy,
+                infer_shapes(copy),  # the library's own inference takes no model over 2 GiB
                 # The library's defaults move tiny and huge weights to values of its choice; let them round or overflow.
                 min_positive_val=0.0,
                 max_finite_val=np.inf,
                 node_block_list=blocked,
                 check_fp16_ready=False,
+                disable_shape_infer=True,
             )
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
         raise ModelError(f"the model cannot be converted to float16: {_one_line(error)}") from error
