@@ -14,15 +14,13 @@ from typing import Any, TextIO
 
 from engine.base import DataError
 from engine.files import write_file
-from model_config.reports.extra import extra
+from model_config.reports.terminal import open_console
 from model_config.reports.text import NO_VALUE, one_line
 from toolkit.arguments import Parser
 
 SCHEMA_VERSION = 1
 """Of the JSON files; a field that changes its meaning or goes raises it."""
 
-_PIPE_WIDTH = 10_000
-"""Columns of an output that is no terminal: a table there is cut nowhere."""
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
 
@@ -249,13 +247,10 @@ def print_report(report: Report, file: TextIO | None = None, limit: int | None =
     Raises:
         ConfigError: rich is not installed.
     """
-    with extra("the table"):
-        from rich.box import ASCII2, SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-    console = Console(file=file, highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+    console = open_console(file)
+    from rich.box import ASCII2, SIMPLE_HEAD
+    from rich.table import Table
+
     plain = not console.encoding.lower().startswith("utf")
     table = Table(box=ASCII2 if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     rows = list(enumerate(report.rows))[:limit]

@@ -21,7 +21,8 @@ def extra(use: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
         raise ConfigError(
-            f"{use} needs the package {error.name}, which is not installed; "
+            f"{use} needs the package {package}, which is not installed; "
             'run: pip install -c constraints.txt -e ".[check]"'
         ) from error

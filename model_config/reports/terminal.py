@@ -28,11 +28,7 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
     Raises:
         ConfigError: rich is not installed.
     """
-    with extra("the table of the check"):
-        from rich.console import Console
-    console = Console(file=file, highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+    console = open_console(file)
     if check.cases:
         console.print(_table(check, console))
     for line in reason_lines(check):
@@ -40,6 +36,20 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
     if check.logs.parts:
         _line(console, f"logs: {check.logs}")
     _line(console, f"{text.headline(check)}; {text.exit_line(check)}", "bold " + _STYLES[check.verdict])
+
+
+def open_console(file: TextIO | None = None) -> Console:
+    """Return where tables go: with colours and its own width on a terminal, plain and cut nowhere elsewhere.
+
+    Raises:
+        ConfigError: rich is not installed.
+    """
+    with extra("the table"):
+        from rich.console import Console
+    console = Console(file=file, highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
 
 
 def reason_lines(check: CheckResult) -> list[str]:

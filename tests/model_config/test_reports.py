@@ -133,7 +133,7 @@ def test_importing_the_reports_needs_nothing_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.startswith("ConfigError the table of the check needs the package rich")
+    assert done.stdout.startswith("ConfigError the table needs the package rich,")
 
 
 # -------------------------------------------------------------------------------------------------------------- JSON

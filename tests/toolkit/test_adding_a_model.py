@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from walkthrough import actions, change
+from walkthrough import actions, bash, change
 from zoo_copy import copy_zoo, with_teco
 
 from model_config.config import read_cases
@@ -37,10 +37,7 @@ def test_the_walk_through_ends_with_a_passed_check(model: str, tmp_path: Path) -
         if action.kind != "bash":
             change(action, zoo)
             continue
-        command = ["bash", "-euo", "pipefail", "-c", action.text]
-        done = subprocess.run(command, cwd=zoo, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{action.text}\n{done.stdout}\n{done.stderr}"
-        last = done.stdout
+        last = bash(action.text, zoo, environment)
     assert f"{model}" in last
     cases, problems = read_cases([zoo / "contrib/model_config/model.yaml"], zoo)
     assert not problems

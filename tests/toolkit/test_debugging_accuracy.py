@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from support import ROOT
-from walkthrough import actions, change
+from walkthrough import follow, shown
 from zoo_copy import with_teco
 
 PAGE = (ROOT / "docs" / "debugging_accuracy.md").read_text(encoding="utf-8")
@@ -21,22 +20,11 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return the folder in which the page was followed, and all that its commands printed."""
     folder = tmp_path_factory.mktemp("walk")
     (folder / "example").symlink_to(ROOT / "example")
-    environment = with_teco(ROOT, folder / "bin")
-    printed = ""
-    for action in actions(PAGE):
-        if action.kind != "bash":
-            change(action, folder)
-            continue
-        command = ["bash", "-euo", "pipefail", "-c", action.text]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        printed += done.stdout
-    return folder, printed
+    return folder, follow(PAGE, folder, with_teco(ROOT, folder / "bin"))
 
 
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line for language, text in blocks if not language for line in text.splitlines()]
+    lines = shown(PAGE)
     assert len(lines) == 5
     printed = followed[1].splitlines()
     assert [line for line in lines if line not in printed] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support import RunPython, SaveOnnx
 
@@ -158,3 +159,12 @@ def test_a_dump_of_some_nodes_as_golden_values(chain: Path, tmp_path: Path, caps
     printed = capsys.readouterr().out
     assert printed.count("not in dump d") == COUNT - 4
     assert "no bad node: 4 tensors compared" in printed
+
+
+def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
+    model = onnx.load(chain)
+    model.graph.node[0].output[0] = model.graph.node[1].input[0] = "a\0b"
+    onnx.save(model, chain)
+    with pytest.raises(DataError, match=r"d\.h5: 'a\\x00b' cannot be named in it; give --out a folder"):
+        execute(["dump", "full", str(chain), "--out", str(tmp_path / "d.h5")])
+    assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import runpy
-import subprocess
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import ROOT
-from walkthrough import actions
+from walkthrough import actions, bash, shown
 from zoo_copy import with_teco
 
 from engine.base import PASS_PATH, EngineSpec
@@ -29,23 +27,16 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return the folder in which the page was followed, and all that its commands printed."""
     folder = tmp_path_factory.mktemp("shufflenet")
     environment = with_teco(ROOT, folder / "bin") | {"PYTHONIOENCODING": "utf-8"}
-
-    def bash(text: str) -> str:
-        command = ["bash", "-euo", "pipefail", "-c", text]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     printed = ""
     for action in actions(PAGE):
         before, export, after = action.text.partition("python -W ignore export.py\n")
-        printed += bash(before)
+        printed += bash(before, folder, environment)
         if export:  # in this process, which has imported torch
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
                 patch.chdir(folder)
                 warnings.simplefilter("ignore")
                 runpy.run_path("export.py", run_name="__main__")
-        printed += bash(after)
+        printed += bash(after, folder, environment)
     assert (folder / "shufflenet.onnx").is_file()
     return folder, printed
 
@@ -56,8 +47,7 @@ def compute(model: Path, batch: int, pass_path: Path | None = None) -> float:
 
 
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line for language, text in blocks if not language for line in text.splitlines()]
+    lines = shown(PAGE)
     assert len(lines) == 19
     printed = [line.split() for line in followed[1].splitlines()]  # a table is as wide as the terminal lets it be
     assert [line for line in lines if line.split() not in printed] == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,3 +46,28 @@ def change(action: Action, root: Path) -> None:
     end = re.compile(r"^#{1,6} \D{0,3}\d", re.MULTILINE).search(before, start + len(heading))
     after = before[end.start() :] if end else ""
     file.write_text(before[:start] + action.text + ("\n" if after else "") + after, encoding="utf-8")
+
+
+def bash(text: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """Run the commands of a page; return what they print."""
+    command = ["bash", "-euo", "pipefail", "-c", text]
+    done = subprocess.run(command, cwd=folder, env=dict(environment), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr}"
+    return done.stdout
+
+
+def follow(page: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """Do all that a page says, in its order; return what its commands print."""
+    printed = ""
+    for action in actions(page):
+        if action.kind == "bash":
+            printed += bash(action.text, folder, environment)
+        else:
+            change(action, folder)
+    return printed
+
+
+def shown(page: str) -> list[str]:
+    """Return the lines that a page shows as printed: those of its blocks without a language."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [line for language, text in blocks if not language for line in text.splitlines()]

@@ -75,6 +75,8 @@ class Writer(ABC):
                 where = self.write(place, array) if key is None else self.refer(place, key)
                 entry = Entry.of(place, array, where)
                 self.note(entry)
+            except ValueError as error:  # HDF5 takes no name with a NUL in it
+                raise DataError(f"{self.path}: {place.tensor!r} cannot be named in it; give --out a folder") from error
             except (OSError, RuntimeError) as error:
                 raise self._unwritable(error) from error
             self._keys.setdefault(place.tensor, where)
