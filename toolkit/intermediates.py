@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
+from engine.base import Array, ConfigError, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
 from engine.signature import Dim
 from model_config.reports.text import plural
 from toolkit.grouping import MEMORY, grouped
@@ -345,6 +345,11 @@ def traced(
     """
     from engine.registry import engine_class
 
+    if dtype == "int8":
+        raise ConfigError(
+            f"{path}: int8 takes its ranges from a data set, which these tools do not read; "
+            "run example_valid.py --dtype int8 --calib DIR, which compares it with float32"
+        )
     engine = engine_class(target)
     spec = EngineSpec(path, batch_size=batch, dtype=dtype, pass_path=pass_path, divided=False)
     held = source(path)

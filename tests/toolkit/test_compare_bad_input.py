@@ -234,3 +234,10 @@ def test_more_values_than_memory(what: str, save_onnx: SaveOnnx, tmp_path: Path,
         peaks[memory] = float(done.stdout.split()[-1])
     assert peaks[large] > 90
     assert peaks[small] < small + 48  # what the runtime keeps for reuse comes on top
+
+
+def test_int8_has_no_ranges_here(save_onnx: SaveOnnx, teco: Any) -> None:
+    path = save_onnx("net (float[1, 4] x) => (float[1, 4] y) { y = Exp(x) }", "net.onnx")
+    code, _, said = teco("compare", path, "--b", "cpu", "--b_dtype", "int8")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{path}: int8 takes its ranges from a data set" in said
