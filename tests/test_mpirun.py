@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -162,7 +163,8 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
     assert process.returncode not in (0, None)
     assert "eval_metric" not in stdout
-    assert "rank 0: stopped by mpirun, as it does on Ctrl-C" in stderr
+    # mpirun kills after a second, so that on a busy machine one of the two may not come to say it.
+    assert re.search(r"^rank [01]: stopped by mpirun, as it does on Ctrl-C", stderr, re.MULTILINE)
     assert "--resume DIR lets a run go on" in stderr
     assert not running(tmp_path)
 
