@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,12 @@ VARIABLES = (
     "TECO_SIM_CARDS",
     "TECO_SIM_FAULTS",
 )
+
+
+def pytest_configure() -> None:
+    """Undo what a shell does to its background jobs, or the commands that tests stop with Ctrl-C would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
