@@ -189,6 +189,24 @@ def check_dynamic(model: ModelProto, axes: Sequence[Mapping[int, str]]) -> None:
                 )
 
 
+def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
+    """Return a copy with the sizes of these inputs, one array per graph input, in place of the named dimensions."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    sizes: dict[str, int] = {}
+    for value, array in zip(copy.graph.input, inputs, strict=True):
+        for dim, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
+            if dim.dim_param:
+                sizes[dim.dim_param] = size
+    for value in (*copy.graph.input, *copy.graph.output, *copy.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+            elif dim.dim_param:
+                dim.Clear()  # computed from others: shape inference fills it in
+    return copy
+
+
 def simplify(model: ModelProto) -> ModelProto:
     """Return the model simplified by onnxsim (constants folded, batch norms fused, shapes inferred).
 

@@ -23,6 +23,7 @@ from utils.export.onnx_files import (
     first_line,
     simplify,
     three_variants,
+    with_sizes,
     write_onnx_files,
 )
 
@@ -84,9 +85,10 @@ def export_onnx(
     options["custom_translation_table"] = dict(custom_translation_table or {}) or None
     with _evaluated(model):
         cases = [Case(x, _run(model, x)) for x in tried]
-        static = simplify(_to_onnx(model, tried[0], None, options))
-        # torch.export takes a size of 0 or 1 for a constant, so the dynamic model is traced on the larger batch.
-        free = simplify(_to_onnx(model, tried[min(1, len(tried) - 1)], axes, options))
+        # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
+        exported = _to_onnx(model, tried[min(1, len(tried) - 1)], axes, options)
+    # Tracing is what takes the time, so the static graph is the same one with its sizes filled in.
+    static, free = simplify(with_sizes(exported, tried[0])), simplify(exported)
     check_dynamic(free, axes)
     told = dict(provenance or {"source": type(model).__name__}) | {"torch": torch.__version__, "opset": str(opset)}
     variants = three_variants(static, free, cases, float16)
@@ -158,12 +160,12 @@ def _run(model: torch.nn.Module, inputs: Sequence[Array]) -> list[Array]:
 def _to_onnx(
     model: torch.nn.Module,
     inputs: Sequence[Array],
-    axes: Sequence[Mapping[int, str]] | None,
+    axes: Sequence[Mapping[int, str]],
     options: dict[str, Any],
 ) -> ModelProto:
     """Return the graph of torch's own exporter (torch.export based)."""
     tensors = tuple(torch.from_numpy(x) for x in inputs)
-    shapes = None if axes is None else tuple(dict(named) for named in axes)
+    shapes = tuple(dict(named) for named in axes)
     with warnings.catch_warnings():
         # The exporter warns about its own use of torch's internals; nothing there is for the user to change.
         warnings.simplefilter("ignore", FutureWarning)

@@ -116,6 +116,30 @@ class TestDynamicInputs:
             onnx_files.dynamic_axes([X], names, ["output"], dynamic)
 
 
+class TestWithSizes:
+    MODEL = """<ir_version: 9, opset_import: ["" : 18]>
+        net (float[batch, 3] x, float[batch, length] y) => (float[batch, total] z)
+        <float[batch, length] n> { n = Neg(y)  z = Concat<axis = 1>(x, n) }"""
+
+    def dims(self, model: onnx.ModelProto) -> dict[str, list[int | str | None]]:
+        return {
+            value.name: [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None) for dim in shape]
+            for value in (*model.graph.input, *model.graph.output, *model.graph.value_info)
+            for shape in [value.type.tensor_type.shape.dim]
+        }
+
+    def test_names_become_sizes_and_what_is_computed_is_left_open(self) -> None:
+        model = onnx.parser.parse_model(self.MODEL)
+        before = model.SerializeToString()
+        fixed = onnx_files.with_sizes(model, [np.zeros((4, 3)), np.zeros((4, 5))])
+        assert self.dims(fixed) == {"x": [4, 3], "y": [4, 5], "z": [4, None], "n": [4, 5]}
+        assert model.SerializeToString() == before
+
+    def test_inference_fills_in_what_is_computed(self) -> None:
+        fixed = onnx_files.with_sizes(onnx.parser.parse_model(self.MODEL), [np.zeros((4, 3)), np.zeros((4, 5))])
+        assert self.dims(onnx_files.simplify(fixed))["z"] == [4, 8]
+
+
 class TestWriting:
     def test_notes_are_in_the_file(self, tmp_path: Path) -> None:
         notes = ModelNotes(["zero", "eins", "二", "3"], {"std": [1.0], "mean": [0.0]}, {"source": "a test"})

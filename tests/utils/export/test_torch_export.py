@@ -86,6 +86,37 @@ def test_three_files_static_and_dynamic(exported: list[ExportResult]) -> None:
     assert {v.type.tensor_type.elem_type for v in (*half.input, *half.output)} == {onnx.TensorProto.FLOAT16}
 
 
+class Tokens(torch.nn.Module):
+    """The shapes of a transformer: a class token per sample, positions cut to the length, heads apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position = torch.nn.Parameter(torch.ones(1, 1, 8)), torch.nn.Parameter(torch.rand(1, 64, 8))
+        self.mix = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, length, width = x.shape
+        x = torch.cat([self.token.expand(n, -1, -1), x], dim=1) + self.position[:, : length + 1]
+        heads = self.mix(x).reshape(n, length + 1, 2, width // 2).transpose(1, 2)
+        weights = torch.softmax(heads @ heads.transpose(2, 3), -1)
+        answer: torch.Tensor = (weights @ heads).transpose(1, 2).reshape(n, length + 1, width)
+        return answer
+
+
+def test_the_static_file_computes_no_shapes(tmp_path: Path) -> None:
+    """It is made of the dynamic graph, in which a reshape needs the sizes of the input."""
+    static, free, _ = export_onnx(
+        Tokens(), torch.rand(1, 5, 8), tmp_path / "tokens", dynamic={"input": {0: "batch", 1: "length"}}
+    )
+    kinds = [{node.op_type for node in onnx.load(result.path).graph.node} for result in (static, free)]
+    assert "Shape" in kinds[1]
+    assert not kinds[0] & {"Shape", "Expand", "Gather", "Slice"}
+    graph = onnx.load(static.path).graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    assert [[dim.dim_value for dim in v.type.tensor_type.shape.dim] for v in values][:2] == [[1, 5, 8], [1, 6, 8]]
+    assert not any(dim.dim_param for v in values for dim in v.type.tensor_type.shape.dim)
+
+
 def test_errors_are_small_and_stored(exported: list[ExportResult]) -> None:
     for result, most in zip(exported, (1e-5, 1e-5, 1e-2), strict=True):
         stored = {prop.key: prop.value for prop in onnx.load(result.path).metadata_props}
