@@ -218,14 +218,3 @@ def test_the_digits_case_runs_without_its_export(tmp_path: Path) -> None:
     assert [result.reason for result in results] == ["", "", ""]
     assert results[0].eval_metric is not None
     assert results[0].eval_metric >= 0.98
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_the_digits_case_exports(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (case,) = [case for case in load_cases([ROOT / "model_config/model.yaml"]) if case.name == "digits"]
-    export = type(case)(case.name, case.run_dir, case.steps[:1], case.source)
-    (result,) = run_steps(export, tmp_path)
-    assert result.reason == ""
-    assert "digits_float16_dyn.onnx: largest relative error" in result.stdout.read_text()

@@ -202,3 +202,5 @@ def test_the_digits_pass(tmp_path: Path) -> None:
     assert [step["passed"] for step in case["steps"]] == [True] * 5
     assert case["accuracy"][0]["samples"] == 360
     assert case["steps"][2]["pictures"]
+    (printed,) = (tmp_path / "work/logs/digits").glob("*export*stdout*")
+    assert "digits_float16_dyn.onnx: largest relative error" in printed.read_text()
