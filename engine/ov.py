@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import re
 import sys
+import threading
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,6 +27,9 @@ _MESSAGE = 300
 
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
 """Lines of OpenVINO's source code, which begin its messages."""
+
+_cores: list[Any] = []
+_beginning = threading.Lock()
 
 
 class OpenVinoEngine(Engine):
@@ -66,7 +70,7 @@ class OpenVinoEngine(Engine):
         self._names = [tensor.name for tensor in self.inputs]
 
     def _compile(self, openvino: Any) -> Any:
-        core = openvino.Core()
+        core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
         model.reshape({tensor.name: [-1 if d is None else d for d in tensor.shape] for tensor in self.inputs})
         threads = max(1, usable_cores() // self.streams) * self.streams
@@ -125,6 +129,18 @@ def _import() -> Any:
     finally:
         if hide:
             del sys.modules[report]
+
+
+def _core(openvino: Any) -> Any:
+    """Return the one core of this process, which is never freed.
+
+    The thread that begins OpenVINO is given memory to run its signal handlers on, and the thread that ends it takes
+    that back (Linux: sigaltstack(2)). Where these are two threads, the next Ctrl-C is a segmentation fault.
+    """
+    with _beginning:
+        if not _cores:
+            _cores.append(openvino.Core())
+        return _cores[0]
 
 
 def _one_line(error: Exception) -> str:

@@ -221,3 +221,24 @@ def test_a_missing_package_is_named(run_python: RunPython, save_onnx: SaveOnnx) 
     done = run_python("-c", code, save_onnx(DYNAMIC))
     assert done.stdout.startswith("OpenVINO cannot be imported (")
     assert done.stdout.endswith('); install ".[openvino]"\n')
+
+
+@needs_openvino
+def test_ctrl_c_after_a_model_was_freed_by_another_thread(digits: Path, run_python: RunPython) -> None:
+    """OpenVINO frees the memory that signals of the thread which began it run on when its last part goes."""
+    script = (
+        "import os, pathlib, signal, sys, threading, time\n"
+        "from engine import EngineSpec\n"
+        "from engine.ov import OpenVinoEngine\n"
+        "engines = [OpenVinoEngine(EngineSpec(pathlib.Path(sys.argv[1])))]\n"
+        "thread = threading.Thread(target=lambda: engines.pop().release())\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(10)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    done = run_python("-c", script, digits / "digits_dyn.onnx")
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
