@@ -20,6 +20,7 @@ from toolkit.fix.guide import LARGEST
 from toolkit.fix.samples import Part, filled
 from toolkit.fix.wide import float32_file
 from toolkit.intermediates import Node, Traced, traced
+from toolkit.progress import progress
 
 SMALLEST = 2.0**-14
 """Smallest normal float16."""
@@ -82,7 +83,7 @@ def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path
     card = traced(path, "sdaa", dtype="float16", batch=batch, pass_path=pass_path, shapes=shapes)
     with wide, card:
         found = [NodeRange(node) for node in wide.nodes]
-        for part in chain([first], parts):
+        for part in progress(chain([first], parts), "batch"):
             full = filled(part.inputs, wide.inputs, batch)
             for group in _groups(wide, full):
                 names = None if group is None else {name for node in group for name in (*node.inputs, *node.outputs)}

@@ -15,6 +15,7 @@ from model_config.reports.text import plural
 from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from toolkit.compare.replay import Replay
 from toolkit.intermediates import MEMORY, Node, Traced
+from toolkit.progress import progress
 
 INHERITED = 10.0
 """How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""
@@ -133,7 +134,7 @@ def compare_nodes(
         size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
     fused = fused_nodes(b)
-    for group in groups:
+    for group in progress(groups, "group"):
         only = {name for node in group for name in node.outputs if name}
         rows = _compare_group(a, b, replay, inputs, group, only, result, clock)
         result.rows += [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]

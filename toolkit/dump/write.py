@@ -13,6 +13,7 @@ from engine.onnx_graph import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, Place
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.intermediates import MEMORY, Node, Traced, grouped
+from toolkit.progress import progress
 
 
 def write_dump(
@@ -48,7 +49,7 @@ def write_dump(
             writer.add(Place(-1, GRAPH_INPUT, name, "", position, "output", 0, name), np.asarray(array))
         groups = list(grouped(nodes, sizes, memory))
         missing: list[str] = []
-        for group in groups:
+        for group in progress(groups, "group"):
             wanted = {name for node in group for name in (*node.outputs, *(node.inputs if with_inputs else ())) if name}
             some = len(groups) > 1 or len(nodes) < len(traced.nodes)
             values = {**given, **traced.run(inputs, wanted if some else None)}

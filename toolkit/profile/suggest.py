@@ -11,6 +11,7 @@ from engine.passes.rules import RULES, rewrite
 from engine.passes.rules.gain import Gain, choose, compute_cost, predict
 from engine.passes.runner import apply_passes
 from toolkit.profile.card import CardModel
+from toolkit.progress import trying_rules
 
 _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
 
@@ -67,8 +68,8 @@ def suggest(loaded: CardModel) -> Suggestion:
         model, reached = rewrite(loaded.model, (), newest), max(own, newest)
     except PassError:
         model, reached = loaded.model, own
-    alone = predict(model, options=options, float16=float16)
-    chosen = choose(model, options=options, float16=float16) if alone else []
+    alone = predict(model, options=options, float16=float16, watch=trying_rules)
+    chosen = choose(model, options=options, float16=float16, watch=trying_rules) if alone else []
     tidy = compute_cost(rewrite(loaded.model, ()), options, float16) if now.unknown else now
     before = (tidy if len(tidy.unknown) < len(now.unknown) else now).compute
     names = [gain.rule for gain in chosen]

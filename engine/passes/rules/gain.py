@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.passes.options import PassOptions
 from engine.passes.rules import RULES, rewrite, rewrite_counted
@@ -15,6 +15,9 @@ from engine.sdaa.cost import ShardCost, shard_cost
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
+Watch = Callable[[Sequence[Any]], Iterable[Any]]
+"""Passes on what a loop goes through, one by one, and may show how far it is."""
 
 NOTHING = 1e-9
 """Simulated seconds that are not worth a rule."""
@@ -57,6 +60,7 @@ def predict(
     names: Iterable[str] = tuple(RULES),
     options: PassOptions | None = None,
     float16: bool = True,
+    watch: Watch = iter,
 ) -> list[Gain]:
     """Return what every rule that fires does by itself, after the default pass.
 
@@ -65,10 +69,11 @@ def predict(
         names: rules to try.
         options: layout, and what stays float32.
         float16: whether floats are stored in float16.
+        watch: what the loop goes through, to show how far it is.
     """
     plain = rewrite(model, ())
     before = compute_cost(plain, options, float16)
-    steps = ((name, *rewrite_counted(plain, [name], tidied=True)) for name in names)
+    steps = ((name, *rewrite_counted(plain, [name], tidied=True)) for name in watch(tuple(names)))
     return [
         _gain(name, counts[name], before, compute_cost(changed, options, float16))
         for name, changed, counts in steps
@@ -81,6 +86,7 @@ def choose(
     names: Iterable[str] = tuple(RULES),
     options: PassOptions | None = None,
     float16: bool = True,
+    watch: Watch = iter,
 ) -> list[Gain]:
     """Return the rules that save time together, each with what it adds to those before it.
 
@@ -96,12 +102,12 @@ def choose(
 
     kept = [name for name, fired in tried(*names)[1].items() if fired]
     best = tried(*kept)[0].compute
-    for name in list(kept):
+    for name in watch(tuple(kept)):
         without = [other for other in kept if other != name]
         seconds = tried(*without)[0].compute
         if seconds <= best + NOTHING:
             kept, best = without, seconds
-    costs = [tried(*kept[:i])[0] for i in range(len(kept) + 1)]
+    costs = [tried(*kept[:i])[0] for i in watch(range(len(kept) + 1))]
     fired = tried(*kept)[1]
     return [_gain(name, fired[name], *costs[i : i + 2]) for i, name in enumerate(kept)]
 

@@ -1,0 +1,74 @@
+"""Long tools show on a terminal how far they are, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import ROOT, SaveOnnx
+
+CHAIN = """net (float[2, 100000] x) => (float[2, 100000] y) {
+    a = Sigmoid(x)  b = Mul(x, a)  c = Transpose<perm = [1, 0]>(b)  d = Transpose<perm = [1, 0]>(c)  y = Neg(d)
+}"""
+
+
+def run(*words: object, terminal: bool) -> tuple[str, str]:
+    """Return what a ``teco`` command writes on stdout, and on stderr, which may be a terminal."""
+    master, slave = os.openpty() if terminal else os.pipe()
+    if terminal:  # 24 lines of 100 characters; a new one has none, and tqdm then draws nothing
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [sys.executable, "-m", "toolkit.cli", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=slave, text=True) as process:
+        os.close(slave)
+        said = b""
+        try:
+            while piece := os.read(master, 65536):
+                said += piece
+        except OSError:  # a terminal that nobody writes to any more
+            pass
+        os.close(master)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+    assert process.returncode in (0, 1), said
+    return printed, said.decode()
+
+
+@pytest.fixture
+def model(save_onnx: SaveOnnx, tmp_path: Path) -> Path:
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).standard_normal((6, 100000)).astype(np.float32))
+    return save_onnx(CHAIN)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("profile", "--target", "sdaa", "--suggest"), ("trying rules: ", "rule/s]")),
+        (("overflow", "--data", "data.npz", "--batch_size", 2), ("batch [",)),
+        (("compare", "--memory", 1), ("0/", "group/s]")),
+        (("dump", "full", "--out", "d", "--memory", 1), ("0/", "group/s]")),
+    ],
+    ids=["profile", "overflow", "compare", "dump"],
+)
+def test_a_bar_on_a_terminal_only(
+    words: tuple[object, ...], shown: tuple[str, ...], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    verb = 2 if words[0] == "dump" else 1
+    command = (*words[:verb], model, *words[verb:])
+    printed, said = run(*command, terminal=True)
+    assert all(text in said for text in shown), said
+    assert "\r" in said
+    if words[0] == "dump":
+        for file in (tmp_path / "d").iterdir():
+            file.unlink()
+    again, quiet = run(*command, terminal=False)
+    assert quiet == ""
+    assert len(printed.splitlines()) == len(again.splitlines())  # nothing of the bar is in what is piped on
