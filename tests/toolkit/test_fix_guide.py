@@ -113,6 +113,14 @@ def test_the_worst_samples_are_those_that_fell_and_the_first() -> None:
     assert trials.worst(fell, 100) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("name", ["agree", "close"])
+def test_an_output_of_another_shape_agrees_nowhere(name: str) -> None:
+    """Of boxes as many as there are: their number follows from the values."""
+    ours, theirs = [np.ones((2, 4)), np.ones((2, 3))], [np.ones((2, 4)), np.ones((2, 4))]
+    assert metric_named(name)(ours, None, theirs).tolist() == [0.0, 0.0]
+    assert metric_named(name)(theirs, None, theirs).tolist() == [1.0, 1.0]
+
+
 def test_too_few_samples_are_enough_only_within_the_tolerance() -> None:
     trials = Trials(Samples(6, True, False, [True], lambda _: iter(())), "m", metric_named("top1"), 0.01, 2, Path())
 

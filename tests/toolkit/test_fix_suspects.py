@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
 from toolkit.cli import execute
@@ -206,6 +207,21 @@ def test_a_missing_last_step_is_named(
     np.savez(tmp_path / "golden.npz", y=last(run(trained.model, trained.x)))
     words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
     assert searched(words, tmp_path)[0] == [name]
+
+
+def test_a_missing_softmax_over_the_classes_of_every_pixel(
+    trained: Trained, tmp_path: Path, save_onnx: SaveOnnx
+) -> None:
+    """Of a segmentation network the classes are the second axis, not the last."""
+    weights = ", ".join(map(str, np.random.default_rng(0).normal(0, 2, 12)))
+    model = save_onnx(
+        f"net (float[N, 3, 24, 24] x) => (float[N, 4, 24, 24] y) <float[4, 3, 1, 1] w = {{{weights}}}>"
+        "{ y = Conv(x, w) }"
+    )
+    np.savez(tmp_path / "data.npz", x=trained.x)
+    np.savez(tmp_path / "golden.npz", y=softmax(run(model, trained.x)))
+    words = [model, "--data", tmp_path / "data.npz", "--golden", tmp_path / "golden.npz"]
+    assert searched(words, tmp_path)[0] == ["missing softmax"]
 
 
 def test_where_nothing_is_wrong_nothing_is_changed(trained: Trained, tmp_path: Path) -> None:
