@@ -16,7 +16,7 @@ from onnx import helper
 from engine.base import EngineSpec
 from toolkit.cli import execute
 from toolkit.profile.card import prepare, profile_card, profile_prepared
-from toolkit.profile.host import profile_host
+from toolkit.profile.host import Source, profile_host, work_of
 from toolkit.profile.record import Bottleneck, Profile
 from toolkit.profile.suggest import suggest
 
@@ -154,6 +154,22 @@ def test_what_the_host_does_not_tell_of_a_product_is_worked_out(tmp_path: Path) 
     assert steps["gemm"].flops == 2 * 48 * 64 * 96
     assert steps["mm"].flops == 2 * 48 * 96 * 32
     assert steps["mm"].bytes == 4 * (48 * 96 + 96 * 32 + 48 * 32)
+
+
+def test_a_product_of_which_only_the_bias_is_told() -> None:
+    def told(*shapes: list[int]) -> list[dict[str, list[int]]]:
+        return [{"float": shape} for shape in shapes]
+
+    args = {"input_type_shape": told([48, 64], [96]), "output_type_shape": told([48, 96])}
+    flops, size = work_of("Gemm", args, Source("gemm", "Gemm", "", ()))
+    assert flops == 2 * 48 * 64 * 96
+    assert size == 4 * (48 * 64 + 64 * 96 + 96 + 48 * 96)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_dtype_is_that_of_the_inputs(dtype: str, save_onnx: Callable[..., Path]) -> None:
+    kind = "float" if dtype == "float32" else "float16"
+    assert on_host(save_onnx(f"net ({kind}[4, 8] x) => ({kind}[4, 8] y) {{ y = Exp(x) }}")).dtype == dtype
 
 
 # ---------------------------------------------------------------------------------------------------------- what if

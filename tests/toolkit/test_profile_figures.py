@@ -37,6 +37,7 @@ def test_the_roofline() -> None:
     assert list(across) == ["1", "10", "100"]
     assert list(up) == ["10", "100", "1000"]
     assert (left.x, right.x) == (across["1"], across["100"])
+    assert list(across.values()) == [8.0, 52.0, 96.0]  # room for labels on the left, and a little on the right
     assert (up["10"], up["1000"]) == (BOTTOM, 0.0)
     assert right.y == up["1000"]
     assert BOTTOM > left.y > up["100"]
@@ -91,6 +92,15 @@ def test_what_is_slow_is_named_by_what_takes_most_of_it() -> None:
     assert one.seconds == pytest.approx(9e-3)
     assert not find_bottlenecks(profile(step("a", "Conv", 1e-3, flops=0.51e9)), NONE)  # over half of the roof
     assert find_bottlenecks(profile(step("a", "Conv", 1e-3, flops=0.49e9)), NONE)
+
+
+@pytest.mark.parametrize(
+    ("bound", "advice"), [("launch", "launch less"), ("memory", "move less"), ("compute", "a cheaper equivalent")]
+)
+def test_what_helps_depends_on_the_bound(bound: str, advice: str) -> None:
+    (one,) = find_bottlenecks(profile(step("a", "Conv", 1e-3, flops=1e8, bound=bound)), NONE)
+    assert f"mostly {bound}-bound" in one.text
+    assert advice in one.fix
 
 
 def test_the_costliest_comes_first_and_little_is_not_named() -> None:

@@ -85,6 +85,8 @@ def test_times_are_microseconds(tmp_path: Path) -> None:
     assert call[0]["dur"] == pytest.approx(found.call * 1e6, abs=2e-3)
     assert sum(span["dur"] for span in device) == pytest.approx(sum(s.roof for s in found.steps) * 1e6, abs=0.02)
     assert [span["name"] for span in runtime][:: len(runtime) - 1] == ["copy in", "copy out"]
+    assert runtime[-1]["dur"] == pytest.approx(found.copy_out * 1e6, abs=2e-3)
+    assert call[0]["dur"] == pytest.approx((found.copy_in + found.compute + found.copy_out) * 1e6, abs=2e-3)
     assert [span["name"] for span in device] == [step.name for step in found.steps]
     assert device[0]["args"].keys() >= {"operator", "nodes", "flops", "bytes", "share of the roof", "bound"}
 

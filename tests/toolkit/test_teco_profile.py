@@ -112,6 +112,15 @@ def test_apply_keeps_the_pass_file_it_ran_with(shuffle: Path, run: Run, tmp_path
     assert len(apply_passes(onnx.load(shuffle), options).graph.node) == 3
 
 
+def test_apply_comes_after_the_rules_of_the_pass_file_it_ran_with(shuffle: Path, run: Run, tmp_path: Path) -> None:
+    first, made = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("def use_passes(model):\n    model.producer_name = 'seen by the first'\n    return model\n")
+    run(shuffle, "--pass_path", first, "--apply", made)
+    changed = PassOptions.load(made).use_passes
+    assert changed is not None
+    assert changed(onnx.load(shuffle)).producer_name == "seen by the first"
+
+
 def test_shapes_are_asked_for(run: Run, tmp_path: Path) -> None:
     nodes = [
         node("Transpose", ["x"], "a", "to_last", perm=[0, 2, 3, 1]),
