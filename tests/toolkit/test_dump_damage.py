@@ -161,6 +161,18 @@ def test_a_dump_of_some_nodes_as_golden_values(chain: Path, tmp_path: Path, caps
     assert "no bad node: 4 tensors compared" in printed
 
 
+def test_golden_values_in_groups_of_nodes(
+    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = save_onnx("net (float[1, 100000] x) => (float[1, 100000] z) { a = Abs(x) b = Neg(a) z = Exp(b) }")
+    assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0
+    capsys.readouterr()
+    assert execute(["compare", str(chain), "--a", str(tmp_path / "d"), "--memory", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "groups of nodes, to hold at most 1 MiB" in printed
+    assert "no bad node: 3 tensors compared" in printed
+
+
 def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
     model = onnx.load(chain)
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "a\0b"
