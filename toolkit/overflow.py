@@ -20,7 +20,7 @@ from toolkit.fix.guide import LARGEST
 from toolkit.fix.samples import Part, filled
 from toolkit.fix.wide import float32_file
 from toolkit.intermediates import Node, Traced, traced
-from toolkit.progress import progress
+from utils.progress import progress
 
 SMALLEST = 2.0**-14
 """Smallest normal float16."""

@@ -15,7 +15,7 @@ from model_config.reports.text import plural
 from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from toolkit.compare.replay import Replay
 from toolkit.intermediates import MEMORY, Node, Traced
-from toolkit.progress import progress
+from utils.progress import progress
 
 INHERITED = 10.0
 """How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""

@@ -13,7 +13,7 @@ from engine.onnx_graph import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, Place
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.intermediates import MEMORY, Node, Traced, grouped
-from toolkit.progress import progress
+from utils.progress import progress
 
 
 def write_dump(

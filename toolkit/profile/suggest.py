@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from engine.base import ConfigError, PassError
@@ -11,7 +12,7 @@ from engine.passes.rules import RULES, rewrite
 from engine.passes.rules.gain import Gain, choose, compute_cost, predict
 from engine.passes.runner import apply_passes
 from toolkit.profile.card import CardModel
-from toolkit.progress import trying_rules
+from utils.progress import progress
 
 _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
 
@@ -68,8 +69,9 @@ def suggest(loaded: CardModel) -> Suggestion:
         model, reached = rewrite(loaded.model, (), newest), max(own, newest)
     except PassError:
         model, reached = loaded.model, own
-    alone = predict(model, options=options, float16=float16, watch=trying_rules)
-    chosen = choose(model, options=options, float16=float16, watch=trying_rules) if alone else []
+    watch = partial(progress, unit="rule", what="trying rules")
+    alone = predict(model, options=options, float16=float16, watch=watch)
+    chosen = choose(model, options=options, float16=float16, watch=watch) if alone else []
     tidy = compute_cost(rewrite(loaded.model, ()), options, float16) if now.unknown else now
     before = (tidy if len(tidy.unknown) < len(now.unknown) else now).compute
     names = [gain.rule for gain in chosen]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -22,6 +21,7 @@ from utils.metrics.base import Metric
 from utils.pipeline.calibration import calibrate
 from utils.pipeline.interrupt import telling
 from utils.pipeline.stages import Buffers, Failure, Preprocess, Ready, prepared
+from utils.progress import progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -191,7 +191,7 @@ def _loop(
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
     with closing(prepared(batches, preprocess, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
         try:
-            for ready in _progress(stages, total):
+            for ready in progress(stages, "batch", total=total):
                 run.waited("wait")
                 if run.warmup > 0 and run.steps - run.resumed >= run.warmup:
                     run.warmup = 0
@@ -385,13 +385,3 @@ def _rejected(batches: Iterable[Batch]) -> list[Failure]:
 def _steps(batches: Iterable[Batch], max_steps: int) -> int | None:
     total = len(batches) if isinstance(batches, Sized) else None
     return total if max_steps < 1 else min(max_steps, total if total is not None else max_steps)
-
-
-def _progress(stages: Iterator[Any], total: int | None) -> Iterator[Any]:
-    """Show a bar on a terminal; anything else (a file, a pipe, CI) stays quiet and does not even import tqdm."""
-    if not sys.stderr.isatty():
-        return stages
-    from tqdm import tqdm
-
-    bar: Iterator[Any] = iter(tqdm(stages, total=total, unit="batch"))
-    return bar
