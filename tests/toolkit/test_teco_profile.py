@@ -18,7 +18,7 @@ from engine.passes.runner import apply_passes
 from toolkit.cli import execute
 from toolkit.profile.card import prepare, profile_card
 from toolkit.profile.record import read_profile
-from toolkit.profile.suggest import suggest
+from toolkit.profile.suggest import suggest, write_pass
 
 Run = Callable[..., str]
 
@@ -119,6 +119,15 @@ def test_apply_comes_after_the_rules_of_the_pass_file_it_ran_with(shuffle: Path,
     changed = PassOptions.load(made).use_passes
     assert changed is not None
     assert changed(onnx.load(shuffle)).producer_name == "seen by the first"
+
+
+def test_a_pass_file_takes_no_other_files_place(shuffle: Path, tmp_path: Path) -> None:
+    other = tmp_path / "mine.py"
+    other.write_text("# mine\n")
+    loaded = prepare(EngineSpec(shuffle))
+    with pytest.raises(ConfigError, match=r"mine\.py cannot be written: File exists; choose another place"):
+        write_pass(other, suggest(loaded), loaded)
+    assert other.read_text() == "# mine\n"
 
 
 def test_shapes_are_asked_for(run: Run, tmp_path: Path) -> None:

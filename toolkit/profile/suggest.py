@@ -104,12 +104,13 @@ def write_pass(path: Path, found: Suggestion, loaded: CardModel) -> None:
     Where the model ran with a pass file that optimises, that one is used first.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: the file exists, or cannot be written.
         PassError: the pass changes what the model computes; the file is then removed.
     """
     text = _text(found, loaded)
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise ConfigError(f"pass file {path} cannot be written: {error.strerror}; choose another place") from error
     try:
