@@ -1,0 +1,10 @@
+"""Tasks: what a domain is. A task is one file here, in ``contrib/utils/tasks``, or of an entry point ``tecoinfer.tasks``."""
+
+import pkgutil
+
+__path__ = pkgutil.extend_path(__path__, __name__)
+
+from utils.tasks.base import Artifact, Flag, Options, Prepared, Shards, Task, Template
+from utils.tasks.model import Model
+
+__all__ = ["Artifact", "Flag", "Model", "Options", "Prepared", "Shards", "Task", "Template"]

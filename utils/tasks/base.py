@@ -1,0 +1,189 @@
+"""The contract of a task: a domain's way from a data set to an answer and a metric.
+
+A task is data and functions. A model that differs takes ``dataclasses.replace(TASK, decode=...)``. Functions are defined at
+the top level of a module or script, so that they travel to other processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from engine.base import Array, Engine
+from engine.timeline import Timeline
+from utils.datasets.base import Dataset
+from utils.metrics.base import Metric
+from utils.tasks.model import Model
+
+SCRIPTS = ("valid", "single", "multi")
+"""The scripts every model has: a data set, one sample, a folder."""
+
+Options: TypeAlias = argparse.Namespace
+"""The parsed flags: the common ones, the task's own, and ``script``, one of :data:`SCRIPTS`."""
+
+
+class Prepared(NamedTuple):
+    """What ``prepare`` makes of some samples.
+
+    Attributes:
+        arrays: for each input of the model an array with the samples along its batch axis, or a list with one array per
+            sample, without the batch axis, where their sizes differ (``collate`` pads them).
+        contexts: one object per sample that travels to ``decode`` and the metric (a letterbox to undo, a question's
+            text); ``None`` where nothing is kept.
+    """
+
+    arrays: Sequence[Array | list[Array]]
+    contexts: list[Any] | None = None
+
+
+class Shards(list[list[Array]]):
+    """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a task's own.
+
+    Attributes:
+        name: with its dashes: ``--topk``.
+        help: one line.
+        default, type, choices, nargs, metavar: as argparse has them. A script may give another default.
+        scripts: which scripts have it.
+    """
+
+    name: str
+    help: str
+    default: Any = None
+    type: Callable[[str], Any] | None = None
+    choices: Sequence[Any] | None = None
+    nargs: str | int | None = None
+    metavar: str | None = None
+    scripts: tuple[str, ...] = SCRIPTS
+
+    @property
+    def key(self) -> str:
+        """The name of its value among the options: ``topk``."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a person looks at.
+
+    Attributes:
+        text: the answer in a few words, behind the sample's name: ``7  0.898``.
+        answer: the answer as plain data, for JSON.
+        save: writes the sample with its answer (drawn, printed, played) into a folder and returns the file; ``None``
+            where there is nothing to look at.
+    """
+
+    text: str
+    answer: Any
+    save: Callable[[Path], Path] | None = None
+
+
+@dataclass(frozen=True)
+class Template:
+    """What ``teco new`` makes a model of.
+
+    Attributes:
+        folder: holds ``*.tmpl`` files (``string.Template``), ``case.yaml.tmpl`` among them.
+        fill: writes sample data into the new model's folder and returns further words for the templates.
+    """
+
+    folder: Path
+    fill: Callable[[Path], Mapping[str, str]]
+
+
+def one_call(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Any) -> Any:
+    """Infer by one call of the only model."""
+    (engine,) = engines.values()
+    return engine.call_shards(arrays) if isinstance(arrays, Shards) else engine(arrays)
+
+
+def _no_state(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
+    """Set nothing up."""
+
+
+def _no_figures(timeline: Timeline, samples: int) -> dict[str, float]:
+    """Add nothing to the common summary."""
+    return {}
+
+
+def _no_summary(predictions: Sequence[Any], model: Model, options: Options) -> str:
+    """Say nothing of a folder's answers as a whole."""
+    return ""
+
+
+def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
+    from utils.tasks.collating import collate
+
+    return collate(parts, model)
+
+
+def _check_nothing(options: Options) -> None:
+    """Take any options."""
+
+
+def _own_shapes(options: Options) -> None:
+    """Let the model's own shapes stand."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a domain is. All functions but the first four have a default.
+
+    Attributes:
+        name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` takes either.
+        load: ``(paths, options) -> Dataset``. ``paths``: ``{"data": path}`` for ``--data_path PATH``, several named
+            ones for ``--data_path queries=A corpus=B``, none where the data path is left out.
+        prepare: ``(samples, model, options) -> Prepared``. One that takes the keyword ``out`` writes its only array
+            into the one it is given there, which is used again for later batches.
+        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample.
+        metric: ``(options, dataset, model) -> Metric``.
+        show: ``(sample, prediction, model, options) -> Artifact``: what a person looks at.
+        setup: ``(engines, dataset, options) -> state``: once per process; a corpus embedded, a vocabulary.
+        collate: ``(parts, model) -> arrays``. The default puts parts together along the batch axes and pads lists to a
+            size the engine has a plan for (:func:`utils.tasks.collating.collate`); one that returns :class:`Shards`
+            says what each SPA gets.
+        infer: ``(engines, arrays, contexts, state) -> outputs``. The default is one call of the only model. Streams,
+            decoders, episodes and detect-then-read loop here; they must not change ``state``, as batches run side by
+            side. ``engines`` are by the names of :attr:`models`.
+        figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has a
+            span ``inference`` per step and ``call NAME`` per call of an engine.
+        summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
+        input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
+            batch says; ``None`` for the model's own shapes.
+        check: raises ConfigError where options make no sense.
+        flags: this domain's own.
+        models: names of the models where several make one answer; empty for one.
+        template: what ``teco new`` starts from.
+        sample_data: where runs without ``--data_path`` find data, unless the script says so.
+        data_help: what ``--data_path`` takes, in a few words.
+        advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
+            ``postprocess``), where the common words do not fit.
+    """
+
+    name: str
+    domain: str
+    load: Callable[[Mapping[str, Path], Options], Dataset]
+    prepare: Callable[..., Prepared]
+    decode: Callable[[Any, Any, Model, Options], Sequence[Any]]
+    metric: Callable[[Options, Dataset, Model], Metric]
+    show: Callable[[Any, Any, Model, Options], Artifact]
+    setup: Callable[[Mapping[str, Engine], Dataset, Options], Any] = _no_state
+    collate: Callable[[Sequence[Prepared], Model], list[Array] | Shards] = _collate
+    infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call
+    figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
+    summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
+    input_size: Callable[[Options], tuple[tuple[int | None, ...], ...] | None] = _own_shapes
+    check: Callable[[Options], None] = _check_nothing
+    flags: tuple[Flag, ...] = ()
+    models: tuple[str, ...] = ()
+    template: Template | None = None
+    sample_data: Path | None = None
+    data_help: str = "the data set"
+    advice: Mapping[str, str] = field(default_factory=dict)

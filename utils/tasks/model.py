@@ -1,0 +1,57 @@
+"""What a task may know of a model, as plain data that travels to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.base import Engine, TensorSpec
+
+if TYPE_CHECKING:
+    from utils.stored import Stored
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's tensors, the sizes it has plans for, and what its export stored.
+
+    Attributes:
+        ckpt: the ONNX file.
+        inputs, outputs: its tensors, inputs in the order a call takes them.
+        dtype: dtype that ``prepare`` should give the input that sets the batch, such as ``"float16"``.
+        dims: sizes that a symbolic dimension may take, rising; a symbol that is missing may have any size.
+        metadata: what the export stored, as text; :attr:`stored` reads it.
+        batch: the batch the model is fixed to; ``None``: any.
+        named: where several models make one answer, all of them by name, this one among them.
+    """
+
+    ckpt: Path
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    dtype: str = "float32"
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    batch: int | None = None
+    named: Mapping[str, Model] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, engine: Engine) -> Model:
+        """Describe an opened engine."""
+        return cls(
+            engine.spec.ckpt,
+            tuple(engine.inputs),
+            tuple(engine.outputs),
+            engine.input_dtype if engine.inputs else engine.dtype,
+            dict(engine.spec.dims),
+            dict(engine.metadata),
+            engine.static_batch,
+        )
+
+    @property
+    def stored(self) -> Stored:
+        """What the export stored: labels, resize, crop, mean, std, interpolation, vocabulary, ..."""
+        from utils.stored import Stored
+
+        return Stored(self.metadata, self.ckpt)
