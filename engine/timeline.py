@@ -56,6 +56,19 @@ class Timeline:
         seconds, count, _ = self._totals.get(stage, (0.0, 0, 0))
         return seconds / count if count else 0.0
 
+    def adopt(self, stage: str, other: Timeline, theirs: str, seconds: float, count: int, samples: int) -> None:
+        """Take over the newest ``count`` spans of another timeline's stage ``theirs`` as this one's ``stage``.
+
+        ``seconds`` and ``samples`` are their totals, as not all of the spans may be held any more.
+        """
+        if not count:
+            return
+        held = [span for span in list(other.spans) if span.stage == theirs][-count:]
+        with self._lock:
+            have = self._totals.get(stage, (0.0, 0, 0))
+            self._totals[stage] = (have[0] + seconds, have[1] + count, have[2] + samples)
+            self.spans.extend(span._replace(stage=stage) for span in held)
+
     def clear(self) -> None:
         """Forget everything recorded so far."""
         with self._lock:

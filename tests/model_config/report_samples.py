@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from model_config.results import Accuracy, CaseResult, CheckResult, Finding, Speed, StepResult, Verdict
-from utils.pipeline.draw import draw_answer
+from utils.draw import draw_answer
 
 HOSTILE = (
     '<script>document.title="pwned"</script><img src=x onerror=alert(1)> | `x` @octocat #12 '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import ConfigError
+from engine.base import Array, ConfigError
 
 
 class Rejected(NamedTuple):
@@ -33,7 +32,7 @@ class Batch(NamedTuple):
     """
 
     samples: Sequence[Any]
-    targets: Sequence[Any] | None
+    targets: Sequence[Any] | Array | None
     names: list[str]
     units: list[str] | None = None
 
@@ -111,8 +110,9 @@ class Selection(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the whole data set's fingerprint and of what was selected."""
-        text = f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        from hashlib import sha256
+
+        return sha256(f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}".encode()).hexdigest()
 
     def watched(self) -> set[str]:
         """Return what the whole data set watches."""
@@ -164,10 +164,12 @@ class ListDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of names, units and the content of the files; without files, of samples and targets as text."""
-        digest = hashlib.sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
+        from hashlib import sha256
+
+        digest = sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
         for file in self.files:
             try:
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
+                digest.update(sha256(file.read_bytes()).digest())
             except OSError:
                 digest.update(b"gone")
         if not self.files:

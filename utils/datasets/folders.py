@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.base import DataError
-from utils.datasets.samples import Dataset, Rejected, Sample
+from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -21,7 +21,7 @@ def is_picture(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def class_folders(root: Path) -> Dataset:
+def class_folders(root: Path) -> TableDataset:
     """Load a folder with one subfolder per class, exactly as torchvision 0.28's ``ImageFolder`` lists it.
 
     Class indices follow the sorted names of *all* subfolders, hidden ones too; pictures are found at any depth, through
@@ -54,7 +54,7 @@ def class_folders(root: Path) -> Dataset:
             f"data folder {root}: no picture ({' '.join(EXTENSIONS)}) in class folder {', '.join(empty)}; "
             "add pictures or remove the folder"
         )
-    return Dataset(listing.table(), classes=classes, rejected=rejected)
+    return TableDataset(listing.table(), classes=classes, rejected=rejected)
 
 
 def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
@@ -73,7 +73,7 @@ def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
     return rejected
 
 
-def flat_folder(root: Path) -> Dataset:
+def flat_folder(root: Path) -> TableDataset:
     """Load the pictures that lie directly in a folder, sorted by name, without labels.
 
     Hidden entries (leading dot) are ignored. Everything else that is not a picture, subfolders too, is in ``rejected``.
@@ -98,10 +98,10 @@ def flat_folder(root: Path) -> Dataset:
     listing, prefix = Listing(), prefix_of(root)
     for name in sorted(names):
         listing.add(prefix, name, None)
-    return Dataset(listing.table(), rejected=[Rejected(root / name, reason) for name, reason in sorted(others)])
+    return TableDataset(listing.table(), rejected=[Rejected(root / name, reason) for name, reason in sorted(others)])
 
 
-def single_picture(path: Path) -> Dataset:
+def single_picture(path: Path) -> TableDataset:
     """Load one picture file, without a label.
 
     Raises:
@@ -109,7 +109,7 @@ def single_picture(path: Path) -> Dataset:
     """
     if not is_picture(path.name):
         raise DataError(f"{path}: {NOT_A_PICTURE}; give a picture, a folder, a .txt label file or an .npz file")
-    return Dataset([Sample(path, None)])
+    return TableDataset([Sample(path, None)])
 
 
 def has_class_folders(root: Path) -> bool:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from engine.base import Array
+from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
-from utils.datasets.samples import Dataset, Labels
 from utils.datasets.sharding import rank_and_size, shard
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ class ImageLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[list[Image.Image | Array], Any]]:
-        for samples, labels, _ in self.batches:
-            yield [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in samples], _labels(labels)
+        for batch in self.batches:
+            pictures = [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in batch.samples]
+            yield pictures, _labels(batch.targets)
 
 
 @overload
@@ -75,7 +76,7 @@ def load_data(
     return ImageLoader(shard(load_dataset(path), *rank_and_size(rank)), batch_size)
 
 
-def _labels(labels: Labels | None) -> Any:
+def _labels(labels: Any) -> Any:
     """Return the labels as the script's own framework holds them."""
     torch = sys.modules.get("torch")
     return labels if torch is None or labels is None else torch.as_tensor(labels.copy())

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from engine.base import DataError
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
-from utils.datasets.samples import Dataset, Rejected
+from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
 
 
-def load_label_file(file: Path, root: Path | None = None) -> Dataset:
+def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
     """Load the pictures a label file lists, in its order.
 
     A line is ``path label``: the label is the last field, so the path may hold spaces. Blank lines and lines starting
@@ -44,7 +44,7 @@ def load_label_file(file: Path, root: Path | None = None) -> Dataset:
             listing.add(folder + separator, name, label)
     if not listing:
         raise _nothing_usable(file, root, rejected)
-    return Dataset(listing.table(), rejected=rejected)
+    return TableDataset(listing.table(), rejected=rejected, listed_in=file)
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -9,13 +9,13 @@ from engine.base import DataError
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
 from utils.datasets.label_file import load_label_file
 from utils.datasets.npz import load_npz
-from utils.datasets.samples import Dataset
+from utils.datasets.samples import TableDataset
 
 LABEL_FILE = "val.txt"
 """A folder holding a file of this name is read through it."""
 
 
-def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> Dataset:
+def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> TableDataset:
     """Load whatever data set lies at a path.
 
     A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
@@ -41,13 +41,13 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     return _load_folder(path) if path.is_dir() else _load_file(path)
 
 
-def _load_folder(path: Path) -> Dataset:
+def _load_folder(path: Path) -> TableDataset:
     # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all pictures.
     if (path / LABEL_FILE).is_file():
         return load_label_file(path / LABEL_FILE)
     return class_folders(path) if has_class_folders(path) else flat_folder(path)
 
 
-def _load_file(path: Path) -> Dataset:
+def _load_file(path: Path) -> TableDataset:
     loaders = {".txt": load_label_file, ".npz": load_npz}
     return loaders.get(path.suffix.lower(), single_picture)(path)

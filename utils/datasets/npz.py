@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.base import Array, DataError
-from utils.datasets.samples import Dataset
+from utils.datasets.samples import TableDataset
 from utils.datasets.table import Listing, prefix_of
 
 
-def load_npz(file: Path) -> Dataset:
+def load_npz(file: Path) -> TableDataset:
     """Load the arrays ``images`` (or ``x``), shape N x ..., and optionally ``labels`` (or ``y``), N whole numbers.
 
     The samples are the rows of the first array, in its own dtype. Pickled content is never loaded.
@@ -35,7 +35,7 @@ def load_npz(file: Path) -> Dataset:
     listing, prefix = Listing(), prefix_of(file.parent)
     for row, label in enumerate(values):
         listing.add(prefix, f"{file.name}[{row}]", label)
-    return Dataset(listing.table(), rows=rows)
+    return TableDataset(listing.table(), rows=rows)
 
 
 def _read(file: Path) -> dict[str, Array]:

@@ -1,46 +1,29 @@
-"""The core of every data set: samples in a fixed order, handed out in lazy batches."""
+"""Data sets of pictures or rows: a compact table of files, or the rows of one array."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from engine.base import Array, ConfigError
-from utils.datasets.table import Labels, Sample, SampleTable
+import numpy as np
 
-__all__ = ["Batch", "Batches", "Dataset", "Labels", "Rejected", "Sample"]
+from engine.base import Array
+from utils.datasets.base import Batch, Batches, Dataset, Rejected
+from utils.datasets.table import CHUNK, Labels, Sample, SampleTable
 
-
-class Rejected(NamedTuple):
-    """A file that was found, or asked for, but cannot be a sample; ``reason`` is part of a sentence for the report."""
-
-    path: Path
-    reason: str
+__all__ = ["Batch", "Batches", "Dataset", "Labels", "Rejected", "Sample", "TableDataset"]
 
 
-class Batch(NamedTuple):
-    """Some consecutive samples.
-
-    Attributes:
-        samples: picture paths, or the array rows of an ``.npz`` file.
-        labels: int64 of shape N, or ``None`` where the data set has no labels.
-        names: one readable name per sample, for reports and file names.
-    """
-
-    samples: list[Path] | list[Array]
-    labels: Labels | None
-    names: list[str]
-
-
-class Dataset:
-    """A sequence of samples in a fixed order, held compactly: about 20 bytes and the file name for each.
+class TableDataset(Dataset):
+    """Files or array rows in a fixed order, held compactly: about 20 bytes and the file name for each.
 
     Args:
         samples: the samples; either all of them have a label or none has.
         classes: class names by class index, where they are known.
         rejected: files that cannot be samples, for the report at the end of a run.
-        rows: array whose row ``i`` is the content of ``samples[i]``; ``None`` for pictures.
+        rows: array whose row ``i`` is the content of ``samples[i]``; ``None`` for files.
+        listed_in: the file that lists the samples, where one does.
 
     Attributes:
         labels: int64 of shape N, or ``None`` where the samples have none.
@@ -56,11 +39,13 @@ class Dataset:
         classes: list[str] | None = None,
         rejected: Iterable[Rejected] = (),
         rows: Array | None = None,
+        listed_in: Path | None = None,
     ) -> None:
         self.samples = samples if isinstance(samples, SampleTable) else SampleTable.of(samples)
         self.classes = classes
         self.rejected = list(rejected)
         self.rows = rows
+        self.listed_in = listed_in
         self.labels: Labels | None = self.samples.labels
 
     def __len__(self) -> int:
@@ -72,13 +57,18 @@ class Dataset:
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
 
-    def batches(self, batch_size: int) -> Batches:
-        """Return the data set as batches; nothing is read or decoded here.
+    def batch(self, places: Sequence[int]) -> Batch:
+        """Return the samples at some places: paths, or rows of the array, with int64 labels."""
+        part = _slice(places) if isinstance(places, range) else np.asarray(places, np.int64)
+        names, rows = self.samples.names(part), self.rows
+        samples: list[Any] = list(map(Path, names)) if rows is None else list(rows[part])
+        return Batch(samples, None if self.labels is None else self.labels[part], names)
 
-        Raises:
-            ConfigError: ``batch_size`` is not a whole number of at least 1.
-        """
-        return Batches(self, batch_size)
+    def select(self, indices: Sequence[int]) -> TableDataset:
+        """Return the samples at some places as a table of their own, which holds nothing of the rest."""
+        part = _slice(indices) if isinstance(indices, range) else np.asarray(indices, np.int64)
+        rows = None if self.rows is None else self.rows[part]
+        return TableDataset(self.samples.taken(part), classes=self.classes, rows=rows, listed_in=self.listed_in)
 
     def fingerprint(self) -> str:
         """Return a SHA-256, in hex, of what there is to run: it changes when a sample, a label or a file changes.
@@ -95,31 +85,18 @@ class Dataset:
 
         return fingerprint(self.samples, self.rows)
 
+    def watched(self) -> set[str]:
+        """Return the folders of the files, as a file that comes or goes changes its folder's time, and the list."""
+        samples = self.samples
+        listed = set() if self.listed_in is None else {str(self.listed_in)}
+        return listed | {
+            prefix[:-1] or prefix or "."
+            for start in range(0, len(samples) if self.rows is None else 0, CHUNK)
+            for prefix in samples.prefixes(slice(start, start + CHUNK))
+        }
 
-class Batches:
-    """The batches of a data set, in order; the last one is short, not dropped.
 
-    It can be iterated any number of times, and ``len()`` is the number of steps.
-    """
-
-    def __init__(self, dataset: Dataset, batch_size: int) -> None:
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
-        self.dataset = dataset
-        self.batch_size = batch_size
-
-    def __len__(self) -> int:
-        return -(-len(self.dataset) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self.dataset), self.batch_size):
-            yield self._batch(slice(start, start + self.batch_size))
-
-    def _batch(self, part: slice) -> Batch:
-        names = self.dataset.samples.names(part)
-        labels, rows = self.dataset.labels, self.dataset.rows
-        return Batch(
-            samples=list(map(Path, names)) if rows is None else list(rows[part]),
-            labels=None if labels is None else labels[part],
-            names=names,
-        )
+def _slice(places: range) -> slice:
+    """Return a range of places as a slice, which is taken without a copy of the places."""
+    stop = None if places.stop < 0 else places.stop  # range(2, -1, -1) goes down to the first
+    return slice(places.start, stop, places.step) if len(places) else slice(0, 0)

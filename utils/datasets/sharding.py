@@ -6,7 +6,7 @@ import os
 import re
 
 from engine.base import ConfigError
-from utils.datasets.samples import Dataset
+from utils.datasets.base import Dataset
 
 RANK = "OMPI_COMM_WORLD_RANK"
 SIZE = "OMPI_COMM_WORLD_SIZE"
@@ -47,13 +47,10 @@ def shard(dataset: Dataset, rank: int, size: int) -> Dataset:
     """
     if not 0 <= rank < size:
         raise ConfigError(f"rank {rank} of {size} processes does not exist; ranks go from 0 to size - 1")
-    part = slice(rank, None, size)
-    return Dataset(
-        dataset.samples[part],
-        classes=dataset.classes,
-        rejected=dataset.rejected[part],
-        rows=None if dataset.rows is None else dataset.rows[part],
-    )
+    part = dataset if size == 1 else dataset.select(range(rank, len(dataset), size))
+    if size > 1:
+        part.rejected = dataset.rejected[rank::size]
+    return part
 
 
 def _whole(variable: str, default: int) -> int:

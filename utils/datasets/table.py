@@ -74,7 +74,7 @@ class SampleTable(Sequence[Sample]):
 
     def __getitem__(self, index: int | slice) -> Sample | SampleTable:
         if isinstance(index, slice):
-            return self._slice(index)
+            return self.taken(index)
         place = range(len(self))[index]
         (name,) = self.names(slice(place, place + 1))
         return Sample(Path(name), None if self.labels is None else int(self.labels[place]))
@@ -93,8 +93,12 @@ class SampleTable(Sequence[Sample]):
 
     __hash__ = None  # type: ignore[assignment]  # equal to a list, which has no hash either
 
-    def names(self, part: slice) -> list[str]:
-        """Return the paths of some samples as text."""
+    def prefixes(self, part: slice) -> set[str]:
+        """Return what stands before the file names of some samples."""
+        return {self._prefixes[folder] for folder in np.unique(self._folders[part]).tolist()}
+
+    def names(self, part: slice | Offsets) -> list[str]:
+        """Return the paths of some samples, a slice or an array of places, as text."""
         prefixes, blob = self._prefixes, self._blob
         starts, ends = self._offsets[:-1][part].tolist(), self._offsets[1:][part].tolist()
         return [
@@ -111,7 +115,8 @@ class SampleTable(Sequence[Sample]):
         below = [prefix[len(root) :] for prefix in prefixes]
         return SampleTable(below, self._folders, self._blob, self._offsets, self.labels)
 
-    def _slice(self, part: slice) -> SampleTable:
+    def taken(self, part: slice | Offsets) -> SampleTable:
+        """Return some samples, a slice or an array of places, as a table that holds nothing of the rest."""
         starts, ends = self._offsets[:-1][part], self._offsets[1:][part]
         blob = bytearray()
         for chunk in range(0, len(starts), CHUNK):

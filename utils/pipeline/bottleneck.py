@@ -18,9 +18,9 @@ _BLOCK = 2048
 """Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
 
 _ADVICE = {
-    "disk": "keep the pictures on a faster disk, or in memory",
-    "decode": "--decode reduced, or more cores",
-    "preprocess": "--decode fused, or more cores",
+    "disk": "keep the data on a faster disk, or in memory",
+    "decode": "more cores",
+    "preprocess": "more cores",
     "engine": "--target cpu --dtype int8, where the metric allows it",
     "postprocess": "a larger --batch_size",
 }
@@ -36,6 +36,7 @@ def bottleneck(
     cores: int,
     samples: int,
     disk_bytes: int | None = None,
+    advice: Mapping[str, str] | None = None,
 ) -> str:
     """Return one line: the stage that bounds the run, how busy each was, and what would help most.
 
@@ -53,6 +54,7 @@ def bottleneck(
         cores: the cores that ``core_share`` is of.
         samples: samples that were run in that time.
         disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` where unknown.
+        advice: the task's own words by stage, in the place of the common ones.
     """
     full = core_share >= _CORES_FULL
     front = {stage: busy.get(stage, 0.0) for stage in ("disk", "decode", "preprocess")}
@@ -68,8 +70,8 @@ def bottleneck(
     # Two threads at work on one core's worth of computing wait for each other.
     turns = _ONE_CORE[0] <= used <= _ONE_CORE[1] and sum(front.values()) > 1.3 * used * wall
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
-    advice = _advice(bound, full, turns, simulated)
-    return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {advice}"
+    helps = _advice({**_ADVICE, **(advice or {})}, bound, full, turns, simulated)
+    return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {helps}"
 
 
 def fetched_bytes() -> int | None:
@@ -81,11 +83,11 @@ def fetched_bytes() -> int | None:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:")), None)
 
 
-def _advice(bound: str, full: bool, turns: bool, simulated: bool) -> str:
+def _advice(words: Mapping[str, str], bound: str, full: bool, turns: bool, simulated: bool) -> str:
     if bound == "engine" and simulated:
         return "a real card: this host computes what the simulated one would"
     if bound not in ("decode", "preprocess") or full:
-        return _ADVICE[bound]
+        return words[bound]
     if turns:
         return "--worker_mode process, as threads take turns in the interpreter here"
     return "more --workers"

@@ -1,4 +1,7 @@
-"""The loops every script shares: :func:`evaluate` over a labelled data set, :func:`predict` over anything."""
+"""The loops every script shares: :func:`evaluate` over a labelled data set, :func:`predict` over anything.
+
+Both take plain functions; :func:`evaluate_work` and :func:`predict_work` take what a task does (:class:`Work`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.base import Array, ConfigError, DataError
 from engine.cores import usable_cores
 from engine.timeline import Timeline
-from utils.datasets.samples import Batch
+from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size
-from utils.metrics.base import Metric
+from utils.metrics.base import Metric, Records
 from utils.pipeline.calibration import calibrate
+from utils.pipeline.front import Preprocess
 from utils.pipeline.interrupt import telling
-from utils.pipeline.stages import Buffers, Failure, Preprocess, Ready, prepared
+from utils.pipeline.stages import Buffers, Failure, Ready, prepared
+from utils.pipeline.work import Infer, Work
 from utils.progress import progress
 
 if TYPE_CHECKING:
@@ -30,9 +35,8 @@ if TYPE_CHECKING:
     from utils.pipeline.records import RecordWriter
     from utils.pipeline.report import Report
 
-Infer = Callable[[Any], "Array | list[Array]"]
 OnStep = Callable[[str], None]
-Keep = Callable[[Batch, "Array | None", "tuple[int, ...] | None", "Sequence[Failure]", "Sequence[str]"], None]
+Keep = Callable[[Batch, "Array | Records | None", "tuple[int, ...] | None", "Sequence[Failure]", "Sequence[str]"], None]
 
 
 class Answer(NamedTuple):
@@ -40,6 +44,7 @@ class Answer(NamedTuple):
 
     name: str
     answer: Any
+    sample: Any = None
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class _Run:
     started: float
     failures: list[Failure]
     metric: Metric
+    work: Work
     on_step: OnStep | None
     warmup: int
     nan_inputs: list[str] = field(default_factory=list)
@@ -69,6 +75,7 @@ class _Run:
     def start(self) -> None:
         """Begin to measure time."""
         self.timeline.clear()
+        self.work.mark()
         self.started = self.mark = time.perf_counter()
         self.cpu, self.fetched, self.timed_samples = self.cpu_seconds(), self._fetched(), 0
 
@@ -111,7 +118,34 @@ def evaluate(
     engine: Infer,
     batches: Iterable[Batch],
     preprocess: Preprocess,
-    postprocess: Callable[[Any], Array],
+    postprocess: Callable[[Any], Any],
+    metric: Metric,
+    **how: Any,
+) -> Report:
+    """Run a labelled data set through an engine and measure it.
+
+    Batches are preprocessed ahead in threads, and an engine computes as many calls side by side as it has streams.
+    Results are taken in order, so they are those of a plain loop, bit for bit, at any setting.
+
+    Args:
+        engine: an open engine, or any callable from arrays to arrays.
+        batches: samples and targets (:class:`utils.datasets.base.Batches`).
+        preprocess: samples to one array, or a list of arrays, with the batch first. One that takes the keyword ``out``
+            writes into the array it is given there, which is used again for later batches.
+        postprocess: the engine's output to what ``metric`` takes.
+        metric: updated with every batch.
+        how: the keywords of :func:`evaluate_work`.
+
+    Raises:
+        DataError: no sample could be run, or a batch has no targets.
+        KeyboardInterrupt: the user interrupted; its text says how far the run got.
+    """
+    return evaluate_work(Work.plain(engine, preprocess, postprocess), batches, metric, **how)
+
+
+def evaluate_work(
+    work: Work,
+    batches: Iterable[Batch],
     metric: Metric,
     *,
     max_steps: int = -1,
@@ -122,17 +156,11 @@ def evaluate(
     journal: Journal | None = None,
     records: RecordWriter | None = None,
 ) -> Report:
-    """Run a labelled data set through an engine and measure it.
-
-    Batches are preprocessed ahead in threads, and an engine computes as many calls side by side as it has streams.
-    Results are taken in order, so they are those of a plain loop, bit for bit, at any setting.
+    """Run a labelled data set through what a task does and measure it, as :func:`evaluate` says.
 
     Args:
-        engine: an open engine, or any callable from arrays to arrays.
-        batches: samples and labels (:class:`utils.datasets.samples.Batches`).
-        preprocess: samples to one array, or a list of arrays, with the batch first. One that takes the keyword ``out``
-            writes into the array it is given there, which is used again for later batches.
-        postprocess: the engine's output to what ``metric`` takes.
+        work: from samples to predictions.
+        batches: samples and targets.
         metric: updated with every batch.
         max_steps: stop after so many batches; 0 or less means all.
         warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
@@ -140,16 +168,12 @@ def evaluate(
         worker_mode: ``"process"`` gives every preprocessing thread a process of its own; see :func:`.stages.prepared`.
         on_step: called after every step with a line of its timings.
         journal: steps finished before, which are not run again; every step from there on is added.
-        records: gets the metric's record of every sample.
+        records: gets the metric's records of every sample.
 
     Returns:
         The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
-
-    Raises:
-        DataError: no sample could be run, or a batch has no labels.
-        KeyboardInterrupt: the user interrupted; its text says how far the run got.
     """
-    run = _Run(Timeline(), 0.0, _rejected(batches), metric, on_step, warmup, worker_mode=worker_mode)
+    run = _Run(Timeline(), 0.0, _rejected(batches), metric, work, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
     if records is not None:
         run.keep.append(_writer(records))
@@ -158,15 +182,15 @@ def evaluate(
         run.keep.append(_appender(journal))
     if max_steps > 0:
         rest = islice(rest, max(0, max_steps - run.steps))
-    calibrate(engine, batches, preprocess)
+    calibrate(work, batches)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # threads would only cost their start
     run.start()
     with telling(lambda: _so_far(run, total, journal)):
-        _loop(engine, rest, preprocess, postprocess, run, workers, None if total is None else total - run.steps)
+        _loop(rest, run, workers, None if total is None else total - run.steps)
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
     _check_any(run)
-    return _report(engine, run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
+    return _report(run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
 
 
 def _check_any(run: _Run) -> None:
@@ -176,38 +200,29 @@ def _check_any(run: _Run) -> None:
         raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
 
 
-def _loop(
-    engine: Infer,
-    batches: Iterable[Batch],
-    preprocess: Preprocess,
-    postprocess: Callable[[Any], Array],
-    run: _Run,
-    workers: int | None,
-    total: int | None,
-) -> None:
+def _loop(batches: Iterable[Batch], run: _Run, workers: int | None, total: int | None) -> None:
     """Feed the engine, and take its results in order."""
-    streams = getattr(engine, "streams", 0) if workers != 0 else 0
+    work = run.work
+    streams = work.streams if workers != 0 else 0
     under_way: deque[tuple[Ready, Future[_Call] | _Call]] = deque()
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
-    with closing(prepared(batches, preprocess, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
+    with closing(prepared(batches, work.front, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
         try:
             for ready in progress(stages, "batch", total=total):
                 run.waited("wait")
                 if run.warmup > 0 and run.steps - run.resumed >= run.warmup:
                     run.warmup = 0
                     run.start()
-                if ready.arrays is not None and ready.batch.labels is None:
-                    raise DataError(
-                        f"{ready.batch.names[0]} has no label; pass class folders, a label file, or an .npz with labels"
-                    )
-                under_way.append((ready, _started(engine, ready, streams)))
+                if ready.arrays is not None and ready.batch.targets is None:
+                    raise DataError(f"{ready.batch.names[0]} has no label; pass {work.labelled}")
+                under_way.append((ready, _started(work, ready, streams)))
                 # One call more than the engine computes at a time, so that it never waits for this thread.
                 while len(under_way) > (streams + 1 if streams else 0):
-                    _step(*under_way.popleft(), postprocess, run)
+                    _step(*under_way.popleft(), run)
             while under_way:
-                _step(*under_way.popleft(), postprocess, run)
+                _step(*under_way.popleft(), run)
         except KeyboardInterrupt:
-            getattr(engine, "cancel", _nothing)()
+            work.cancel()
             raise
         finally:
             for _, call in under_way:
@@ -223,28 +238,29 @@ class _Call(NamedTuple):
     end: float
 
 
-def _started(engine: Infer, ready: Ready, streams: int) -> Future[_Call] | _Call:
+def _started(work: Work, ready: Ready, streams: int) -> Future[_Call] | _Call:
     if ready.arrays is None:
         return _Call(None, 0.0, 0.0)
     if not streams:
-        return _called(engine, ready.arrays)
-    queued: Future[_Call] = engine.queue.submit(_called, engine, ready.arrays)  # type: ignore[attr-defined]
+        return _called(work, ready)
+    queued: Future[_Call] = work.queue.submit(_called, work, ready)
     return queued
 
 
-def _called(engine: Infer, arrays: list[Array]) -> _Call:
+def _called(work: Work, ready: Ready) -> _Call:
     start = time.perf_counter()
-    outputs = engine(arrays)
+    outputs = work.infer(ready.arrays, ready.contexts)
     return _Call(outputs, start, time.perf_counter())
 
 
-def _step(ready: Ready, call: Future[_Call] | _Call, postprocess: Callable[[Any], Array], run: _Run) -> None:
+def _step(ready: Ready, call: Future[_Call] | _Call, run: _Run) -> None:
     """Take the result of a call: update the metric, keep the records, count."""
     outputs, start, end = call if isinstance(call, _Call) else call.result()
     run.waited("wait_engine")
     record, samples = None, len(ready.batch.names)
-    if ready.arrays is not None and ready.batch.labels is not None:
-        record = run.metric.update(postprocess(outputs), ready.batch.labels)
+    if ready.arrays is not None and ready.batch.targets is not None:
+        predictions = _decoded(run.work, outputs, ready)
+        record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
         run.timeline.add("inference", start, end, samples)
         run.timed_samples += samples
         run.buffers.put(ready.arrays, outputs)
@@ -255,6 +271,14 @@ def _step(ready: Ready, call: Future[_Call] | _Call, postprocess: Callable[[Any]
     run.waited("postprocess")
     if run.on_step is not None and ready.arrays is not None:
         run.on_step(_step_line(run.steps, samples, end - start, run.mark - before, run.timeline))
+
+
+def _decoded(work: Work, outputs: Any, ready: Ready) -> Any:
+    """Return the predictions, one per sample; of an array the metric says more precisely what does not fit."""
+    predictions, count = work.decode(outputs, ready.contexts), len(ready.batch.names)
+    if isinstance(predictions, (list, tuple)) and len(predictions) != count:
+        raise ConfigError(f"{work.name} gave {len(predictions)} answers for {count} samples; give one per sample")
+    return predictions
 
 
 def _step_line(step: int, samples: int, inference: float, postprocess: float, timeline: Timeline) -> str:
@@ -271,7 +295,8 @@ def _replay(journal: Journal, batches: Iterator[Batch], run: _Run) -> None:
             run.metric.replay(step.record)
         for keep in run.keep:
             keep(batch, step.record, step.good, step.failures, step.nan_inputs)
-        run.count(step.failures, step.nan_inputs, 0 if step.record is None else len(step.record))
+        samples = step.size if step.good is None else len(step.good)
+        run.count(step.failures, step.nan_inputs, 0 if step.record is None else samples)
     run.resumed = run.steps
 
 
@@ -284,7 +309,7 @@ def _appender(journal: Journal) -> Keep:
 
     def append(
         batch: Batch,
-        record: Array | None,
+        record: Array | Records | None,
         good: tuple[int, ...] | None,
         failures: Sequence[Failure],
         nan_inputs: Sequence[str],
@@ -300,14 +325,11 @@ def _so_far(run: _Run, total: int | None, journal: Journal | None) -> str:
     return f"after step {run.steps}{f' of {total}' if total else ''} ({run.samples} samples{so_far}){go_on}"
 
 
-def _nothing() -> None:
-    """Stand in for what an engine that is a plain callable does not have."""
-
-
-def _report(engine: Infer, run: _Run, finished: bool) -> Report:
+def _report(run: _Run, finished: bool) -> Report:
     from utils.pipeline.report import Report
 
-    wall, line = run.ended - run.started, run.timeline
+    wall, line, work = run.ended - run.started, run.timeline, run.work
+    work.note_calls(line)
     inside = line.seconds("disk") + line.seconds("decode")
     busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
     busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
@@ -327,13 +349,18 @@ def _report(engine: Infer, run: _Run, finished: bool) -> Report:
         busy=busy | {"postprocess": line.seconds("postprocess")},
         core_share=(run.cpu_seconds() - run.cpu) / (wall * usable_cores()),
         disk_bytes=run.disk_bytes(),
-        engine=engine.describe() if hasattr(engine, "describe") else type(engine).__name__,
-        simulated=bool(getattr(engine, "simulated", False)),
-        device=engine.device_report() if hasattr(engine, "device_report") else {},
+        engine=work.describe(),
+        simulated=work.simulated,
+        device=work.device_report(),
         failures=run.failures,
         nan_inputs=run.nan_inputs,
         finished=finished,
         resumed_steps=run.resumed,
+        higher_is_better=run.metric.higher_is_better,
+        secondary=dict(run.metric.secondary()) if run.samples else {},
+        figures=work.figures(line, run.timed_samples),
+        task=work.task,
+        advice=work.advice,
         state=run.metric,
     )
 
@@ -343,38 +370,52 @@ def predict(
     batches: Iterable[Batch],
     preprocess: Preprocess,
     postprocess: Callable[[Any], Sequence[Any]],
+    **how: Any,
+) -> Iterator[Answer]:
+    """Yield the model's answer to every sample, in order.
+
+    Args:
+        engine, batches, preprocess: as in :func:`evaluate`; targets are not needed.
+        postprocess: the engine's output to one answer per sample, also for a batch of one.
+        how: the keywords of :func:`predict_work`; ``failures`` must be among them.
+    """
+    return predict_work(Work.plain(engine, preprocess, postprocess), batches, **how)
+
+
+def predict_work(
+    work: Work,
+    batches: Iterable[Batch],
     *,
     failures: list[Failure],
     workers: int | None = None,
     worker_mode: str = "thread",
     on_step: OnStep | None = None,
 ) -> Iterator[Answer]:
-    """Yield the model's answer to every sample, in order.
+    """Yield the answer to every sample, in order.
 
     Args:
-        engine, batches, preprocess, workers, worker_mode, on_step: as in :func:`evaluate`; labels are not needed.
-        postprocess: the engine's output to one answer per sample, also for a batch of one.
+        work, batches, workers, worker_mode, on_step: as in :func:`evaluate_work`.
         failures: samples that cannot be run are appended here.
     """
     failures += _rejected(batches)
     timeline = Timeline()
-    with closing(prepared(batches, preprocess, timeline, workers, None, worker_mode, detailed=False)) as stages:
+    with closing(prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures
             if ready.arrays is None:
                 continue
             start = time.perf_counter()
-            outputs = engine(ready.arrays)
+            outputs = work.infer(ready.arrays, ready.contexts)
             middle = time.perf_counter()
-            answers = postprocess(outputs)
+            answers = work.decode(outputs, ready.contexts)
             names = ready.batch.names
             if on_step is not None:
                 on_step(_step_line(step, len(names), middle - start, time.perf_counter() - middle, timeline))
             if len(answers) != len(names):
                 raise ConfigError(
-                    f"postprocess gave {len(answers)} answers for {len(names)} samples; give one per sample"
+                    f"{work.name} gave {len(answers)} answers for {len(names)} samples; give one per sample"
                 )
-            yield from map(Answer, names, answers)
+            yield from map(Answer, names, answers, ready.batch.samples)
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:

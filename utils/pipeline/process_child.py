@@ -18,8 +18,10 @@ import numpy as np
 
 from engine.base import Array
 from engine.timeline import Timeline
-from utils.datasets.samples import Batch
-from utils.pipeline.stages import Buffers, Failure, Preprocess, prepare, takes_out
+from utils.datasets.base import Batch
+from utils.pipeline.front import Front
+from utils.pipeline.stages import SAMPLE_ERRORS, Buffers, Failure, prepare
+from utils.tasks.base import Prepared, Shards
 
 _ALIGNMENT = 64
 """Bytes at a multiple of which every array begins: a cache line."""
@@ -34,13 +36,24 @@ class Place(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a child made of a batch; the samples stay with the parent."""
+    """What a child made of a batch; the samples stay with the parent.
+
+    ``shards`` says how many of the arrays each SPA gets, where a task lays them out so.
+    """
 
     places: list[Place] | None
     good: tuple[int, ...] | None
     failures: list[Failure]
     nan_inputs: list[str]
     spans: list[tuple[Any, ...]]
+    contexts: list[Any] | None = None
+    shards: list[int] | None = None
+
+
+class Alone(NamedTuple):
+    """Asks for one sample by itself, not put together with others yet."""
+
+    sample: Any
 
 
 class Raised(NamedTuple):
@@ -92,9 +105,9 @@ def serve(pipe: str, memory: str) -> None:
     room = _Room(Memory(int(memory)))
     threading.Thread(target=_end_with_parent, args=(int(pipe),), daemon=True).start()
     try:
-        preprocess = _received(connection)
-        while preprocess is not None:
-            answer = _answer(connection.recv(), preprocess, timeline, room)
+        front = _received(connection)
+        while front is not None:
+            answer = _answer(connection.recv(), front, timeline, room)
             sys.stdout.flush()  # what it printed would be lost when the parent ends this process
             connection.send(answer)
     except (EOFError, ConnectionError):
@@ -109,27 +122,48 @@ def _end_with_parent(pipe: int) -> None:
     os._exit(0)
 
 
-def _received(connection: Connection) -> Preprocess | None:
-    """Take the preprocess function, and say whether that went well."""
+def _received(connection: Connection) -> Front | None:
+    """Take what preprocesses, and say whether that went well."""
     try:
         spawn.prepare(connection.recv())
-        preprocess: Preprocess = connection.recv()
+        front: Front = connection.recv()
     except Exception as error:  # noqa: BLE001 -- the parent raises it
         connection.send(f"{type(error).__name__}: {error}")
         return None
     connection.send(None)
-    return preprocess
+    return front
 
 
-def _answer(batch: Batch, preprocess: Preprocess, timeline: Timeline, room: _Room) -> Done | Raised:
+def _answer(asked: Batch | Alone, front: Front, timeline: Timeline, room: _Room) -> Done | Prepared | Failure | Raised:
     timeline.clear()
+    if isinstance(asked, Alone):
+        return _alone(asked, front)
+    return _done(asked, front, timeline, room)
+
+
+def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
     try:
-        ready = prepare(batch, preprocess, timeline, room if takes_out(preprocess) else None)
-        places = None if ready.arrays is None else room.placed(ready.arrays)
+        return front.prepare([asked.sample])
+    except SAMPLE_ERRORS as error:
+        return Failure("", str(error))
+    except Exception as error:  # noqa: BLE001 -- the parent raises it
+        return _raised(error)
+
+
+def _done(batch: Batch, front: Front, timeline: Timeline, room: _Room) -> Done | Raised:
+    try:
+        ready = prepare(batch, front, timeline, room if front.takes_out else None)
+        shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
+        places = None if ready.arrays is None else room.placed(flat(ready.arrays))
     except Exception as error:  # noqa: BLE001 -- the parent raises it
         return _raised(error)
     spans = [tuple(span) for span in timeline.spans]
-    return Done(places, ready.good, ready.failures, ready.nan_inputs, spans)
+    return Done(places, ready.good, ready.failures, ready.nan_inputs, spans, ready.contexts, shards)
+
+
+def flat(arrays: list[Array] | Shards) -> list[Array]:
+    """Return the arrays of all SPA in one list."""
+    return [array for shard in arrays for array in shard] if isinstance(arrays, Shards) else arrays
 
 
 def _raised(error: Exception) -> Raised:

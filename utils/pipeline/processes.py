@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -28,9 +28,11 @@ import numpy as np
 from engine.base import Array, ConfigError, DataError
 from engine.cores import host_slots
 from engine.timeline import Timeline
-from utils.datasets.samples import Batch
-from utils.pipeline.process_child import Done, Memory, Place, Raised, in_child
-from utils.pipeline.stages import Buffers, Preprocess, Ready, nan_names, one_by_one, subset
+from utils.datasets.base import Batch
+from utils.pipeline.front import Front, Preprocess, as_front
+from utils.pipeline.process_child import Alone, Done, Memory, Place, Raised, in_child
+from utils.pipeline.stages import Buffers, Failure, Ready, nan_names, one_by_one, subset
+from utils.tasks.base import Prepared, Shards
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -92,14 +94,13 @@ class _Child:
         reason: str | None = self._talk(reduction.ForkingPickler.dumps(main), self._preprocess)
         return reason
 
-    def ask(self, batch: Batch) -> Done | Raised:
-        """Let the child preprocess a batch.
+    def ask(self, what: Batch | Alone) -> Any:
+        """Let the child preprocess a batch, or one sample by itself; return its answer.
 
         Raises:
             _DiedError: the process ended.
         """
-        answer: Done | Raised = self._talk(reduction.ForkingPickler.dumps(batch))
-        return answer
+        return self._talk(reduction.ForkingPickler.dumps(what))
 
     def _talk(self, *messages: Any) -> Any:
         try:
@@ -158,14 +159,15 @@ class Processes:
         ConfigError: the function cannot be sent to another process, or this is such a process already.
     """
 
-    def __init__(self, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None) -> None:
-        name = _name(preprocess)
+    def __init__(self, preprocess: Preprocess | Front, timeline: Timeline, buffers: Buffers | None) -> None:
+        self._front = front = as_front(preprocess)
+        name = front.name
         if in_child.is_set():
             raise ConfigError('the script runs when it is imported; put the run under `if __name__ == "__main__":`')
         if not hasattr(os, "memfd_create"):
             raise ConfigError(f"preprocessing in processes needs Linux; use --worker_mode thread for {name}")
         try:
-            self._preprocess = bytes(reduction.ForkingPickler.dumps(preprocess))
+            self._preprocess = bytes(reduction.ForkingPickler.dumps(front))
         except Exception as error:
             raise _unusable(name, error) from error
         self._name, self._timeline, self._buffers = name, timeline, buffers
@@ -198,45 +200,54 @@ class Processes:
         """
         with host_slots().taken():
             try:
-                done, arrays = self._asked(batch, self._buffers)
+                done, arrays = self._asked(batch)
             except _DiedError:
                 return self._again(batch)
         kept = batch if done.good is None else subset(batch, done.good)
-        return Ready(kept, arrays, done.failures, done.nan_inputs, batch, done.good)
+        return Ready(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
 
     def _again(self, batch: Batch) -> Ready:
         start = time.perf_counter()
-        kept, arrays, failures, good = one_by_one(batch, self._single)
+        kept, arrays, contexts, failures, good = one_by_one(batch, _SingleFront(self, self._front))
         self._timeline.add("preprocess", start, time.perf_counter(), len(kept.names))
-        return Ready(kept, arrays, failures, nan_names(arrays, kept.names), batch, good)
+        return Ready(kept, arrays, failures, nan_names(arrays, kept.names, self._front.axes), batch, good, contexts)
 
-    def _single(self, samples: Any) -> list[Array]:
+    def alone(self, sample: Any) -> Prepared:
+        """Prepare one sample, of which a child may die.
+
+        Raises:
+            DataError: it did, or the sample cannot be prepared.
+        """
         try:
-            done, arrays = self._asked(Batch(samples, None, [""]), None, inner=True)
+            answer = self._ask(Alone(sample), lambda answer, _: answer)
         except _DiedError as error:
             raise DataError(f"ended the preprocessing process ({error}); sample left out") from None
-        if arrays is None:
-            raise DataError(done.failures[0].reason)
-        return arrays
+        if isinstance(answer, Failure):
+            raise DataError(answer.reason)
+        prepared: Prepared = answer
+        return prepared
 
-    def _asked(self, batch: Batch, buffers: Buffers | None, *, inner: bool = False) -> tuple[Done, list[Array] | None]:
-        """Let this thread's child preprocess; ``inner`` leaves the span of the whole to the caller."""
+    def _asked(self, batch: Batch) -> tuple[Done, list[Array] | Shards | None]:
+        """Let this thread's child preprocess a batch."""
+        done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
+        for span in done.spans:
+            self._timeline.add(*span)
+        return done, arrays
+
+    def _ask(self, what: Batch | Alone, take: Callable[[Any, _Child], Any]) -> Any:
+        """Ask this thread's child, and take what it answers before the next question overwrites its memory."""
         child = self._child()
         with child.lock:
             try:
-                done = child.ask(batch)
+                answer = child.ask(what)
             except _DiedError:
                 self._own.child = None
                 self._children.discard(child)
                 child.close()
                 raise
-            if isinstance(done, Raised):
-                raise done.error from _OriginError(f"in the preprocessing process:\n{done.origin}")
-            arrays = None if done.places is None else _copied(done.places, child.memory, buffers)
-        for span in done.spans:
-            if not inner or span[0] != "preprocess":
-                self._timeline.add(*span)
-        return done, arrays
+            if isinstance(answer, Raised):
+                raise answer.error from _OriginError(f"in the preprocessing process:\n{answer.origin}")
+            return take(answer, child)
 
     def _child(self) -> _Child:
         """Return this thread's child, started where it has none."""
@@ -266,6 +277,33 @@ class Processes:
 
         if self._ended:
             raise CancelledError
+
+
+class _SingleFront(Front):
+    """Prepares in a child and puts together here."""
+
+    def __init__(self, processes: Processes, front: Front) -> None:
+        self._processes, self._front = processes, front
+
+    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+        """Prepare one sample."""
+        (sample,) = samples
+        return self._processes.alone(sample)
+
+    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
+        """Put parts together."""
+        return self._front.collate(parts, names)
+
+
+def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:
+    """Return the arrays of an answer, as they were laid out."""
+    if done.places is None:
+        return None
+    copies = _copied(done.places, memory, buffers)
+    if done.shards is None:
+        return copies
+    taken = iter(copies)
+    return Shards([next(taken) for _ in range(count)] for count in done.shards)
 
 
 def _copied(places: list[Place], memory: Memory, buffers: Buffers | None) -> list[Array]:
@@ -298,11 +336,6 @@ def _main_module() -> dict[str, Any]:
     if spec is not None:
         return {"init_main_from_name": spec.name, "sys_argv": sys.argv}
     return {"sys_argv": sys.argv} if path is None else {"init_main_from_path": path, "sys_argv": sys.argv}
-
-
-def _name(preprocess: Any) -> str:
-    inner = getattr(preprocess, "func", preprocess)  # of a partial
-    return str(getattr(inner, "__qualname__", type(inner).__qualname__))
 
 
 def _unusable(name: str, reason: object) -> ConfigError:

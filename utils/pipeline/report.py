@@ -16,6 +16,7 @@ from engine.base import ConfigError
 from engine.cores import usable_cores
 from engine.files import write_file
 from utils.metrics.base import Metric
+from utils.metrics.definition import metric_to_json
 from utils.pipeline.stages import Failure
 
 SCHEMA_VERSION = 1
@@ -27,7 +28,8 @@ class Report:
     """Result of :func:`utils.pipeline.evaluate`.
 
     Attributes:
-        metric_name, metric: what was measured and its value, 0 to 1.
+        metric_name, metric: what was measured and its value; higher_is_better: its direction.
+        secondary: further figures of the metric. figures: of the task, such as tokens/s; none of them decides anything.
         samples, steps: samples the metric covers, and batches.
         e2e_time: wall seconds of the timed steps, everything included.
         avg_sps: samples per second of wall time over the timed steps.
@@ -45,6 +47,8 @@ class Report:
         finished: ``False`` where a step limit ended the run before the data did.
         resumed_steps: steps taken from a journal; times are of the others.
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
+        task: name of the task; empty where plain functions were evaluated.
+        advice: the task's words on what would help, by stage; not in the JSON.
         state: the metric itself, for merging; not in the JSON.
     """
 
@@ -72,6 +76,11 @@ class Report:
     resumed_steps: int = 0
     processes: int = 1
     recomputed: int = 0
+    higher_is_better: bool = True
+    secondary: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    task: str = ""
+    advice: dict[str, str] = field(default_factory=dict)
     state: Metric | None = None
 
     def bottleneck(self) -> str:
@@ -81,7 +90,8 @@ class Report:
         waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
         shares = (self.busy, waits, self.e2e_time, self.core_share, self.simulated)
         timed = round(self.avg_sps * self.e2e_time)
-        return bottleneck(*shares, cores=usable_cores(), samples=timed, disk_bytes=self.disk_bytes)
+        how = {"cores": usable_cores(), "samples": timed, "disk_bytes": self.disk_bytes, "advice": self.advice}
+        return bottleneck(*shares, **how)  # type: ignore[arg-type]
 
     def closing_lines(self) -> list[str]:
         """Return the two lines every valid script ends with."""
@@ -99,6 +109,7 @@ class Report:
             "kind": "evaluation",
             **extra,
             **_fields(self),
+            "metric_definition": None if self.state is None else metric_to_json(self.state),
             "bottleneck": self.bottleneck() if self.busy else "",
             **environment(),
         }
@@ -106,7 +117,7 @@ class Report:
 
 def _fields(report: Report) -> dict[str, Any]:
     plain = asdict(replace(report, state=None))
-    del plain["state"]
+    del plain["state"], plain["advice"]
     return plain
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections import deque
@@ -13,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, TecoInferError
+from engine.base import Array, ConfigError, TecoInferError
 from engine.cores import host_slots, usable_cores
 from engine.timeline import Timeline, recording
-from utils.datasets.samples import Batch
+from utils.datasets.base import Batch, pick
+from utils.pipeline.front import Front, Preprocess, as_front
+from utils.tasks.base import Prepared, Shards
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-Preprocess = Callable[[Any], "Array | Sequence[Array]"]
 
 WORKER_MODES = ("thread", "process")
 """Where preprocessing ahead of the engine may run; see :func:`prepared`."""
@@ -42,14 +41,16 @@ class Ready(NamedTuple):
     """A preprocessed batch: the samples that made it, their arrays (one per input), and those that did not.
 
     ``whole`` is the batch as it came, and ``good`` the positions in it of the samples that made it (``None``: all).
+    ``contexts`` has what preprocessing keeps of each sample that made it, if it keeps anything.
     """
 
     batch: Batch
-    arrays: list[Array] | None
+    arrays: list[Array] | Shards | None
     failures: list[Failure]
     nan_inputs: list[str]
     whole: Batch
     good: tuple[int, ...] | None
+    contexts: list[Any] | None = None
 
 
 class Buffers:
@@ -66,9 +67,9 @@ class Buffers:
             return None
         return array[:count] if len(array) >= count else None
 
-    def put(self, arrays: Sequence[Array] | None, outputs: Any) -> None:
+    def put(self, arrays: list[Array] | Shards | None, outputs: Any) -> None:
         """Take back the input of a call that is over, unless one of its outputs lives in the same memory."""
-        if arrays is None or len(arrays) != 1:
+        if arrays is None or len(arrays) != 1 or isinstance(arrays, Shards):
             return
         results = outputs if isinstance(outputs, (list, tuple)) else [outputs]
         if all(isinstance(r, np.ndarray) and not np.may_share_memory(r, arrays[0]) for r in results):
@@ -86,9 +87,9 @@ class _Worker:
     TINY = 3e-4
     """CPU seconds per sample below which one thread preprocesses at a time."""
 
-    def __init__(self, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None) -> None:
-        self.preprocess, self.timeline = preprocess, timeline
-        self.buffers = buffers if buffers is not None and takes_out(preprocess) else None
+    def __init__(self, front: Front, timeline: Timeline, buffers: Buffers | None) -> None:
+        self.front, self.timeline = front, timeline
+        self.buffers = buffers if front.takes_out else None
         self._turn = threading.Lock()
         self._tiny = False
 
@@ -102,7 +103,7 @@ class _Worker:
     def _timed(self, batch: Batch) -> Ready:
         with host_slots().taken():
             start = time.thread_time()
-            ready = prepare(batch, self.preprocess, self.timeline, self.buffers)
+            ready = prepare(batch, self.front, self.timeline, self.buffers)
             cpu = time.thread_time() - start
         self._tiny = cpu < self.TINY * len(batch.names)
         return ready
@@ -110,7 +111,7 @@ class _Worker:
 
 def prepared(
     batches: Iterable[Batch],
-    preprocess: Preprocess,
+    preprocess: Preprocess | Front,
     timeline: Timeline,
     workers: int | None = None,
     buffers: Buffers | None = None,
@@ -133,16 +134,16 @@ def prepared(
     """
     if worker_mode not in WORKER_MODES:
         raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")
-    workers = usable_cores() if workers is None else workers
+    workers, front = usable_cores() if workers is None else workers, as_front(preprocess)
     if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
-            yield prepare(batch, preprocess, timeline, detailed=detailed)
+            yield prepare(batch, front, timeline, detailed=detailed)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     waiting: deque[Future[Ready]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
-    with pool, _working(worker_mode, preprocess, timeline, buffers) as work:
+    with pool, _working(worker_mode, front, timeline, buffers) as work:
         try:
             for batch in batches:
                 waiting.append(pool.submit(work, batch))
@@ -156,95 +157,79 @@ def prepared(
 
 
 def _working(
-    mode: str, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None
+    mode: str, front: Front, timeline: Timeline, buffers: Buffers | None
 ) -> AbstractContextManager[Callable[[Batch], Ready]]:
     if mode == "thread":
-        return nullcontext(_Worker(preprocess, timeline, buffers))
+        return nullcontext(_Worker(front, timeline, buffers))
     from utils.pipeline.processes import Processes
 
-    return Processes(preprocess, timeline, buffers)
-
-
-def takes_out(preprocess: Preprocess) -> bool:
-    """Say whether a preprocess function can write into an array that it is given."""
-    try:
-        return "out" in inspect.signature(preprocess).parameters
-    except (TypeError, ValueError):  # a callable without a signature
-        return False
+    return Processes(front, timeline, buffers)
 
 
 def prepare(
-    batch: Batch, preprocess: Preprocess, timeline: Timeline, buffers: Buffers | None = None, *, detailed: bool = True
+    batch: Batch, front: Front, timeline: Timeline, buffers: Buffers | None = None, *, detailed: bool = True
 ) -> Ready:
-    """Preprocess one batch here and now, into one of ``buffers`` where the function takes ``out``."""
+    """Preprocess one batch here and now, into one of ``buffers`` where the front takes ``out``."""
     start, whole = time.perf_counter(), batch
-    arrays: list[Array] | None
-    failures: list[Failure]
     good: tuple[int, ...] | None = None
     room = buffers.take(len(batch.names)) if buffers is not None else None
     try:
         with recording(timeline) if detailed else nullcontext():
-            done = preprocess(batch.samples) if room is None else preprocess(batch.samples, out=room)  # type: ignore[call-arg]
-        arrays, failures = as_list(done), []
+            part = front.prepare(batch.samples, room)
+            arrays: list[Array] | Shards | None = front.collate([part], batch.names)
+        contexts, failures = part.contexts, list[Failure]()
     except SAMPLE_ERRORS:
-        batch, arrays, failures, good = one_by_one(batch, preprocess)
-    nan_inputs = nan_names(arrays, batch.names)
+        batch, arrays, contexts, failures, good = one_by_one(batch, front)
+    nan_inputs = nan_names(arrays, batch.names, front.axes)
     timeline.add("preprocess", start, time.perf_counter(), len(batch.names))
-    return Ready(batch, arrays, failures, nan_inputs, whole, good)
-
-
-def as_list(arrays: Array | Sequence[Array]) -> list[Array]:
-    """Return what a preprocess function gave as a list of arrays."""
-    return [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
+    return Ready(batch, arrays, failures, nan_inputs, whole, good, contexts)
 
 
 def one_by_one(
-    batch: Batch, preprocess: Preprocess
-) -> tuple[Batch, list[Array] | None, list[Failure], tuple[int, ...] | None]:
-    """Preprocess sample by sample; return those that made it, their arrays, the failures, and the positions."""
+    batch: Batch, front: Front
+) -> tuple[Batch, list[Array] | Shards | None, list[Any] | None, list[Failure], tuple[int, ...] | None]:
+    """Preprocess sample by sample; return those that made it, their arrays, contexts, failures, and positions."""
     good: list[int] = []
-    parts: list[list[Array]] = []
+    parts: list[Prepared] = []
     failures = []
     for i, sample in enumerate(batch.samples):
         try:
-            parts.append(as_list(preprocess([sample])))
+            part = front.prepare([sample])
+            front.collate([part], batch.names[i : i + 1])  # one that fits no size of the engine is left out here
+            parts.append(part)
             good.append(i)
         except SAMPLE_ERRORS as error:
             failures.append(Failure(batch.names[i], str(error)))
     kept = subset(batch, good)
     all_good = len(good) == len(batch.names)
-    return kept, _joined(parts, kept.names) if parts else None, failures, None if all_good else tuple(good)
+    arrays = front.collate(parts, kept.names) if parts else None
+    return kept, arrays, _contexts(parts), failures, None if all_good else tuple(good)
+
+
+def _contexts(parts: Sequence[Prepared]) -> list[Any] | None:
+    kept = [part.contexts for part in parts if part.contexts is not None]
+    return [context for contexts in kept for context in contexts] if kept else None
 
 
 def subset(batch: Batch, good: Sequence[int]) -> Batch:
     """Return the samples at the positions ``good``."""
-    return Batch(
-        [batch.samples[i] for i in good],  # type: ignore[arg-type]
-        None if batch.labels is None else batch.labels[list(good)],
-        [batch.names[i] for i in good],
-    )
+    return Batch(*(pick(column, good) for column in batch))
 
 
-def _joined(parts: list[list[Array]], names: list[str]) -> list[Array]:
-    """Put the samples of a batch together again.
+def nan_names(
+    arrays: list[Array] | Shards | None, names: list[str], axes: Sequence[int | None] | None = None
+) -> list[str]:
+    """Return the names of samples whose input holds NaN; ``axes``: where each input has its samples, else first.
 
-    Raises:
-        DataError: they do not go together: every one is right by itself, so no single sample is to blame.
+    What a task has laid out by SPA has no rows to name: the whole batch stands for it.
     """
-    shapes = [[array.shape[1:] for array in part] for part in parts]
-    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if other is not None:
-        raise DataError(
-            f"preprocess gives {names[0]} the shapes {shapes[0]} and {names[other]} {shapes[other]}, which cannot "
-            "share a batch; resize them to one shape, or use a batch size of 1"
-        )
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-
-def nan_names(arrays: list[Array] | None, names: list[str]) -> list[str]:
-    """Return the names of samples whose input holds NaN."""
     bad = np.zeros(len(names), bool)
-    for array in arrays or ():
-        if array.dtype.kind == "f" and array.ndim and len(array) == len(names):
-            bad |= np.isnan(array.reshape(len(names), -1)).any(axis=1)
+    if isinstance(arrays, Shards):
+        floats = [array for shard in arrays for array in shard if array.dtype.kind == "f"]
+        return names if any(np.isnan(array).any() for array in floats) else []
+    for i, array in enumerate(arrays or ()):
+        axis = axes[i] if axes is not None and i < len(axes) else 0
+        if axis is not None and array.dtype.kind == "f" and array.ndim > axis and array.shape[axis] == len(names):
+            rows = array if axis == 0 else np.moveaxis(array, axis, 0)
+            bad |= np.isnan(rows.reshape(len(names), -1)).any(axis=1)
     return [names[i] for i in np.flatnonzero(bad)]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import usable_cores
-from utils.datasets.sharding import rank_and_size
-from utils.pipeline.cli import Evaluation, Options, finish, options, warn, write_result
+from utils.datasets.sharding import rank_and_size, shard
+from utils.metrics.change import Change
 from utils.pipeline.interrupt import ending_soon
+from utils.pipeline.keeping import kept
+from utils.pipeline.loops import evaluate_work
+from utils.pipeline.options import Options, described, limits, options
+from utils.pipeline.output import finish, tell_engines, warn, write_result
+from utils.pipeline.work import Work
+from utils.tasks.base import Task
 
 if TYPE_CHECKING:
     from utils.pipeline.report import Report
@@ -20,105 +24,107 @@ DROPPED = 3
 """Exit code of a run whose faster mode costs more of the metric than ``--max_drop`` allows."""
 
 
-def main(description: str | None, evaluation: Evaluation, **defaults: Any) -> int:
-    """Run a valid script: parse the flags, open the engine, evaluate in as many processes as there are; report.
+def main(description: str | None, task: Task, **defaults: Any) -> int:
+    """Run a valid script: parse the flags, open the engines, evaluate in as many processes as there are; report.
 
     Args:
         description: the script's docstring.
-        evaluation: the script's ``run(opt, engine)``, a function of its module.
-        defaults: of the flags, as :func:`options` takes them.
+        task: what to do with the samples.
+        defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
 
     Returns:
         The exit code.
     """
-    opt = options(description, **defaults)
+    opt = options(description, task, "valid", **defaults)
     alone = threading.current_thread() is threading.main_thread() and opt.launcher == "none"
     with ending_soon() if alone else nullcontext():
-        return _run(evaluation, opt)
+        return _run(task, opt)
 
 
-def _run(evaluation: Evaluation, opt: Options) -> int:
-    report = _evaluated(evaluation, opt)
+def _run(task: Task, opt: Options) -> int:
+    report = _evaluated(task, opt)
     if report is None:  # a process beside rank 0, which says it all
-        return 0 if opt.exact else _beside(evaluation, opt)
-    if opt.json is not None and report.processes > 1:
+        return _beside(task, opt) if opt.faster else 0
+    if opt.json is not None and report.processes > 1 and report.state is not None:
         from utils.pipeline.launch.part_records import merge_records
         from utils.pipeline.records import records_path
 
-        merge_records(records_path(opt.json), report.processes)
+        merge_records(records_path(opt.json, report.state), report.processes)
     code = finish(report, opt)
-    return code if opt.exact else _compare(evaluation, opt, report) or code
+    return (_compare(task, opt, report) or code) if opt.faster else code
 
 
-def _beside(evaluation: Evaluation, opt: Options) -> int:
+def _beside(task: Task, opt: Options) -> int:
     """Do this process's part of the exact run that rank 0 compares with."""
-    _evaluated(evaluation, _exact(opt))
+    _evaluated(task, opt.exactly())
     return 0
 
 
-def _evaluated(evaluation: Evaluation, opt: Options) -> Report | None:
+def _evaluated(task: Task, opt: Options) -> Report | None:
     if opt.launcher == "ray":
-        from utils.datasets import load_dataset
         from utils.pipeline.launch.ray_launcher import launch
+        from utils.pipeline.launch.travel import packed
 
-        script = Path(inspect.getfile(evaluation)).resolve()
-        samples = len(load_dataset(opt.data_path))
-        return launch(part, (script, evaluation.__name__, opt), opt.num_workers, print, samples=samples)
+        return launch(part, (packed((task, opt)),), opt.num_workers, print, samples=len(task.load(opt.paths, opt)))
     if rank_and_size()[1] > 1:
         from utils.pipeline.launch.mpi import gather
 
-        return gather(lambda: _opened(evaluation, opt), print, resume=opt.resume)
-    return _opened(evaluation, opt)
+        return gather(lambda: evaluate_task(task, opt), print, resume=opt.resume)
+    return evaluate_task(task, opt)
 
 
-def _opened(evaluation: Evaluation, opt: Options) -> Report:
-    with opt.open(streams=usable_cores()) as engine:
-        return evaluation(opt, engine)
+def evaluate_task(task: Task, opt: Options) -> Report:
+    """Evaluate this process's part of the data set."""
+    with opt.open(task, streams=usable_cores()) as engines:
+        tell_engines(task, opt, engines)
+        model = described(engines)
+        dataset = shard(task.load(opt.paths, opt), *rank_and_size())
+        work = Work.of(task, engines, model, dataset, opt)
+        metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
+        with kept(task, opt, engines, dataset, metric) as keep:
+            return evaluate_work(work, batches, metric, **keep, **limits(opt))
 
 
-def part(script: Path, name: str, opt: Options) -> Report:
+def part(content: bytes) -> Report:
     """Evaluate one part in a Ray worker."""
-    from utils.pipeline.launch.ray_launcher import load_script
+    from utils.pipeline.launch.travel import unpacked
 
-    return _opened(getattr(load_script(script), name), opt)
-
-
-def _exact(opt: Options) -> Options:
-    """Return the flags of the same run, as exact as its target can be, which leaves no files."""
-    dtype = "float32" if opt.dtype in ("int8", "bfloat16") else opt.dtype
-    return Options(**{**vars(opt), "decode": "exact", "dtype": dtype, "json": None, "resume": None})
+    return evaluate_task(*unpacked(content))
 
 
-def _compare(evaluation: Evaluation, opt: Options, report: Report) -> int:
+def _compare(task: Task, opt: Options, report: Report) -> int:
     """Run again as exactly as the target can, say what speed was bought with which accuracy, and judge it."""
-    exact = _exact(opt)
-    reference = _evaluated(evaluation, exact)
+    reference = _evaluated(task, opt.exactly())
     if reference is None:
         return 0
-    modes = {f"--dtype {opt.dtype}": exact.dtype != opt.dtype, f"--decode {opt.decode}": opt.decode != exact.decode}
-    what = " and ".join(mode for mode, used in modes.items() if used)
-    found = _comparison(report, reference, what, opt.max_drop)
+    what = " and ".join(opt.faster)
+    change = Change.of(report.metric, reference.metric, report.higher_is_better)
+    ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
+    found = _comparison(report, reference, what, change, ratio, opt.max_drop)
     write_result(report, opt, comparison=found)
-    speed = f"{found['speed_ratio']:.2f} times the samples/s" if found["speed_ratio"] else "speeds not comparable"
+    speed = f"{ratio:.2f} times the samples/s" if ratio else "speeds not comparable"
     print(
         f"{what} against exact: {report.metric_name} {report.metric:.6f} against {reference.metric:.6f} "
-        f"({found['relative_change']:+.4%} relative), {speed}"
+        f"({change.text}), {speed}"
     )
     if found["accepted"]:
         return 0
-    warn(f"error: the metric drops by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
+    worse = "drops" if report.higher_is_better else "rises"
+    warn(f"error: the metric {worse} by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
     return DROPPED
 
 
-def _comparison(report: Report, exact: Report, mode: str, max_drop: float) -> dict[str, Any]:
+def _comparison(
+    report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
+) -> dict[str, Any]:
     """Return what the JSON holds of it; the ratio is ``None`` where every step came from a journal, so took no time."""
-    change = (report.metric - exact.metric) / exact.metric if exact.metric else 0.0
     return {
         "mode": mode,
         "metric": report.metric,
         "exact_metric": exact.metric,
-        "relative_change": change,
-        "speed_ratio": report.avg_sps / exact.avg_sps if report.avg_sps and exact.avg_sps else None,
+        "relative_change": change.relative,
+        "higher_is_better": report.higher_is_better,
+        "speed_ratio": ratio,
         "max_drop": max_drop,
-        "accepted": change >= -max_drop,
+        "accepted": change.drop <= max_drop,
     }

@@ -1,4 +1,4 @@
-"""Tasks: what a domain is. A task is one file here, in ``contrib/utils/tasks``, or of an entry point ``tecoinfer.tasks``."""
+"""Tasks: what a domain is. One file each: here, in ``contrib/utils/tasks``, or by an entry point."""
 
 import pkgutil
 

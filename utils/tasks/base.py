@@ -1,6 +1,6 @@
 """The contract of a task: a domain's way from a data set to an answer and a metric.
 
-A task is data and functions. A model that differs takes ``dataclasses.replace(TASK, decode=...)``. Functions are defined at
+A task is data and functions. A model that differs takes ``dataclasses.replace(TASK, decode=...)``. Functions stand at
 the top level of a module or script, so that they travel to other processes.
 """
 
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.base import Array, Engine
 from engine.timeline import Timeline
@@ -23,6 +23,10 @@ SCRIPTS = ("valid", "single", "multi")
 
 Options: TypeAlias = argparse.Namespace
 """The parsed flags: the common ones, the task's own, and ``script``, one of :data:`SCRIPTS`."""
+
+
+Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
+"""One shape per input of a model; ``None`` in it for what the model or the batch says."""
 
 
 class Prepared(NamedTuple):
@@ -52,6 +56,8 @@ class Flag:
         help: one line.
         default, type, choices, nargs, metavar: as argparse has them. A script may give another default.
         scripts: which scripts have it.
+        exact: the value at which it trades no exactness for speed; ``valid`` compares a run at any other with one at
+            this. ``None``: it is no such flag.
     """
 
     name: str
@@ -62,6 +68,7 @@ class Flag:
     nargs: str | int | None = None
     metavar: str | None = None
     scripts: tuple[str, ...] = SCRIPTS
+    exact: Any = None
 
     @property
     def key(self) -> str:
@@ -152,11 +159,11 @@ class Task:
         infer: ``(engines, arrays, contexts, state) -> outputs``. The default is one call of the only model. Streams,
             decoders, episodes and detect-then-read loop here; they must not change ``state``, as batches run side by
             side. ``engines`` are by the names of :attr:`models`.
-        figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has a
-            span ``inference`` per step and ``call NAME`` per call of an engine.
+        figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has
+            a span ``inference`` per step and ``call NAME`` per call of an engine.
         summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
-            batch says; ``None`` for the model's own shapes.
+            batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
@@ -179,7 +186,7 @@ class Task:
     infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call
     figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
     summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
-    input_size: Callable[[Options], tuple[tuple[int | None, ...], ...] | None] = _own_shapes
+    input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()

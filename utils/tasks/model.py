@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ class Model:
             engine.static_batch,
         )
 
-    @property
+    @cached_property
     def stored(self) -> Stored:
         """What the export stored: labels, resize, crop, mean, std, interpolation, vocabulary, ..."""
         from utils.stored import Stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
@@ -99,7 +99,9 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         avg_postprocess=_per_step(reports, lambda report: report.avg_postprocess),
         failures=failures,
         nan_inputs=in_order([report.nan_inputs for report in reports]),
-        device=_merged_device(reports),
+        device=_merged_device([(r.device, r.steps) for r in reports if r.device and r.samples]),
+        secondary=dict(state.secondary()),
+        figures=_listed([report.figures for report in reports if report.samples]),
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,
@@ -128,16 +130,29 @@ def _per_step(reports: Sequence[Report], seconds: Callable[[Report], float]) -> 
     return sum(seconds(report) * report.steps for report in reports) / steps if steps else 0.0
 
 
-def _merged_device(reports: Sequence[Report]) -> dict[str, Any]:
-    """Add up the simulated cards of all processes: speed and SPA are summed, the latency is the mean over all steps."""
-    ran = [report for report in reports if report.device and report.samples]
-    if not ran:
+def _listed(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what each process says of itself side by side: a task's figures need not add up."""
+    return {name: [one.get(name) for one in figures] for name in (figures[0] if figures else ())}
+
+
+def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
+    """Add up the simulated cards of all processes, given with their steps.
+
+    Speed and SPA are summed, the latency is the mean over all steps. Of several models each is added up by itself.
+    """
+    if not reports:
         return {}
-    devices = [report.device for report in ran]
-    merged = {**devices[0], "cards": len(devices)}
+    first = reports[0][0]
+    if "models" in first:
+        return {
+            "models": {name: _merged_device([(r["models"][name], n) for r, n in reports]) for name in first["models"]}
+        }
+    merged = {**first, "cards": len(reports)}
     for key, combined in _COMBINED.items():
         if key in merged:  # a third party's card may say other things
-            merged[key] = combined([device[key] for device in devices])
+            merged[key] = combined([report[key] for report, _ in reports])
     if "simulated_latency" in merged:
-        merged["simulated_latency"] = _per_step(ran, lambda report: float(report.device["simulated_latency"]))
+        total = sum(report["simulated_latency"] * steps for report, steps in reports)
+        steps = sum(steps for _, steps in reports)
+        merged["simulated_latency"] = total / steps if steps else 0.0
     return merged

@@ -7,7 +7,6 @@ an error that the zoo raises on purpose would come again, so it ends the run.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import signal
 import sys
@@ -25,18 +24,14 @@ from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
+from utils.pipeline.launch.travel import SCRIPT
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from utils.pipeline.report import Report
 
 RETRIES = 3
 """How often a part is computed again before the run gives up."""
 
-_SCRIPT = "teco_script"
-"""Module name of the script in the workers; in the driver it stands for ``__main__``, so that what the script defines
-(a metric) travels."""
 _SETTINGS = ("MAX_ENGINE_NUMS", "SDAA_", "TECO_")
 """Beginnings of the environment variables that workers on other machines take from the driver."""
 _PATIENCE = 30.0
@@ -118,7 +113,7 @@ def launch(
         say(f"{max(samples, 1)} workers instead of {workers}: the data set has {samples} samples")
         workers = max(samples, 1)
     with _cluster() as ray:
-        sys.modules.setdefault(_SCRIPT, sys.modules["__main__"])
+        sys.modules.setdefault(SCRIPT, sys.modules["__main__"])
         nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
         cpus = cpus_each(list(nodes.values()), workers)
         actor = ray.remote(num_cpus=cpus, max_restarts=0)(_worker_class())
@@ -149,24 +144,6 @@ def cpus_each(nodes: Sequence[float], workers: int) -> float:
     while sum(int(cores) for cores in nodes) * crowd < workers:
         crowd += 1
     return int(1e4 / crowd) / 1e4  # Ray counts in steps of 0.0001
-
-
-def load_script(path: Path) -> ModuleType:
-    """Import a script by its path, without running it as the main program; the second time it is there already.
-
-    Raises:
-        ConfigError: it is not a Python file.
-    """
-    loaded = sys.modules.get(_SCRIPT)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
-        return loaded
-    spec = importlib.util.spec_from_file_location(_SCRIPT, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigError(f"script {path} is not a Python file on this machine; put the zoo at the same path on all")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_SCRIPT] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], cores: tuple[int, int]) -> Part | Refused:

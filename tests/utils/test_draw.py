@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from engine.base import ConfigError, DataError
-from utils.pipeline.draw import draw_answer, save_drawn
+from utils.draw import draw_answer, save_drawn
 
 
 def ink(image: Image.Image) -> int:

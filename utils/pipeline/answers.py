@@ -1,0 +1,132 @@
+"""The scripts that show answers: one sample (single), or a folder (multi)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.base import ConfigError
+from utils.pipeline.loops import Answer, predict_work
+from utils.pipeline.options import Options, described, options, pace
+from utils.pipeline.output import about, list_failures, tell_engines
+from utils.pipeline.stages import Failure
+from utils.pipeline.work import Work
+from utils.tasks.base import Artifact, Task
+
+if TYPE_CHECKING:
+    from utils.tasks.model import Model
+
+Show = Callable[[Any, Any], Artifact]
+"""From a sample and its prediction to what a person looks at."""
+
+
+def main(description: str | None, task: Task, script: str, **defaults: Any) -> int:
+    """Run a script that shows answers and return its exit code.
+
+    Args:
+        description: the script's docstring.
+        task: what to do with the samples. script: ``single`` or ``multi``.
+        defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
+    """
+    opt = options(description, task, script, **defaults)
+    with opt.open(task) as engines:
+        tell_engines(task, opt, engines)
+        model, dataset = described(engines), task.load(opt.paths, opt)
+        work = Work.of(task, engines, model, dataset, opt)
+        show: Show = partial(_shown, task, model, opt)
+        if opt.skip_postprocess:
+            work.decode, show = _raw, _raw_shown
+        failures: list[Failure] = []
+        answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
+        return _Session(task, model, opt, failures).show(answers, show)
+
+
+def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:
+    return task.show(sample, prediction, model, opt)
+
+
+def _raw(outputs: Any, contexts: Any) -> list[dict[str, Any]]:
+    """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer."""
+    arrays = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [
+        {"outputs": [{"shape": list(a[i].shape), "min": float(a[i].min()), "max": float(a[i].max())} for a in arrays]}
+        for i in range(len(arrays[0]))
+    ]
+
+
+def _raw_shown(_: Any, prediction: Any) -> Artifact:
+    outputs = (f"{one['shape']} from {one['min']:.6g} to {one['max']:.6g}" for one in prediction["outputs"])
+    return Artifact(", ".join(outputs), prediction)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What accumulates while answers are shown."""
+
+    task: Task
+    model: Model
+    opt: Options
+    failures: list[Failure]
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    predictions: list[Any] = field(default_factory=list)
+
+    def show(self, answers: Iterable[Answer], show: Show) -> int:
+        """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
+        start, opt = time.perf_counter(), self.opt
+        try:
+            for answer in answers:
+                self._one(answer, show(answer.sample, answer.answer))
+        finally:  # where the engine fails on the way, the answers so far are kept
+            if opt.json is not None:
+                _write_answers(self.shown, self.failures, opt, opt.json)
+        list_failures(self.failures)
+        if not self.shown and not self.failures:
+            raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
+        if opt.script == "multi" and self.shown:
+            print(self._summary(time.perf_counter() - start))
+        if not self.shown:
+            return 2
+        return 1 if self.failures else 0
+
+    def _one(self, answer: Answer, artifact: Artifact) -> None:
+        print(f"{_short(answer.name, self.opt)}  {artifact.text}")
+        self.shown.append({"name": answer.name, "answer": artifact.answer})
+        if not self.opt.skip_postprocess:
+            self.predictions.append(answer.answer)
+        if self.opt.save is not None:
+            self._save(artifact, self.opt.save)
+
+    def _save(self, artifact: Artifact, folder: Path) -> None:
+        if artifact.save is None:
+            raise ConfigError(
+                f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
+            )
+        print(f"  written: {artifact.save(folder)}")
+
+    def _summary(self, seconds: float) -> str:
+        count, bad = len(self.shown), len(self.failures)
+        failed = f", {bad} could not be run" if bad else ""
+        said = self.task.summary(self.predictions, self.model, self.opt) if self.predictions else ""
+        return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
+
+
+def _short(name: str, opt: Options) -> str:
+    """Return a sample's name below the data path: the file's own name where that is one file."""
+    for path in opt.paths.values():
+        base = str(path if path.is_dir() else path.parent)
+        if name.startswith(base.rstrip(os.sep) + os.sep):
+            return name[len(base.rstrip(os.sep)) + 1 :]
+    return name
+
+
+def _write_answers(shown: Sequence[dict[str, Any]], failures: Sequence[Failure], opt: Options, path: Path) -> None:
+    from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
+
+    data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(opt), "answers": list(shown)}
+    data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
+    write_json({**data, **environment()}, path)

@@ -1,0 +1,83 @@
+"""Objects on their way to another process: what a script itself defines travels by its name, never as code."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import pickle
+import sys
+from functools import reduce
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from engine.base import ConfigError
+
+SCRIPT = "teco_script"
+"""Module name of the script in the workers; in the driver it stands for ``__main__``, so that what the script defines
+(a metric) travels back."""
+
+
+class _Pickler(pickle.Pickler):
+    """Names what is defined in ``__main__`` by the script's path."""
+
+    def __init__(self, file: io.BytesIO, script: str) -> None:
+        super().__init__(file)
+        self._script = script
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, (FunctionType, type)) or obj.__module__ != "__main__" or not self._script:
+            return NotImplemented
+        if "<" in obj.__qualname__:  # <lambda>, <locals>
+            raise pickle.PicklingError(f"{obj.__qualname__} has no name that another process could find it by")
+        return _from_script, (self._script, obj.__qualname__)
+
+
+def packed(value: Any) -> bytes:
+    """Return a task and its options as bytes for :func:`unpacked`; only ever sent between processes of one run.
+
+    Raises:
+        ConfigError: a function of the task is a lambda, or defined inside another one.
+    """
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    file = io.BytesIO()
+    try:
+        _Pickler(file, "" if script is None else str(Path(script).resolve())).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"the task cannot be sent to a worker: {' '.join(str(error).split())}; define its functions at the top "
+            "level of the script or of a module"
+        ) from error
+    return file.getvalue()
+
+
+def unpacked(content: bytes) -> Any:
+    """Return what :func:`packed` packed, in a worker of the same run."""
+    return pickle.loads(content)  # noqa: S301 -- from the driver of this very run
+
+
+def _from_script(script: str, name: str) -> Any:
+    return reduce(getattr, name.split("."), load_script(Path(script)))
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a script by its path, without running it as the main program; the second time it is there already.
+
+    Raises:
+        ConfigError: it is not a Python file, or runs when it is imported.
+    """
+    loaded = sys.modules.get(SCRIPT)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(SCRIPT, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"script {path} is not a Python file on this machine; put the zoo at the same path on all")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[SCRIPT] = module
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise ConfigError(
+            f'script {path} runs when it is imported; put the run under `if __name__ == "__main__":`'
+        ) from error
+    return module

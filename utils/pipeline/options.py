@@ -1,0 +1,403 @@
+"""The flags of the example scripts: the common ones, those of the task, and the engines they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine import PASS_PATH, ConfigError, Engine, EngineSpec, open_engine
+from engine.base import ALL_DTYPES
+from utils.datasets.sharding import rank_and_size
+from utils.pipeline.stages import WORKER_MODES
+from utils.shapes import parse_dims, parse_shapes
+from utils.tasks.base import SCRIPTS, Flag, Task
+from utils.tasks.model import Model
+
+MODEL = "model"
+"""Name of the only model where a task has one."""
+
+DATA = "data"
+"""Name of the only data path where a task has one."""
+
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
+
+VALID, SHOWN = ("valid",), ("single", "multi")
+
+
+def str2bool(text: str) -> bool:
+    """Read a truth value as the historical scripts spell it."""
+    values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
+    values |= {"no": False, "false": False, "f": False, "n": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; use true or false")
+    return values[text.lower()]
+
+
+COMMON = (
+    Flag("--input_name", "name of the model's input, where it must be given", [], nargs="+"),
+    Flag("--batch_size", "samples per call to the whole card", 1, int),
+    Flag(
+        "--input_shapes",
+        "shapes of all inputs, for symbolic dimensions: N*3*224*224 or ids:N*128,mask:N*128; N is the batch",
+        None,
+        metavar="SHAPES",
+    ),
+    Flag(
+        "--dim", "sizes a symbolic dimension may take: seq=128, or seq=64,128,256", [], nargs="+", metavar="NAME=SIZE"
+    ),
+    Flag("--target", "engine: onnx, sdaa, cuda, cpu, null, or a registered one", "sdaa"),
+    Flag("--dtype", "precision; left out: the target's own", None, choices=ALL_DTYPES),
+    Flag("--pass_path", "optimisation passes: a file, one of the zoo's own, or 'none'", "default_pass.py"),
+    Flag("--skip_postprocess", "show the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
+    Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
+    Flag("--json", "also write the result as JSON", None, Path, metavar="FILE"),
+    Flag(
+        "--save", "write every sample with its answer for people to look at", None, Path, metavar="DIR", scripts=SHOWN
+    ),
+    Flag("--workers", "preprocessing threads; left out: one per core; 0: none", None, int, scripts=("valid", "multi")),
+    Flag(
+        "--worker_mode",
+        "process: for preprocessing code that holds the GIL",
+        "thread",
+        choices=WORKER_MODES,
+        scripts=("valid", "multi"),
+    ),
+    Flag("--streams", "calls computed side by side; left out: one per core", None, int, scripts=VALID),
+    Flag("--resume", "keep finished steps there, and go on from those kept", None, Path, metavar="DIR", scripts=VALID),
+    Flag(
+        "--launcher", "ray: share an evaluation out over a Ray cluster", "none", choices=("none", "ray"), scripts=VALID
+    ),
+    Flag("--num_workers", "workers of --launcher ray", 2, int, scripts=VALID),
+    Flag("--calib", "samples that --dtype int8 chooses its ranges by", 128, int, scripts=VALID),
+    Flag("--max_drop", "largest relative worsening of the metric by a faster mode", 0.01, float, scripts=VALID),
+)
+"""The flags of every task, behind ``--ckpt`` and ``--data_path``."""
+
+_AT_LEAST_1 = ("batch_size", "num_workers", "calib", "streams")
+
+
+def script_flags(task: Task, script: str) -> list[Flag]:
+    """Return the flags of a script of a task, ``--ckpt`` and ``--data_path`` first."""
+    if task.models:
+        names = ", ".join(task.models)
+        ckpt = Flag("--ckpt", f"ONNX files by name ({names})", nargs="+", metavar="NAME=FILE")
+    else:
+        ckpt = Flag("--ckpt", "ONNX file", nargs="+", metavar="FILE")
+    data = Flag("--data_path", f"{task.data_help}; or several by name: NAME=PATH", nargs="+", metavar="PATH")
+    own = {flag.key for flag in task.flags if script in flag.scripts}
+    common = [flag for flag in COMMON if script in flag.scripts and flag.key not in own]
+    return [ckpt, data, *common, *(flag for flag in task.flags if script in flag.scripts)]
+
+
+class Options(argparse.Namespace):
+    """The parsed flags of an example script, with those of the task; what a script lacks has its default.
+
+    Attributes:
+        script: ``valid``, ``single`` or ``multi``. task: name of the task.
+        ckpt: the ONNX file, or files by name. data_path: the data, several by name, or ``None``.
+        flags: names of the task's own flags.
+    """
+
+    script: str
+    task: str
+    flags: tuple[str, ...]
+    traded: tuple[tuple[str, Any], ...]
+    default_ckpt: bool
+    ckpt: Path | dict[str, Path]
+    data_path: Path | dict[str, Path] | None
+    input_name: list[str]
+    batch_size: int
+    input_shapes: str | None
+    dim: list[str]
+    target: str
+    dtype: str | None
+    pass_path: str
+    skip_postprocess: bool
+    verbose: bool
+    json: Path | None
+    save: Path | None
+    workers: int | None
+    worker_mode: str
+    streams: int | None
+    resume: Path | None
+    launcher: str
+    num_workers: int
+    calib: int
+    max_drop: float
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """The ONNX files by name."""
+        return dict(self.ckpt) if isinstance(self.ckpt, dict) else {MODEL: self.ckpt}
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """The data paths by name; empty where there is none."""
+        if self.data_path is None:
+            return {}
+        return dict(self.data_path) if isinstance(self.data_path, dict) else {DATA: self.data_path}
+
+    @property
+    def data_text(self) -> str:
+        """The data paths as one text, for messages and JSON."""
+        return " ".join(str(p) if name == DATA else f"{name}={p}" for name, p in self.paths.items())
+
+    @property
+    def faster(self) -> list[str]:
+        """The flags in use that trade exactness for speed, as they were written."""
+        used = [f"--dtype {self.dtype}"] if self.dtype in ("int8", "bfloat16") else []
+        return used + [f"--{key} {getattr(self, key)}" for key, exact in self.traded if getattr(self, key) != exact]
+
+    def exactly(self) -> Options:
+        """Return the flags of the same run, as exact as its target can be, which leaves no files."""
+        dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
+        return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, "json": None, "resume": None})
+
+    def spec(self, task: Task, name: str, streams: int) -> EngineSpec:
+        """Return what engine to open for the model of this name.
+
+        Raises:
+            ConfigError: a flag cannot be read, or is not for several models.
+        """
+        names, shapes = parse_shapes(self.input_shapes, self.batch_size) if self.input_shapes else ((), None)
+        if shapes is None:
+            sizes = task.input_size(self)
+            shapes = sizes.get(name) if isinstance(sizes, Mapping) else sizes
+        elif task.models:
+            raise ConfigError(
+                f"--input_shapes is for one model; of {', '.join(task.models)} use --dim {name}.SYMBOL=SIZE"
+            )
+        return EngineSpec(
+            ckpt=self.models[name],
+            batch_size=self.batch_size,
+            input_size=shapes,
+            input_name=tuple(self.input_name) or names,
+            dtype=self.dtype,
+            pass_path=_pass_file(self.pass_path),
+            rank=rank_and_size()[0],
+            streams=self.streams or streams,
+            calibration=self.calib,
+            dims=_dims(self.dim, name),
+        )
+
+    @contextmanager
+    def open(self, task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
+        """Open the engines these flags ask for, by name.
+
+        Args:
+            task: says what the inputs are.
+            streams: calls to compute side by side, where ``--streams`` does not say.
+
+        Raises:
+            ConfigError: the default model has not been made yet; the text has the command that makes it.
+        """
+        for path in self.models.values():
+            self._check_made(path)
+        with ExitStack() as stack:
+            yield {
+                name: stack.enter_context(open_engine(self.target, self.spec(task, name, streams)))
+                for name in self.models
+            }
+
+    def _check_made(self, path: Path) -> None:
+        """Name the command that makes a model which the script expects beside itself."""
+        export = path.parent / "export_onnx.py"
+        if self.default_ckpt and not path.exists() and export.is_file():
+            command = f"python {os.path.relpath(export)}"
+            raise ConfigError(f"model file {path} does not exist yet; make it: {command}")
+
+
+def _dims(words: Sequence[str], model: str) -> dict[str, tuple[int, ...]]:
+    """Return the sizes for one model: ``seq=128`` is for all of them, ``det.seq=128`` for the one named so."""
+    found = parse_dims(words)
+    own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
+    return {key: sizes for key, sizes in found.items() if "." not in key} | own
+
+
+def described(engines: Mapping[str, Engine]) -> Model:
+    """Describe opened engines for a task: the first one, with all of them by name where there are several."""
+    models = {name: Model.of(engine) for name, engine in engines.items()}
+    first = next(iter(models.values()))
+    if set(models) == {MODEL}:
+        return first
+    from dataclasses import replace
+
+    return replace(first, named=models)
+
+
+def _pass_file(text: str) -> Path | None:
+    """Find a pass file by its path, or by its path under the zoo's own passes; ``none`` means no passes."""
+    if text == "none":
+        return None
+    own = PASS_PATH / text
+    return own if own.is_file() and not Path(text).is_file() else Path(text)
+
+
+class _Help(argparse.HelpFormatter):
+    """Shows defaults where there are any; knows how wide the terminal is without shutil.
+
+    argparse loads that for every flag, 3 ms of every start.
+    """
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+        except (OSError, ValueError):
+            width = 80
+        super().__init__(prog, width=width - 2)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
+            return text
+        if isinstance(default, (Path, dict)):
+            return f"{text} (default: {_shown(default)})"
+        words = " ".join(map(str, default)) if isinstance(default, list) else default
+        return f"{text} (default: {words})".replace("%", "%%") if "%" in str(words) else f"{text} (default: {words})"
+
+
+def _shown(default: Path | Mapping[str, Path]) -> str:
+    if isinstance(default, Path):
+        return str(default).replace("%", "%%")
+    return " ".join(f"{name}={path}" for name, path in default.items()).replace("%", "%%")
+
+
+def options(
+    description: str | None, task: Task, script: str, argv: Sequence[str] | None = None, **defaults: Any
+) -> Options:
+    """Parse the flags of an example script.
+
+    Args:
+        description: the script's docstring.
+        task: whose flags the script has.
+        script: ``valid``, ``single`` or ``multi``.
+        argv: arguments; ``None`` takes the process's own.
+        defaults: of the flags, by their names; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
+
+    Raises:
+        ConfigError: a value cannot be used, or a default is of no flag.
+    """
+    if script not in SCRIPTS:
+        raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
+    flags = script_flags(task, script)
+    everywhere = {flag.key for flag in (*COMMON, *task.flags)} | {"ckpt", "data_path"}
+    unknown = sorted(set(defaults) - everywhere)
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
+    if task.sample_data is not None:
+        defaults.setdefault("data_path", task.sample_data)
+    parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
+    for flag in flags:
+        parser.add_argument(flag.name, **_argument(flag, defaults.get(flag.key, flag.default)))
+    parsed = parser.parse_args(argv, namespace=Options(**_hidden(task, flags, defaults)))
+    parsed.script, parsed.task = script, task.name
+    parsed.flags = tuple(flag.key for flag in task.flags)
+    parsed.traded = tuple((flag.key, flag.exact) for flag in task.flags if flag.exact is not None)
+    parsed.default_ckpt = parsed.ckpt is defaults.get("ckpt")
+    parsed.ckpt = _ckpt(parsed.ckpt, task)
+    parsed.data_path = _data_path(parsed.data_path)
+    _check(parsed)
+    task.check(parsed)
+    return parsed
+
+
+def _argument(flag: Flag, default: Any) -> dict[str, Any]:
+    given = {"type": flag.type, "choices": flag.choices, "nargs": flag.nargs, "metavar": flag.metavar}
+    found = {key: value for key, value in given.items() if value is not None}
+    if flag.type is str2bool:
+        found["const"] = True
+    if flag.nargs in ("+", "*") and default is not None and not isinstance(default, (list, Path, Mapping)):
+        default = [default]
+    return {**found, "default": default, "help": flag.help}
+
+
+def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of flags that this script does not have."""
+    shown = {flag.key for flag in flags}
+    return {f.key: defaults.get(f.key, f.default) for f in (*COMMON, *task.flags) if f.key not in shown}
+
+
+def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
+    found = _named(given, "--ckpt")
+    if found is None:
+        wanted = " ".join(f"{name}=FILE" for name in task.models) or "FILE"
+        raise ConfigError(f"no model given; pass --ckpt {wanted}")
+    if task.models:
+        if not isinstance(found, dict) or set(found) != set(task.models):
+            have = " ".join(found) if isinstance(found, dict) else str(found)
+            wanted = " ".join(f"{name}=FILE" for name in task.models)
+            raise ConfigError(
+                f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}"
+            )
+        return {name: found[name] for name in task.models}
+    if isinstance(found, dict):
+        raise ConfigError(f"--ckpt {' '.join(found)}: task {task.name} takes one model; pass --ckpt FILE")
+    return found
+
+
+def _data_path(given: Any) -> Path | dict[str, Path] | None:
+    return _named(given, "--data_path")
+
+
+def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
+    """Read ``PATH``, or ``NAME=PATH NAME=PATH``; a default comes as it is."""
+    if given is None or isinstance(given, Path):
+        return given
+    if isinstance(given, Mapping):
+        return {name: Path(path) for name, path in given.items()}
+    words = [given] if isinstance(given, str) else list(given)
+    if len(words) == 1 and (_NAMED.fullmatch(words[0]) is None or Path(words[0]).exists()):
+        return Path(words[0])
+    pairs = [_NAMED.fullmatch(word) for word in words]
+    wrong = next((word for word, pair in zip(words, pairs, strict=True) if pair is None), None)
+    if wrong is not None:
+        raise ConfigError(f"{flag} {wrong!r}: of several paths each needs a name; write NAME=PATH")
+    names = [pair[1] for pair in pairs if pair is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{flag}: {twice!r} is given twice; give each name once")
+    return {pair[1]: Path(pair[2]) for pair in pairs if pair is not None}
+
+
+def _check(parsed: Options) -> None:
+    for flag in _AT_LEAST_1:
+        if getattr(parsed, flag) is not None and getattr(parsed, flag) < 1:
+            raise ConfigError(f"--{flag} {getattr(parsed, flag)} must be at least 1")
+    if parsed.workers is not None and parsed.workers < 0:
+        raise ConfigError(f"--workers {parsed.workers} must be at least 0")
+    if not parsed.max_drop >= 0:  # NaN too
+        raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
+    if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run
+        raise ConfigError(f"--json {parsed.json}: folder {parsed.json.parent} does not exist; create it first")
+    if parsed.save is not None and parsed.skip_postprocess:
+        raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
+    parse_dims(parsed.dim)
+    if parsed.input_shapes:
+        parse_shapes(parsed.input_shapes, parsed.batch_size)
+
+
+def pace(parsed: Options) -> dict[str, Any]:
+    """Return what both loops take of the flags: preprocessing workers and per-step lines."""
+    on_step = print if parsed.verbose else None
+    return {"workers": parsed.workers, "worker_mode": parsed.worker_mode, "on_step": on_step}
+
+
+def limits(parsed: Options) -> dict[str, Any]:
+    """Return :func:`pace` and the limits on steps of an evaluation, from the historical environment variables."""
+    return pace(parsed) | {
+        "max_steps": _env_int("TECO_INFER_PIPELINES_MAX_STEPS", -1),
+        "warmup": _env_int("TECO_INFER_PIPELINES_WARMUP_STEPS", 0),
+    }
+
+
+def _env_int(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}={text!r} must be a whole number") from error

@@ -1,0 +1,115 @@
+"""What every run writes: lines for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.base import Engine
+from engine.registry import provider
+from utils.pipeline.stages import Failure
+from utils.tasks.base import Task
+from utils.tasks.model import Model
+
+if TYPE_CHECKING:
+    from utils.pipeline.options import Options
+    from utils.pipeline.report import Report
+
+SHOWN_FAILURES = 20
+"""Bad samples listed one by one; beyond that their number is given."""
+
+
+def warn(text: str) -> None:
+    """Write a line to stderr."""
+    print(text, file=sys.stderr)
+
+
+def tell_engines(task: Task, parsed: Options, engines: Mapping[str, Engine]) -> None:
+    """Say what computes, and of which models the weights are random."""
+    by = provider(parsed.target)
+    served = "" if by == "built-in" else f" (served by {by}, not the zoo's own)"
+    for name, engine in engines.items():
+        which = f", model {name}" if task.models else ""
+        print(f"target {parsed.target}{which}{served}: {engine.describe()}")
+        model = Model.of(engine)
+        if model.stored.provenance.get("weights") == "random":
+            what = "for functional and speed checks only, its answers mean nothing"
+            print(f"{model.ckpt.name} has random weights: {what}")
+
+
+def finish(report: Report, parsed: Options) -> int:
+    """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
+    write_result(report, parsed)
+    if report.nan_inputs:
+        warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
+    if not report.finished:
+        print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
+    for line in _device_lines(report.device):
+        print(line)
+    list_failures(report.failures)
+    if report.resumed_steps:
+        print(f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others")
+    if report.busy:
+        print(report.bottleneck())
+    for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
+        if figures:
+            print(f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}")
+    print("\n".join(report.closing_lines()))
+    return 1 if report.failures else 0
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " and ".join(map(_number, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def about(parsed: Options) -> dict[str, Any]:
+    """Return what every JSON result says of a run: target, who serves it, model and data."""
+    model = {name: str(path) for name, path in parsed.models.items()} if isinstance(parsed.ckpt, dict) else parsed.ckpt
+    return {
+        "target": parsed.target,
+        "provider": provider(parsed.target),
+        "model": model if isinstance(model, dict) else str(model),
+        "task": parsed.task,
+    }
+
+
+def write_result(report: Report, parsed: Options, **extra: Any) -> None:
+    """Write the JSON, where it is asked for; the keyword arguments are added to it."""
+    if parsed.json is None:
+        return
+    from utils.pipeline.records import records_path
+    from utils.pipeline.report import write_json
+
+    where = about(parsed) | {"data": parsed.data_text}
+    if report.state is not None:
+        where["records"] = records_path(parsed.json, report.state).name
+    write_json(report.to_dict(**where, **extra), parsed.json)
+
+
+def _device_lines(device: Mapping[str, Any]) -> list[str]:
+    """Say what a simulated card took; of several models one line each."""
+    if not device:
+        return []
+    models = device.get("models")
+    if models is not None:
+        return [f"model {name}, {_device_line(report, 'call')}" for name, report in models.items()]
+    return [_device_line(device, "batch")]
+
+
+def _device_line(device: Mapping[str, Any], per: str) -> str:
+    return (
+        f"simulated: {device['simulated_latency'] * 1e3:.2f} ms per {per}, {device['simulated_sps']:.1f} samples/s, "
+        f"{device['memory_per_spa'] / 2**20:.1f} MB on each of {device['healthy']} of {device['spas']} SPA"
+    )
+
+
+def list_failures(failures: Sequence[Failure]) -> None:
+    """Tell of the samples that could not be run, the first of them one by one."""
+    for failure in failures[:SHOWN_FAILURES]:
+        warn(failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}")
+    if failures:
+        more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
+        warn(f"{len(failures)} samples could not be run{more}")

@@ -1,0 +1,161 @@
+"""What a run does with samples: a front, the engines, and the way from their outputs to predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.base import Array, Engine
+from engine.timeline import Timeline
+from utils.pipeline.front import Front, Preprocess, TaskFront, as_front
+from utils.tasks.base import Options, Task
+from utils.tasks.model import Model
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from utils.datasets.base import Dataset
+
+Infer = Callable[[Any], "Array | list[Array]"]
+"""From arrays to arrays: an engine, or any callable."""
+
+LABELLED = "labelled data: class folders, a label file, or an .npz with labels"
+
+
+class Decode(Protocol):
+    """From outputs and contexts to one prediction per sample."""
+
+    def __call__(self, outputs: Any, contexts: Any) -> Any:
+        """Return the predictions."""
+        ...
+
+
+class Work:
+    """From samples to predictions, with what must be known of the engines on the way.
+
+    Attributes:
+        front: how samples become arrays.
+        decode: from outputs and contexts to predictions.
+        engines: by name; empty where a plain callable computes.
+        infer_with: from engines by name, arrays and contexts to outputs; calibration gives it engines that record.
+        name: of what decodes, for messages. task: name of the task; empty for plain functions.
+        labelled: what to pass where samples have no targets.
+        one_call: whether a batch is one call of the only engine.
+        streams: batches that may be computed side by side.
+    """
+
+    def __init__(
+        self,
+        front: Front,
+        infer_with: Callable[[Mapping[str, Any], Any, Any], Any],
+        decode: Decode,
+        engines: Mapping[str, Engine],
+        *,
+        name: str = "postprocess",
+        task: str = "",
+        labelled: str = LABELLED,
+        one_call: bool = True,
+        figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
+        advice: Mapping[str, str] | None = None,
+        says: str = "",
+    ) -> None:
+        self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
+        self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
+        self.advice = dict(advice or {})
+        self.streams = min((engine.streams for engine in engines.values()), default=0)
+        self._figures, self._says = figures, says
+        self._marks: dict[str, tuple[float, int, int]] = {}
+
+    @classmethod
+    def plain(cls, engine: Infer, preprocess: Preprocess | Front, postprocess: Callable[[Any], Any]) -> Work:
+        """Make it of plain functions, and an engine or any callable."""
+        engines = {"model": engine} if isinstance(engine, Engine) else {}
+
+        def infer_with(_: Mapping[str, Any], arrays: Any, contexts: Any) -> Any:
+            return engine(arrays)
+
+        def decode(outputs: Any, contexts: Any) -> Any:
+            return postprocess(outputs)
+
+        return cls(as_front(preprocess), infer_with, decode, engines, says=type(engine).__name__)
+
+    @classmethod
+    def of(cls, task: Task, engines: Mapping[str, Engine], model: Model, dataset: Dataset, options: Options) -> Work:
+        """Make it of a task and opened engines."""
+        from utils.tasks.base import one_call
+
+        state = task.setup(engines, dataset, options)
+
+        def infer_with(others: Mapping[str, Any], arrays: Any, contexts: Any) -> Any:
+            return task.infer(others, arrays, contexts, state)
+
+        def decode(outputs: Any, contexts: Any) -> Any:
+            return task.decode(outputs, contexts, model, options)
+
+        return cls(
+            TaskFront(task, model, options),
+            infer_with,
+            decode,
+            engines,
+            name=f"decode of task {task.name}",
+            task=task.name,
+            labelled=f"data with targets: {task.data_help}",
+            one_call=task.infer is one_call,
+            figures=task.figures,
+            advice=task.advice,
+        )
+
+    def infer(self, arrays: Any, contexts: Any) -> Any:
+        """Return the outputs for a prepared batch."""
+        return self.infer_with(self.engines, arrays, contexts)
+
+    @property
+    def queue(self) -> ThreadPoolExecutor:
+        """The threads that compute batches side by side."""
+        return next(iter(self.engines.values())).queue
+
+    def cancel(self) -> None:
+        """Stop the calls that are under way."""
+        for engine in self.engines.values():
+            engine.cancel()
+
+    def mark(self) -> None:
+        """Begin to count the engines' calls."""
+        self._marks = {name: _calls(engine) for name, engine in self.engines.items()}
+
+    def note_calls(self, timeline: Timeline) -> None:
+        """Add the engines' calls since :meth:`mark` to a timeline, as ``call NAME``."""
+        for name, engine in self.engines.items():
+            before, now = self._marks.get(name, (0.0, 0, 0)), _calls(engine)
+            seconds, count, samples = (b - a for a, b in zip(before, now, strict=True))
+            timeline.adopt(f"call {name}", engine.timeline, "engine", float(seconds), int(count), int(samples))
+
+    def figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
+        """Return the task's figures beside the common summary."""
+        return {} if self._figures is None else dict(self._figures(timeline, samples))
+
+    def describe(self) -> str:
+        """Say in one line what computes."""
+        if not self.engines:
+            return self._says
+        if len(self.engines) == 1:
+            return next(iter(self.engines.values())).describe()
+        return "; ".join(f"{name}: {engine.describe()}" for name, engine in self.engines.items())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any engine is a simulated device."""
+        return any(engine.simulated for engine in self.engines.values())
+
+    def device_report(self) -> dict[str, Any]:
+        """Return what a device says of the run; of several models, each by its name under ``models``."""
+        reports = {name: engine.device_report() for name, engine in self.engines.items()}
+        if len(reports) < 2:
+            return next(iter(reports.values()), {})
+        reports = {name: report for name, report in reports.items() if report}
+        return {"models": reports} if reports else {}
+
+
+def _calls(engine: Engine) -> tuple[float, int, int]:
+    line = engine.timeline
+    return line.seconds("engine"), line.count("engine"), line.samples("engine")

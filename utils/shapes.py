@@ -1,0 +1,75 @@
+"""Shapes and sizes as people write them on a command line. Nothing is ever evaluated.
+
+A shape is whole numbers separated by ``*`` or ``x``: ``16*3*224*224``, with a name in front where one is given
+(``input:16x3x224x224``); ``scalar`` is the shape without dimensions. Shapes of several inputs are separated by commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from engine.base import ConfigError
+
+BATCH = "N"
+"""Stands for the batch in a shape."""
+
+_NUMBER = r"(?:[0-9]{1,9}|N)"  # nine digits hold any size that could be meant, and a longer one is a slip
+_SHAPE = re.compile(rf"{_NUMBER}(\*{_NUMBER})*|{_NUMBER}(x{_NUMBER})*|scalar")
+_DIM = re.compile(r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)")
+
+
+def parse_shapes(text: str, batch_size: int) -> tuple[tuple[str, ...], tuple[tuple[int | None, ...], ...]]:
+    """Read ``[name:]shape[,[name:]shape...]`` of a call to the whole card.
+
+    Args:
+        text: as it was written. A dimension ``N`` is the batch, and so is a first one of ``batch_size``.
+        batch_size: samples in a call.
+
+    Returns:
+        The inputs' names, empty where none are given, and their shapes with ``None`` for the batch.
+
+    Raises:
+        ConfigError: anything else, or names for only some of the inputs.
+    """
+    found = [_shape(entry.strip(), text, batch_size) for entry in text.split(",")]
+    names = tuple(name for name, _ in found)
+    if any(names) and not all(names):
+        raise ConfigError(f"--input_shapes {text!r}: name every input or none")
+    return (names if all(names) else ()), tuple(shape for _, shape in found)
+
+
+def _shape(entry: str, text: str, batch_size: int) -> tuple[str, tuple[int | None, ...]]:
+    name, _, shape = entry.rpartition(":")
+    if _SHAPE.fullmatch(shape) is None or (":" in entry and not name):
+        raise ConfigError(
+            f"--input_shapes {text!r}: {entry!r} is not a shape; write whole numbers and N for the batch, such as "
+            "N*3*224*224 or ids:N*128, and commas between the shapes of several inputs"
+        )
+    words = [] if shape == "scalar" else re.split(r"[*x]", shape)
+    sizes = [None if word == BATCH else int(word) for word in words]
+    if 0 in sizes:
+        raise ConfigError(f"--input_shapes {text!r}: {entry!r} has a dimension of 0; every dimension is at least 1")
+    if sizes and None not in sizes and sizes[0] == batch_size:
+        sizes[0] = None
+    return name, tuple(sizes)
+
+
+def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Read ``name=size`` or ``name=size,size``, one per symbolic dimension; the sizes come sorted.
+
+    Raises:
+        ConfigError: anything else, a size of 0, or a name given twice.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        match = _DIM.fullmatch(word)
+        if match is None:
+            raise ConfigError(f"--dim {word!r} is not NAME=SIZE; write a symbol and its sizes, such as seq=64,128")
+        sizes = tuple(sorted({int(size) for size in match[2].split(",")}))
+        if sizes[0] < 1:
+            raise ConfigError(f"--dim {word!r}: a size must be at least 1")
+        if match[1] in found:
+            raise ConfigError(f"--dim {match[1]!r} is given twice; list its sizes in one: {match[1]}=64,128")
+        found[match[1]] = sizes
+    return found

@@ -1,0 +1,127 @@
+"""Task ``classification``: a picture in, classes out; top-k accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError
+from utils.datasets.base import Dataset
+from utils.datasets.loading import load_dataset
+from utils.metrics.classification import TopK
+from utils.postprocess.pytorch.classification import answers, scores
+from utils.preprocess.modes import DECODES
+from utils.preprocess.pytorch.classification import preprocess
+from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
+from utils.tasks.model import Model
+
+FLAGS = (
+    Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
+    Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
+    Flag("--skip_postprocess", "use the raw outputs", False, None, nargs="?"),
+    Flag(
+        "--decode",
+        "exact, or a faster way that changes pixels a little",
+        "exact",
+        choices=DECODES,
+        scripts=("valid",),
+        exact="exact",
+    ),
+)
+
+
+def size(options: Options) -> tuple[int, int]:
+    """Return height and width of the model's input in pixels, as ``--input_size`` says."""
+    return options.input_size[0], options.input_size[-1]
+
+
+def input_size(options: Options) -> tuple[tuple[int | None, ...], ...]:
+    """Return the shape of the one input: the batch and the channels are the model's."""
+    return ((None, None, *size(options)),)
+
+
+def load(paths: Mapping[str, Path], options: Options) -> Dataset:
+    """Load a picture, a folder, class folders, a label file or an ``.npz``."""
+    if set(paths) != {"data"}:
+        raise ConfigError("classification takes one data path: --data_path PATH")
+    return load_dataset(paths["data"])
+
+
+def prepare(samples: Sequence[Any], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
+    """Decode, resize, crop and normalise as the export stored it; one N x 3 x H x W array."""
+    how = model.stored.picture.scaled(size(options))
+    return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=options.decode)])
+
+
+def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
+    """Return softmax scores, N x C, for the metric; for people one list of answers per sample."""
+    if options.script != "valid":
+        return answers(outputs, options.topk, model.stored.labels)
+    return np.asarray(outputs) if options.skip_postprocess else scores(outputs)
+
+
+def metric(options: Options, dataset: Dataset, model: Model) -> TopK:
+    """Return top-k accuracy."""
+    return TopK(options.topk)
+
+
+def show(sample: Any, prediction: Any, model: Model, options: Options) -> Artifact:
+    """Return labels and scores, and the picture with them in a band below it."""
+    lines = [f"{answer['label']}  {answer['score']:.3f}" for answer in prediction]
+    save = partial(_save, sample, lines) if isinstance(sample, Path) else None
+    return Artifact("  ".join(lines), prediction, save)
+
+
+def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
+    from utils.draw import save_drawn
+
+    return save_drawn(sample, lines, folder)
+
+
+def summary(predictions: Sequence[Any], model: Model, options: Options) -> str:
+    """Return how often each class came first, the most frequent ones."""
+    from collections import Counter
+
+    found = Counter(answers[0]["label"] for answers in predictions).most_common()
+    listed = ", ".join(f"{label} x {count}" for label, count in found[:_LISTED])
+    return listed + (f", and {len(found) - _LISTED} more classes" if len(found) > _LISTED else "")
+
+
+_LISTED = 5
+
+
+def check(options: Options) -> None:
+    """Refuse sizes and counts that cannot be.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    if options.topk < 1:
+        raise ConfigError(f"--topk {options.topk} must be at least 1")
+    if len(options.input_size) > 2 or min(options.input_size) < 1:
+        raise ConfigError(f"--input_size {options.input_size} must be one or two positive numbers: height and width")
+
+
+CLASSIFICATION = Task(
+    name="classification",
+    domain="classification",
+    load=load,
+    prepare=prepare,
+    decode=decode,
+    metric=metric,
+    show=show,
+    summary=summary,
+    input_size=input_size,
+    check=check,
+    flags=FLAGS,
+    data_help="picture, folder, label file (val.txt) or .npz",
+    advice={
+        "disk": "keep the pictures on a faster disk, or in memory",
+        "decode": "--decode reduced, or more cores",
+        "preprocess": "--decode fused, or more cores",
+    },
+)

@@ -1,0 +1,104 @@
+"""Which tasks there are: found on the package's path, and by the entry points ``tecoinfer.tasks``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import utils.tasks
+from engine.base import ConfigError
+from utils.tasks.base import Task
+
+ENTRY_POINT_GROUP = "tecoinfer.tasks"
+"""``name = "package.module:TASK"`` in the group adds a task of another package."""
+
+_CONTRACT = ("base", "collating", "find", "model")
+"""Modules here that hold no task."""
+
+
+def add_contrib(root: Path) -> None:
+    """Put a clone's ``contrib/`` behind the core on the path, also for packages of ``utils`` that are loaded."""
+    folder = str(root / "contrib")
+    if not os.path.isdir(folder):
+        return
+    if folder not in sys.path:
+        sys.path.append(folder)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "utils" and hasattr(module, "__path__"):
+            module.__path__ = pkgutil.extend_path(module.__path__, name)
+    importlib.invalidate_caches()
+
+
+def tasks() -> dict[str, Task]:
+    """Return every task by its name.
+
+    Raises:
+        ConfigError: a file or an entry point cannot be loaded, or two tasks have one name.
+    """
+    found: dict[str, Task] = {}
+    for where, task in [*_on_the_path(), *_by_entry_point()]:
+        if found.setdefault(task.name, task) is not task:
+            raise ConfigError(f"{where}: a task {task.name!r} is there already; give each task a name of its own")
+    return found
+
+
+def find_task(name: str) -> Task:
+    """Return the task of this name, or the only one of the domain of this name.
+
+    Raises:
+        ConfigError: there is none, or the domain has several.
+    """
+    known = tasks()
+    if name in known:
+        return known[name]
+    of_domain = [task.name for task in known.values() if task.domain == name]
+    if len(of_domain) == 1:
+        return known[of_domain[0]]
+    if of_domain:
+        raise ConfigError(f"domain {name!r} has several tasks; name one: {', '.join(of_domain)}")
+    names = sorted({*known, *(task.domain for task in known.values())})
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"unknown task {name!r};{hint} tasks: {', '.join(sorted(known))}")
+
+
+def _on_the_path() -> Iterator[tuple[str, Task]]:
+    """Yield the tasks in modules of ``utils.tasks``; one that several import counts once."""
+    seen: set[int] = set()
+    for module in sorted(pkgutil.iter_modules(utils.tasks.__path__), key=lambda found: found.name):
+        if module.ispkg or module.name in _CONTRACT:
+            continue
+        where = f"utils/tasks/{module.name}.py"
+        try:
+            loaded = importlib.import_module(f"utils.tasks.{module.name}")
+        except Exception as error:
+            raise ConfigError(f"{where} cannot be imported: {_one_line(error)}; correct the file") from error
+        for value in vars(loaded).values():
+            if isinstance(value, Task) and id(value) not in seen:
+                seen.add(id(value))
+                yield where, value
+
+
+def _by_entry_point() -> Iterator[tuple[str, Task]]:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        package = point.dist.name if point.dist else point.value
+        try:
+            loaded = point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"task {point.name!r} of {package} ({point.value}) cannot be loaded: {_one_line(error)}"
+            ) from error
+        if not isinstance(loaded, Task):
+            raise ConfigError(f"task {point.name!r} of {package} ({point.value}) is not a utils.tasks.Task")
+        yield package, loaded
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
