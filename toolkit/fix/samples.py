@@ -169,45 +169,43 @@ def _pictures(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, bat
 
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
-    height, width = (side or crop for side, crop in zip(inputs[0].shape[2:], notes.crop, strict=True))
-    shapes = notes.scaled((height, width))
+    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
+    how = notes.scaled((height, width))
+    resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
     dataset = load_dataset(path)
     count = min(len(dataset), limit or len(dataset))
 
     def parts(changes: Mapping[str, Any]) -> Iterator[Part]:
         for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
             take = min(len(found.names), count - first)
-            array = _preprocessed(found.samples[:take], shapes, **changes)
+            array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
             yield Part([array], None if found.labels is None else found.labels[:take], found.names[:take])
 
     return Samples(count, dataset.labels is not None, True, [True], parts, notes)
 
 
 def preprocess_like(
-    pictures: Sequence[object], resize: int, crop: tuple[int, ...], *, filter_name: str = "", squash: bool = False
+    pictures: Sequence[object],
+    resize: int | tuple[int, int],
+    crop: tuple[int, ...],
+    *,
+    filter_name: str = "",
+    squash: bool = False,
+    **scale: Any,
 ) -> Array:
-    """Preprocess pictures as is usual for ImageNet, or with one thing done otherwise.
+    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
 
     Args:
-        pictures: paths. resize: short side in pixels. crop: height and width.
+        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
         squash: resize to the crop's size at once, whatever that does to the picture's proportions.
+        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
 
     Returns:
         N x 3 x height x width, float32.
     """
-    return _preprocessed(pictures, {"resize_shape": resize, "crop_shape": crop}, filter_name, squash)
-
-
-def _preprocessed(
-    pictures: Sequence[object], how: Mapping[str, Any], filter_name: str = "", squash: bool = False
-) -> Array:
-    """Do what :func:`preprocess_like` does, with any arguments of ``preprocess``."""
     from utils.preprocess.pytorch.classification import preprocess
 
-    changed = dict(how)
-    if filter_name:
-        changed["interpolation"] = filter_name.lower()
-    if squash:
-        changed["resize_shape"] = how["crop_shape"]
-    return preprocess(list(pictures), "float32", **changed)  # type: ignore[arg-type]
+    how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
+    files: list[Any] = list(pictures)
+    return preprocess(files, "float32", crop if squash else resize, crop, **how)
