@@ -200,11 +200,9 @@ def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
         raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
     first = spec.shape[1] == 3
-    usual = stored.picture.crop
-    height, width = (
-        side or crop for side, crop in zip(spec.shape[2:] if first else spec.shape[1:3], usual, strict=True)
-    )
-    values = preprocess(file, "float32", **stored.picture.scaled((height, width)))
+    notes, sizes = stored.picture, spec.shape[2:] if first else spec.shape[1:3]
+    height, width = (size or side for size, side in zip(sizes, notes.crop, strict=True))
+    values = preprocess(file, "float32", **notes.scaled((height, width)))
     layout = values if first else values.transpose(0, 2, 3, 1)
     return np.repeat(layout, spec.shape[0] or batch, axis=0).astype(spec.dtype)
 
