@@ -252,7 +252,7 @@ class MeanMetric(RecordMetric):
         packed = super()._packed(values)
         if packed.ndim != 1 or packed.dtype.kind not in "biuf":
             raise InputError(
-                f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape}; a mean takes a number per sample"
+                f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape}; a mean takes one each"
             )
         return packed
 
