@@ -14,7 +14,7 @@ from onnx import ModelProto
 from engine.onnx_graph import dims, graph_inputs
 from engine.signature import axis_of, batch_axes
 
-_MIXING = ("CumSum", "ReverseSequence", "Slice", "Reduce", "Random", "Bernoulli", "Multinomial", "Reshape", "Gather")
+_MIXING = ("CumSum", "ReverseSequence", "Slice", "Random", "Bernoulli", "Multinomial")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
     outputs = [axis_of(symbol, dims(info)) if isinstance(symbol, str) else None for info in model.graph.output]
     weights = {tensor.name for tensor in model.graph.initializer}
     doubts = [n.op_type for n in model.graph.node if n.op_type.startswith(_MIXING)]
+    doubts += [n.op_type for n in model.graph.node for a in n.attribute if a.name == "axes" and 0 in a.ints]
     doubts += [n.op_type for n in model.graph.node if n.op_type == "MatMul" and not weights.intersection(n.input)]
     reason = f"{doubts[0]} may mix samples" if doubts else ""
     return Batching(tuple(found), tuple(axis or 0 for axis in outputs), not doubts, False, reason)
