@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.base import ModelError
 
@@ -36,3 +36,18 @@ class Stored:
     def _strings(self, key: str) -> list[str] | None:
         found = self.json(key)
         return None if found is None else [str(one) for one in found]
+
+    @property
+    def picture(self) -> PictureNotes:
+        """Return mean and standard deviation of pictures."""
+        found = self.json("preprocess") or {}
+        return PictureNotes(
+            tuple(found.get("mean", (0.485, 0.456, 0.406))), tuple(found.get("std", (0.229, 0.224, 0.225)))
+        )
+
+
+class PictureNotes(NamedTuple):
+    """Mean and standard deviation."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
