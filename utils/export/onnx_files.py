@@ -66,12 +66,15 @@ class ModelNotes:
     labels: Sequence[str] | None = None
     preprocess: Mapping[str, Any] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: Sequence[str] | None = None
 
     def metadata(self, error: float | None) -> dict[str, str]:
         """Return the ``metadata_props`` of a file with this largest relative error (``None``: it could not be run)."""
         found: dict[str, str] = {"provenance": json.dumps(dict(self.provenance), sort_keys=True)}
         if self.labels is not None:
             found["class_labels"] = json.dumps(list(self.labels), ensure_ascii=False)
+        if self.vocabulary is not None:
+            found["vocabulary"] = json.dumps(list(self.vocabulary), ensure_ascii=False)
         if self.preprocess is not None:
             found["preprocess"] = json.dumps(dict(self.preprocess), sort_keys=True)
         if error is not None:
