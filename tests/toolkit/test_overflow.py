@@ -11,7 +11,7 @@ from support import DIGITS, SaveOnnx
 
 from engine.base import ConfigError
 from toolkit.cli import execute
-from toolkit.fix.samples import Part
+from toolkit.fix.records import Part
 from toolkit.overflow import NodeRange, find_overflow
 
 SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)

@@ -63,7 +63,7 @@ class ArraySamples(Samples):
             first += len(part.names)
             if rows:
                 both = zip(part.inputs, axes, strict=True)
-                taken = [array if axis is None else array.take(rows, axis) for array, axis in both]
+                taken: list[Array] = [array if axis is None else array.take(rows, axis) for array, axis in both]
                 found.append(Part(taken, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows)))
         columns = zip(zip(*(part.inputs for part in found), strict=True), axes, strict=True)
         known = [part.targets for part in found if part.targets is not None]
@@ -141,20 +141,23 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     return found
 
 
-def _pictures(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
+def _pictures(
+    path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None
+) -> ArraySamples:
     from utils.datasets import load_dataset
 
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
-    height, width = (side or crop for side, crop in zip(inputs[0].shape[2:], notes.crop, strict=True))
-    shapes = notes.scaled((height, width))
+    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
+    how = notes.scaled((height, width))
+    resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
     dataset = load_dataset(path)
     count = min(len(dataset), limit or len(dataset))
 
     def parts(**changes: Any) -> Iterator[Part]:
         for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
             take = min(len(found.names), count - first)
-            array = _preprocessed(found.samples[:take], shapes, **changes)
+            array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
             yield Part([array], None if found.targets is None else found.targets[:take], found.names[:take])
 
     labelled = dataset.batch([0]).targets is not None
@@ -162,30 +165,27 @@ def _pictures(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, bat
 
 
 def preprocess_like(
-    pictures: Sequence[object], resize: int, crop: tuple[int, ...], *, filter_name: str = "", squash: bool = False
+    pictures: Sequence[object],
+    resize: int | tuple[int, int],
+    crop: tuple[int, ...],
+    *,
+    filter_name: str = "",
+    squash: bool = False,
+    **scale: Any,
 ) -> Array:
-    """Preprocess pictures as is usual for ImageNet, or with one thing done otherwise.
+    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
 
     Args:
-        pictures: paths. resize: short side in pixels. crop: height and width.
+        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
         squash: resize to the crop's size at once, whatever that does to the picture's proportions.
+        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
 
     Returns:
         N x 3 x height x width, float32.
     """
-    return _preprocessed(pictures, {"resize_shape": resize, "crop_shape": crop}, filter_name, squash)
-
-
-def _preprocessed(
-    pictures: Sequence[object], how: Mapping[str, Any], filter_name: str = "", squash: bool = False
-) -> Array:
-    """Do what :func:`preprocess_like` does, with any arguments of ``preprocess``."""
     from utils.preprocess.pytorch.classification import preprocess
 
-    changed = dict(how)
-    if filter_name:
-        changed["interpolation"] = filter_name.lower()
-    if squash:
-        changed["resize_shape"] = how["crop_shape"]
-    return preprocess(list(pictures), "float32", **changed)  # type: ignore[arg-type]
+    how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
+    files: list[Any] = list(pictures)
+    return preprocess(files, "float32", crop if squash else resize, crop, **how)

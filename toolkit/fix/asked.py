@@ -67,7 +67,9 @@ class Asked:
         own = {flag.key for flag in self.task.flags}
         for flag in COMMON:
             if flag.key not in (*_OURS, *own) and getattr(found, flag.key) != flag.default:
-                raise ConfigError(f"{flag.name} is for the scripts; here it is decided which runs are made: leave it out")
+                raise ConfigError(
+                    f"{flag.name} is for the scripts; here it is decided which runs are made: leave it out"
+                )
         if found.batch_size != batch:
             raise ConfigError(f"--batch_size {found.batch_size} behind --: pass --batch_size before it")
         return found

@@ -91,9 +91,7 @@ def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
         for unit in ours.sample_units or range(ours.count):
             table.setdefault(unit, len(table))
     codes = [np.array([table.setdefault(unit, len(table)) for unit in run.named], np.int64) for run in (ours, theirs)]
-    return Pairs(
-        ours.values, theirs.values, name, units=(codes[0], codes[1]), count=len(table), samples=ours.count
-    )
+    return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=len(table), samples=ours.count)
 
 
 def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:

@@ -22,18 +22,24 @@ class Part(NamedTuple):
     """Some consecutive samples as a call takes them.
 
     Attributes:
-        inputs: one array per input of the model; one without a batch is whole in every part. What a task lays out by
-            SPA is :class:`~utils.tasks.base.Shards`.
+        inputs: one array per input of the model; one without a batch is whole in every part.
         targets: what is right for each sample; ``None`` where that is not known.
         names: one per sample.
         units, contexts: as a :class:`~utils.datasets.base.Batch` and a task's ``prepare`` have them.
+        shards: what each SPA gets, where a task lays that out; ``inputs`` is empty then.
     """
 
-    inputs: list[Array] | Shards
+    inputs: list[Array]
     targets: Any
     names: list[str]
     units: list[str] | None = None
     contexts: list[Any] | None = None
+    shards: Shards | None = None
+
+    @property
+    def fed(self) -> list[Array] | Shards:
+        """What a task's ``infer`` takes."""
+        return self.inputs if self.shards is None else self.shards
 
 
 @dataclass(frozen=True)
@@ -158,10 +164,12 @@ class RawMeasure:
         rows = [self._rows(array, i) for i, array in enumerate(_listed(ours))]
         check_rows(rows, len(part.names))
         if not needs_labels(self.name):
-            return metric.update(Outputs(rows), Outputs([self._rows(array, i) for i, array in enumerate(_listed(theirs))]))
+            right: Any = Outputs([self._rows(array, i) for i, array in enumerate(_listed(theirs))])
+            return metric.update(Outputs(rows), right)
         if part.targets is None:
             raise DataError(f"{self.name} needs labels, and the data set has none; use --metric agree or close")
-        return metric.update(rows[0].reshape(len(rows[0]), -1), np.asarray(part.targets))
+        labels: Any = np.asarray(part.targets)
+        return metric.update(rows[0].reshape(len(rows[0]), -1), labels)
 
     def _rows(self, array: Array, place: int) -> Array:
         axis = self.axes[place] if place < len(self.axes) else None

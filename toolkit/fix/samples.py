@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
+from engine.shard import split
+from engine.signature import batch_of
 from toolkit.fix.records import Measure, Part
 from utils.stored import PictureNotes
 
@@ -148,9 +150,7 @@ class Samples(ABC):
         shapes, dims = self.sizes()
         pairs = zip(shapes, self.specs, strict=True)
         return tuple(
-            tuple(
-                dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape)
-            )
+            tuple(dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape))
             for shape, spec in pairs
         )
 
@@ -215,7 +215,7 @@ def _sizes_in(
 ) -> Iterator[tuple[str, int]]:
     for shape, spec in zip(call, specs, strict=True):
         for symbol, size in zip(spec.symbols, shape, strict=False):
-            if symbol in dims:
+            if symbol is not None and symbol in dims:
                 yield symbol, size
 
 
@@ -228,15 +228,8 @@ def _bytes(value: Any) -> int:
     return sum(map(_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
-def filled(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int) -> list[Array]:
-    """Return a short last part with its last sample repeated, for what computes in one fixed batch."""
-    return [
-        array if spec.batch_axis is None else _filled(array, spec.batch_axis, batch)
-        for array, spec in zip(inputs, specs, strict=True)
-    ]
-
-
-def _filled(array: Array, axis: int, batch: int) -> Array:
-    short = batch - array.shape[axis]
-    last = array.take([-1], axis)
-    return array if short <= 0 else np.concatenate([array, np.repeat(last, short, axis)], axis)
+def in_parts(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int | None) -> list[list[Array]]:
+    """Return a call in parts of a fixed batch, a short one filled up with its last sample; whole without a batch."""
+    if batch is None or all(spec.batch_axis is None for spec in specs):
+        return [list(inputs)]
+    return split(inputs, [spec.batch_axis for spec in specs], batch_of(inputs, specs), batch)

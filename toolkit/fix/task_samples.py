@@ -1,4 +1,4 @@
-"""Samples that come through a task: its data set, its ``prepare``, ``collate``, ``infer`` and ``decode``, its metric."""
+"""Samples that come through a task: its data set, ``prepare``, ``collate``, ``infer``, ``decode`` and metric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.signature import batch_of
 from engine.timeline import Timeline
 from toolkit.fix.asked import Asked
 from toolkit.fix.records import Measure, Part, RawMeasure, TaskMeasure, metric_named, needs_labels
-from toolkit.fix.samples import Samples, Sizes, cast_to, shapes_of
+from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
 from utils.pipeline.front import TaskFront
 from utils.pipeline.options import Options, described
@@ -42,7 +42,7 @@ class TaskSamples(Samples):
     """
 
     def __init__(self, path: Path, names: Sequence[str], asked: Asked, opt: Options, limit: int | None = None) -> None:
-        self.task, self.name, self.opt, self.reference = asked.task, asked.name, opt, path
+        self.task, self.name, self.opt, self._path = asked.task, asked.name, opt, path
         self.one_call = self.task.infer is one_call
         self._stack = ExitStack()
         try:
@@ -105,7 +105,7 @@ class TaskSamples(Samples):
         metric_named(metric)
         if not self.one_call or self.sharded:
             raise ConfigError(
-                f"metric {metric} compares the rows of a single call, and task {self.task.name} does not answer by one; "
+                f"metric {metric} compares the rows of a single call, and task {self.task.name} makes another answer; "
                 f"leave out --metric: its own is {own}"
             )
         if needs_labels(metric) and not self.labelled:
@@ -120,7 +120,7 @@ class TaskSamples(Samples):
     @property
     def sharded(self) -> bool:
         """Whether the task lays a batch out by SPA."""
-        return isinstance(next(iter(self)).inputs, Shards)
+        return next(iter(self)).shards is not None
 
     # ------------------------------------------------------------------------------------------------------ samples
 
@@ -149,7 +149,9 @@ class TaskSamples(Samples):
                          for failure in ready.failures]  # fmt: skip
             if ready.arrays is not None:
                 made = ready.batch
-                part = Part(ready.arrays, made.targets, made.names, made.units, ready.contexts)
+                shards = ready.arrays if isinstance(ready.arrays, Shards) else None
+                arrays = [] if isinstance(ready.arrays, Shards) else ready.arrays
+                part = Part(arrays, made.targets, made.names, made.units, ready.contexts, shards)
                 yield first, part, ready.good if ready.good is not None else range(len(made.names))
             first += len(batch.names)
 
@@ -159,13 +161,13 @@ class TaskSamples(Samples):
         """Yield every part with the task's outputs for it, the engine in the place of the model."""
         if self.one_call:
             for part in self:
-                yield part, _called(engine, part.inputs)
+                yield part, _called(engine, part.fed)
             return
         watched = _Watched(engine, self._note) if not self._seen else engine
         engines = self._engines(watched)
         state = self.task.setup(engines, self.dataset, self.opt)
         for part in self:
-            yield part, self.task.infer(engines, part.inputs, part.contexts, state)
+            yield part, self.task.infer(engines, part.fed, part.contexts, state)
 
     def _note(self, arrays: Sequence[Array]) -> None:
         self._seen.add(shapes_of(self._in_order(arrays)))
@@ -177,16 +179,16 @@ class TaskSamples(Samples):
     def _calls(self, parts: Iterable[Part]) -> Iterator[Part]:
         if self.one_call:
             for part in parts:
-                for arrays in part.inputs if isinstance(part.inputs, Shards) else [part.inputs]:
+                for arrays in [part.inputs] if part.shards is None else part.shards:
                     yield self._call(arrays, part.names, "")
             return
         fed: list[list[Array]] = []
-        with open_engine("onnx", self.spec(self.reference)) as engine:
+        with open_engine("onnx", self.spec(self.reference or self._path)) as engine:
             engines = self._engines(_Watched(engine, lambda arrays: fed.append([array.copy() for array in arrays])))
             state = self.task.setup(engines, self.dataset, self.opt)
             yield from self._drained(fed, ["setup"])
             for part in parts:
-                self.task.infer(engines, part.inputs, part.contexts, state)
+                self.task.infer(engines, part.fed, part.contexts, state)
                 yield from self._drained(fed, part.names)
 
     def _drained(self, fed: list[list[Array]], names: Sequence[str]) -> Iterator[Part]:
@@ -198,9 +200,7 @@ class TaskSamples(Samples):
         """Return a call whose rows have names: those of the samples, or the first one's and the call's number."""
         rows = batch_of(self._in_order(arrays), self.specs)
         alike = len(names) == rows
-        return Part(
-            self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)]
-        )
+        return Part(self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)])
 
     def _in_order(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the inputs of a call in the model's own order."""

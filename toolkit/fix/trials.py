@@ -133,7 +133,7 @@ class Trials:
             try:
                 records = joined(self._measured(engine, metric))
                 accuracy = self._accuracy(records, metric)
-            except _Unjudged as error:
+            except _UnjudgedError as error:
                 accuracy = self._broken(str(error))
         self.ran.append(Trial(what, tuple(names), accuracy, records))
         self.heard(self.ran[-1])
@@ -164,19 +164,19 @@ class Trials:
         return Accuracy(Verdict.FAIL, reason, against, self.metric, math.nan, before, math.nan, self.tolerance)
 
 
-class _Unjudged(Exception):
+class _UnjudgedError(Exception):
     """What a run gives cannot be decoded or measured."""
 
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """Turn what decoding and metrics raise for values that float16 has broken into :class:`_Unjudged`."""
+    """Turn what decoding and metrics raise for values that float16 has broken into :class:`_UnjudgedError`."""
     try:
         yield
     except ConfigError:  # of flags, whatever the values
         raise
     except BROKEN as error:
-        raise _Unjudged(" ".join(str(error).split()) or type(error).__name__) from error
+        raise _UnjudgedError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 @contextmanager
