@@ -72,13 +72,13 @@ def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -
     from toolkit.fix.opening import Wanted
     from utils.shapes import parse_dims
 
-    asked = None
+    asked, others = None, dict(_file(word) for word in args.ckpt)
     if args.task is not None:
         from toolkit.fix.asked import Asked
         from utils.tasks.find import add_contrib, find_task
 
         add_contrib(root)
-        asked = Asked(find_task(args.task), tuple(flags), args.model_name, dict(_file(word) for word in args.ckpt))
+        asked = Asked(find_task(args.task), tuple(flags), args.model_name, others)
     else:
         given = {"--model_name": args.model_name, "--ckpt": args.ckpt, "--": flags}
         flag = next((name for name, value in given.items() if value), None)
