@@ -18,7 +18,7 @@ from support import ROOT
 TABLE = """\
 first: python -c "open('ran', 'a').write('first ')"
 second: python waits.py
-third: env WORD=deliberately python -c "import os; print('x' * 9000); raise SystemExit(os.environ['WORD'])"
+third: env WORD=deliberately python -c "import os; print('x' * 9000, flush=True); raise SystemExit(os.environ['WORD'])"
 """
 
 WAITS = """\
