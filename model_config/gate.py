@@ -78,7 +78,7 @@ def judge(
     higher = metric_of is None or metric_of.higher_is_better
     why = _unusable(pairs, metric, reference)
     start = _failed(why, against, pairs.metric_name, metric, reference, tolerance)
-    start = replace(start, samples=pairs.samples or pairs.total, units=pairs.total, higher_is_better=higher)
+    start = replace(start, samples=pairs.sampled, units=pairs.total, higher_is_better=higher)
     if why:
         return start
     mean = is_mean(pairs, metric_of)

@@ -273,8 +273,8 @@ def widened(
         error: a standard error of the drift found in another way, 0 for none; the wider counts.
     """
     factor = t_factor(units)
-    ends = [min(factor * max(0.0, end), 2 * WIDEST) for end in (drift - bootstrap[0], bootstrap[1] - drift)]
-    sides = [max(end, factor * Z * error if error else 0.0) for end in ends]
+    ends = [max(0.0, drift - bootstrap[0], Z * error), max(0.0, bootstrap[1] - drift, Z * error)]
+    sides = [min(factor * end, 2 * WIDEST) if units > 1 else 2 * WIDEST for end in ends]
     interval = max(drift - sides[0] - hidden, -WIDEST), min(drift + sides[1] + hidden, WIDEST)
     margin = abs(abs(drift) - tolerance)
     # One more unit that moves as far as it can, so that equal records do not promise certainty.
