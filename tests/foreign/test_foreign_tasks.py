@@ -128,7 +128,7 @@ def test_wrong_flags_are_one_line(run_python: RunPython, pairs: Path) -> None:
         (["--dim", "left_length"], "--dim 'left_length' is not NAME=SIZE"),
         (["--target", "sdaa", "--dim", "length=16"], "length"),
         (["--ckpt", "a=x.onnx", "b=y.onnx"], "takes one model"),
-        (["--data_path", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--target", "onnx", "--data_path", "nowhere.jsonl"], "nowhere.jsonl"),
     ):
         out = run(run_python, pairs, "example_valid.py", *words, code=2)
         assert said in out
