@@ -202,7 +202,7 @@ def test_a_dependent_model_can_be_saved(save_onnx: SaveOnnx) -> None:
             warnings.simplefilter("ignore", UserWarning)
             assert engine.loaded
             if engine.independent is None and ckpt != path:  # it has a plan of 2 samples, and finds out by it
-                with pytest.raises(EngineError, match="has a plan for 2 samples .*; open the ONNX file instead"):
+                with pytest.raises(EngineError, match=r"has a plan for 2 samples .*; open the ONNX file instead"):
                     engine(x)
                 continue
             np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
@@ -293,7 +293,7 @@ def test_open_dimensions_name_what_would_bind_them(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("sizes", [(), (0,), (1.5,), (-3, 4)])
 def test_sizes_are_whole_numbers(sizes: tuple[Any, ...]) -> None:
-    with pytest.raises(ConfigError, match="--dim seq: sizes .* must be one or more whole numbers of at least 1"):
+    with pytest.raises(ConfigError, match=r"--dim seq: sizes .* must be one or more whole numbers of at least 1"):
         EngineSpec(Path("m.onnx"), dims={"seq": sizes})
 
 
@@ -351,7 +351,7 @@ def test_a_symbol_bound_once_is_bound_everywhere(save_onnx: SaveOnnx) -> None:
         assert [tensor.shape for tensor in engine.inputs] == [(None, 16), (None, 16)]
 
 
-# ----------------------------------------------------------------------------------------------------------- call_shards
+# ---------------------------------------------------------------------------------------------------------- call_shards
 
 
 def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:

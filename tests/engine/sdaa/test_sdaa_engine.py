@@ -171,9 +171,9 @@ def test_several_inputs_in_the_callers_order(save_onnx: SaveOnnx) -> None:
 def test_an_output_that_sums_the_samples_is_that_of_the_whole_call(save_onnx: SaveOnnx) -> None:
     text = "g (float[N,2] x) => (float[N,2] y, float s) { y = Relu(x)\n s = ReduceSum<keepdims=0>(x) }"
     x = np.arange(16, dtype=np.float16).reshape(8, 2)
-    with opened(save_onnx(text), batch_size=8) as engine:
-        with pytest.warns(UserWarning, match="samples depend on one another .*: the whole call runs on one SPA"):
-            y, s = engine(x)
+    said = "samples depend on one another .*: the whole call runs on one SPA"
+    with opened(save_onnx(text), batch_size=8) as engine, pytest.warns(UserWarning, match=said):
+        y, s = engine(x)
     np.testing.assert_array_equal(y, x)
     assert s == x.sum()
 
