@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,11 +15,15 @@ DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8, np.bo
 
 
 def spec(name: str, array: Array, batched: bool) -> TensorSpec:
-    return TensorSpec(name, array.dtype, array.shape, batched)
+    return TensorSpec(name, array.dtype, array.shape, 0 if batched else None)
 
 
 def out(name: str, batched: bool = True) -> TensorSpec:
-    return TensorSpec(name, np.dtype(np.float32), (None,), batched)
+    return TensorSpec(name, np.dtype(np.float32), (None,), 0 if batched else None)
+
+
+def axes_of(flags: list[bool]) -> list[int | None]:
+    return [0 if flag else None for flag in flags]
 
 
 def rows(total: int, *tail: int, dtype: type = np.float32) -> Array:
@@ -41,7 +47,7 @@ def calls(draw: st.DrawFn) -> tuple[list[Array], list[bool], int, int]:
 @given(calls())
 def test_split_and_gather_give_every_row_back_once_and_in_order(call: tuple[list[Array], list[bool], int, int]) -> None:
     arrays, flags, total, size = call
-    shards = split(arrays, flags, total, size)
+    shards = split(arrays, axes_of(flags), total, size)
     assert len(shards) == -(-total // size)
     for shard in shards:
         assert all(len(part) == size for part, flag in zip(shard, flags, strict=True) if flag)
@@ -56,7 +62,7 @@ def test_split_and_gather_give_every_row_back_once_and_in_order(call: tuple[list
 @given(calls())
 def test_padding_repeats_a_real_row(call: tuple[list[Array], list[bool], int, int]) -> None:
     arrays, flags, total, size = call
-    last = split(arrays, flags, total, size)[-1]
+    last = split(arrays, axes_of(flags), total, size)[-1]
     for part, array, flag in zip(last, arrays, flags, strict=True):
         if flag:
             for row in part[total - (-(-total // size) - 1) * size :]:
@@ -85,9 +91,27 @@ def test_run_sharded_equals_one_call(call: tuple[list[Array], list[bool], int, i
     assert batch_of(arrays, specs) == total
 
 
+@given(calls(), st.data())
+def test_any_axis_may_be_the_batch(call: tuple[list[Array], list[bool], int, int], data: st.DataObject) -> None:
+    """A call with the batch moved to other axes gives the same samples, moved."""
+    arrays, flags, total, size = call
+    axes = [data.draw(st.integers(0, a.ndim - 1)) if flag else None for a, flag in zip(arrays, flags, strict=True)]
+    moved = [a if axis is None else np.moveaxis(a, 0, axis) for a, axis in zip(arrays, axes, strict=True)]
+    specs = [TensorSpec(f"x{i}", a.dtype, a.shape, axis) for i, (a, axis) in enumerate(zip(moved, axes, strict=True))]
+
+    def model(inputs: list[Array]) -> list[Array]:
+        assert {a.shape[axis] for a, axis in zip(inputs, axes, strict=True) if axis is not None} == {size}
+        return inputs
+
+    outputs = [replace(tensor, name=f"y{tensor.name}") for tensor in specs]
+    assert batch_of(moved, specs) == total
+    for got, want in zip(run_sharded(model, moved, specs, outputs, size), moved, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_a_full_shard_is_not_copied() -> None:
     x = rows(8, 2)
-    first, second = split([x], [True], 8, 4)
+    first, second = split([x], [0], 8, 4)
     assert first[0].base is x
     assert second[0].base is x
 
