@@ -46,10 +46,16 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
     if axes is not None:
         found = [axes.get(info.name) for info in infos]
     symbol = next((shape[axis] for shape, axis in zip(shapes, found, strict=True) if axis is not None), None)
-    outputs = [axis_of(symbol, dims(info)) if isinstance(symbol, str) else None for info in model.graph.output]
+    outputs = [
+        0 if axes else axis_of(symbol, dims(info)) if isinstance(symbol, str) else None for info in model.graph.output
+    ]
     weights = {tensor.name for tensor in model.graph.initializer}
     doubts = [n.op_type for n in model.graph.node if n.op_type.startswith(_MIXING)]
     doubts += [n.op_type for n in model.graph.node for a in n.attribute if a.name == "axes" and 0 in a.ints]
     doubts += [n.op_type for n in model.graph.node if n.op_type == "MatMul" and not weights.intersection(n.input)]
-    reason = f"{doubts[0]} may mix samples" if doubts else ""
-    return Batching(tuple(found), tuple(axis or 0 for axis in outputs), not doubts, False, reason)
+    fed = {info.name for info, axis in zip(infos, found, strict=True) if axis is not None}
+    reduced = [n for n in model.graph.node if n.op_type.startswith("Reduce") and not n.input[1:]]
+    mixed = [n.op_type for n in reduced if fed.intersection(n.input)]
+    depends = bool(mixed) and not doubts and not any(a.name == "axes" for n in model.graph.node for a in n.attribute)
+    reason = f"{(mixed if depends else doubts)[0]} works along the batch" if depends or doubts else ""
+    return Batching(tuple(found), tuple(axis or 0 for axis in outputs), not doubts and not depends, depends, reason)

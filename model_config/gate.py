@@ -78,7 +78,7 @@ def judge(
     higher = metric_of is None or metric_of.higher_is_better
     why = _unusable(pairs, metric, reference)
     start = _failed(why, against, pairs.metric_name, metric, reference, tolerance)
-    start = replace(start, samples=pairs.samples or pairs.total, units=pairs.total, higher_is_better=higher)
+    start = replace(start, samples=pairs.sampled, units=pairs.total, higher_is_better=higher)
     if why:
         return start
     mean = is_mean(pairs, metric_of)
@@ -226,10 +226,10 @@ def _with_reason(result: Accuracy, counts: str = "", *, directed: bool = False) 
     """Return the same with the one line that a maintainer reads; ``directed``: say whether it is for the better."""
     places = max(2, math.ceil(-math.log10(100 * result.tolerance)) + 1)
     change = Change.of(result.metric, result.reference, result.higher_is_better)
-    words = (
-        f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: "
-        f"{change.percent(places)}{f', {change.word}' if directed and change.word != 'equal' else ''}"
-    )
+    percent = change.percent(places)
+    words = f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: {percent}"
+    if directed and any(digit in percent for digit in "123456789"):
+        words += f", {change.word}"
     if result.interval is not None:
         low, high = (f"{100 * end:+.{places}f}" for end in result.interval)
         words += f" (95 %: {low} to {high} %)"

@@ -42,10 +42,10 @@ _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
 
 _MAKERS = (
-    *("onnx_graph.py", "signature.py", "dims.py", "independence.py", "batching.py"),
+    *("onnx_graph.py", "signature.py", "dims.py", "independence.py"),
     *("sdaa/engine.py", "sdaa/plan.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py"),
 )
-"""The zoo's own files that decide what is saved; its passes are added to them, and what else finds the batch."""
+"""The zoo's own files that decide what is saved; its passes are added to them, and what finds the batch."""
 
 _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
@@ -201,7 +201,7 @@ def versions() -> Mapping[str, str]:
 
     found = components()
     root = Path(__file__).resolve().parents[1]
-    others = {*(root / "passes").rglob("*.py"), *root.glob("batching*.py")} - {root / "batching.py"}
+    others = (*(root / "passes").rglob("*.py"), *root.glob("batching*.py"), *(root / "batching").rglob("*.py"))
     files = [*(root / name for name in _MAKERS), *sorted(others)]
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*files)[:12]}
 
