@@ -74,7 +74,7 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
     from engine.onnx_graph import signature
 
     inputs, _, shapes = signature(model)
-    found = batching_of(model).without(shapes, symbols)
+    found = batching_of(model, {}).without(shapes, symbols)
     return [
         replace(spec, batch_axis=axis, symbols=symbols_of(shape))
         for spec, axis, shape in zip(inputs, found.inputs, shapes, strict=True)
