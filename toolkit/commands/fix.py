@@ -186,7 +186,8 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     culprits = [error if n.name in found.culprits else None for n, error in zip(found.nodes, errors, strict=True)]
     label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
-    runs = [abs(trial.accuracy.relative_difference) for trial in found.trials]
+    differences = [abs(trial.accuracy.relative_difference) for trial in found.trials]
+    runs = [None if math.isnan(size) else size for size in differences]
     passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
     return (
         Chart("Isolated error of every node", "node", lines, None, mark),

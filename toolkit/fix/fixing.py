@@ -134,6 +134,9 @@ def fix(
                 found = _Search(path, (model, renamed), trials, out, options).search(baseline)
     found.trials = trials.ran
     found.notes += [samples.left_out] if samples.left_out else []
+    if asked is not None and asked.others:
+        rest = ", ".join(asked.others)
+        found.notes.append(f"only {asked.name} is on the card; of task {asked.task.name} {rest} computed in float32")
     return found
 
 
