@@ -12,19 +12,16 @@ import foreign_task
 import numpy as np
 import onnx
 import pytest
-from foreign_task import FOREIGN, TagErrorRate
+from foreign_task import FOREIGN
 from onnx import helper, numpy_helper
-from support import ROOT, RunPython
+from support import ROOT, RunPython, SaveOnnx
 
 from engine.base import ConfigError, DataError
 from engine.passes.options import PassOptions
 from model_config.results import Verdict
 from toolkit.cli import execute
 from toolkit.fix.asked import Asked
-from toolkit.fix.columns import Columns, losses
 from toolkit.fix.fixing import fix
-from toolkit.fix.records import Part
-from toolkit.fix.samples import sizes_of
 from toolkit.overflow import find_overflow
 from utils.metrics.base import RecordMetric
 from utils.tasks import base
@@ -312,7 +309,7 @@ def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPy
     assert (code, "did you mean 'classification'?" in said) == (2, True), said
 
 
-# ------------------------------------------------------------------------------------------- mistakes, sizes, losses
+# --------------------------------------------------------------------------------------------------------- mistakes
 
 
 def test_of_inputs_that_are_no_pictures_only_last_steps_are_tried(model: Path, data: Path) -> None:
@@ -335,56 +332,62 @@ def test_of_inputs_that_are_no_pictures_only_last_steps_are_tried(model: Path, d
         assert "no input is like a picture" in tried_inputs(samples)[0]
 
 
-def test_sizes_of_calls_become_sizes_of_symbols() -> None:
-    from engine.base import TensorSpec
-
-    spec = TensorSpec("x", np.dtype(np.int64), (None, None), 0, ("n", "words"))
-    assert sizes_of([((4, 8),), ((3, 8),)], [spec], 4) == (((4, 8),), {})
-    assert sizes_of([((4, 8),), ((3, 12),), ((4, 8),)], [spec], 4) == (((4, None),), {"words": (8, 12)})
-    with pytest.raises(ConfigError, match=r"calls have 30 sizes \(words from 1 to 30\).*--dim words=16,28,30"):
-        sizes_of([((4, size),) for size in range(1, 31)], [spec], 4)
-    with pytest.raises(DataError, match="dimension 1 has sizes from 8 to 9 over the data and no name"):
-        sizes_of([((4, 8),), ((4, 9),)], [replace(spec, symbols=("n", None))], 4)
+# ------------------------------------------------------------------------------------------- what is laid out by SPA
 
 
-class Ranking(RecordMetric):
-    """Share of pairs in the right order: says nothing of one record."""
+def packed(parts: Any, model: Any) -> base.Shards:
+    """Return two packs of six rows: samples one after the other, zeros behind them."""
+    rows = [row for part in parts for row in part.arrays[0]]
+    packs = np.zeros((2, 6, 4), np.float32)
+    for i, row in enumerate(rows):
+        packs[i % 2, i // 2] = row
+    return base.Shards([[pack] for pack in packs])
 
-    name = "ranking"
+
+def unpacked(outputs: Any, contexts: Any, model: Any, options: Any) -> list[float]:
+    assert len(outputs) == 2
+    return [float(np.asarray(outputs[i % 2][0])[i // 2, 0]) for i in range(len(contexts))]
+
+
+class MeanError(RecordMetric):
+    """Root of the mean of squared errors: lower is better, and no mean."""
+
+    name, higher_is_better = "rmse", False
 
     def records(self, predictions: Any, targets: Any, contexts: Any) -> Array:
-        return np.stack([np.asarray(predictions, float), np.asarray(targets, float)], axis=1)
+        return np.asarray(predictions, float) - np.asarray(targets, float)
 
     def value(self, records: Any, weights: Any) -> float:
-        score, right = records[:, 0], records[:, 1]
-        pairs = (right[:, None] > right) * weights[:, None] * weights
-        return float((pairs * (score[:, None] > score)).sum() / pairs.sum()) if pairs.any() else float("nan")
+        return float(np.sqrt((records**2 * weights).sum() / weights.sum()))
 
 
-def test_losses_are_of_samples_of_units_or_of_an_exchange() -> None:
-    kinds = np.dtype([("errors", np.int64), ("tags", np.int64)])
+def test_samples_packed_by_spa_are_fixed(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+    """The rows of a pack are centred on their largest: they cannot be split, and the graph has no batch."""
+    path = save_onnx(
+        "g (float[nodes,4] x) => (float[nodes,1] y) <int64[1] last = {1}, float[1] small = {0.0001}>"
+        "{ [square] s = Mul(x, x) [down] d = Mul(s, small) [sum] m = ReduceSum(d, last)"
+        " [largest] w = ReduceMax <axes = [0]> (m) [end] y = Div(m, w) }"
+    )
+    rng = np.random.default_rng(0)
+    x = rng.uniform(100, 400, (30, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    task = replace(
+        FOREIGN,
+        name="packs",
+        load=lambda paths, options: base_dataset(x),
+        prepare=lambda samples, model, options: base.Prepared([np.stack(samples)], [None] * len(samples)),
+        collate=packed,
+        decode=unpacked,
+        metric=lambda options, dataset, model: MeanError(),
+    )
+    how = {"dims": {"nodes": (6,)}, "batch": 10, "tolerance": 0.05}
+    found = fixed(path, tmp_path / "x.npy", tmp_path / "out", task, **how)
+    assert (found.verdict, found.culprits, found.metric) == ("fixed", ["square", "down"], "rmse")
+    with pytest.raises(ConfigError, match="compares the rows of a single call, and task packs makes another answer"):
+        fixed(path, tmp_path / "x.npy", tmp_path / "out", task, "close", **how)
 
-    def tags(*errors: int) -> Columns:
-        rows = np.array([(error, 3) for error in errors], kinds)
-        return Columns(rows, np.array([0, 0, 1, 2]), 3, ["a", "a", "b", "b"])
 
-    lost = losses(TagErrorRate(), tags(1, 3, 0, 2), tags(0, 1, 1, 2))
-    assert lost.tolist() == pytest.approx([3 / 6, -1 / 3, 0])
+def base_dataset(x: Array) -> Any:
+    from utils.datasets.base import ListDataset
 
-    right = np.array([0.0, 1, 2, 0, 1, 2])
-
-    def ranks(scores: list[float], units: list[str] | None) -> Columns:
-        return Columns(np.stack([np.array(scores), right], axis=1), np.arange(6), 6, None, units)
-
-    before, after = [0.0, 1, 2, 0, 1, 2], [0.0, 1, 2, 2, 1, 0]
-    by_unit = losses(Ranking(), ranks(after, ["q"] * 3 + ["r"] * 3), ranks(before, ["q"] * 3 + ["r"] * 3))
-    assert by_unit.tolist() == [0, 0, 0, 1, 1, 1]
-    by_exchange = losses(Ranking(), ranks(after, None), ranks(before, None))
-    assert by_exchange[4] == 0
-    assert min(by_exchange[3], by_exchange[5]) > 0
-    assert not by_exchange[:3].any()
-
-
-def test_a_part_of_a_task_is_fed_as_the_task_laid_it_out() -> None:
-    shards = base.Shards([[np.ones(2)], [np.ones(3)]])
-    assert Part([], None, ["a"], shards=shards).fed is shards
+    return ListDataset(list(x), [0.4] * len(x))

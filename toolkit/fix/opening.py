@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from engine.base import ConfigError, TensorSpec
 from toolkit.fix.asked import Asked
 from toolkit.fix.samples import Samples
 from toolkit.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
+from utils.tasks.base import Task
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -54,8 +55,9 @@ def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
 
     if wanted.shapes:
         raise ConfigError("--shape is for data without a task; pass --dim NAME=SIZE, or a flag of the task behind --")
-    if all(spec.batch_axis is None for spec in specs):
-        batch = 1  # a call is a sample
+    own = {field.name: field.default for field in fields(Task)}["collate"] is not wanted.asked.task.collate
+    if all(spec.batch_axis is None for spec in specs) and not own:
+        batch = 1  # a call is a sample, unless the task packs several into one
     opt = wanted.asked.options(path, _words(wanted.data), batch, wanted.dims)
     return TaskSamples(path, [spec.name for spec in specs], wanted.asked, opt, wanted.limit)
 
