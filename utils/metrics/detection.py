@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, DataError, InputError
-from utils.metrics._kept import RecordMetric
-from utils.metrics.base import Records
+from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import places
 from utils.postprocess.nms import areas
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError, InputError
-from utils.metrics._kept import RecordMetric
+from utils.metrics.base import RecordMetric
 from utils.metrics.class_names import hint
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
