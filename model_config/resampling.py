@@ -77,7 +77,7 @@ def of_values(pairs: Pairs, metric: Metric, reference: float, tolerance: float, 
 
     It is made wider by what the units cannot show: a share of 1 - 0.025 ** (1 / units) of other kinds, each of which is
     taken to move one run alone by as much as the most influential unit that was seen does when it is left out, and at
-    least by an even share of the value: where all units are alike (every answer right, say) leaving one out shows nothing.
+    least by an even share of the value: where all units are alike (all right, say) leaving one out shows nothing.
     """
     compute, total = values_of(pairs, metric), pairs.total
     whole = compute(np.ones(total))
