@@ -51,7 +51,9 @@ class MeanAveragePrecision(RecordMetric):
         self.labels = None if labels is None else tuple(labels)
         self._places: dict[tuple[str, ...], Array] = {}
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Records:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Match one batch.
 
         Args:

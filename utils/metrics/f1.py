@@ -29,7 +29,7 @@ class Labelled(RecordMetric):
         self.k = k
         self.labels = None if labels is None else tuple(labels)
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Array:
+    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record of :data:`RECORD` per sample.
 
         Args:
