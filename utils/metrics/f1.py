@@ -59,7 +59,7 @@ class Labelled(RecordMetric):
         found["predicted"][lost] = -1
         return found
 
-    def _places(self, targets: Sequence[Any], classes: int) -> Array:
+    def _places(self, targets: Sequence[Any] | Array, classes: int) -> Array:
         """Return the targets' classes, int64."""
         known = {name: place for place, name in enumerate(self.labels or ())}
         found = np.array([self._place(target, known) for target in targets], np.int64)
