@@ -232,6 +232,11 @@ class Engine(ABC):
             self._refuse_pieces(batch_of(inputs, self.inputs), size)
         return run_sharded(run, inputs, self.inputs, self.outputs, size)
 
+    @property
+    def why_dependent(self) -> str:
+        """Why samples depend on one another, or why that is not known; empty where they are independent."""
+        return self._why
+
     def _refuse_pieces(self, total: int, size: int) -> NoReturn:
         if self.static_batch is None:
             limit, fix = f"a run takes at most {size} samples", f"open it with batch_size {total}"

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.batching.elementwise import combine, right_aligned
-from engine.batching.sizes import BATCH, Number, Size, bound, has_batch, over, product, symbol, times
+from engine.batching.sizes import (
+    BATCH,
+    Number,
+    Size,
+    Term,
+    bound,
+    has_batch,
+    only_batch,
+    over,
+    product,
+    replaced,
+    solved,
+    symbol,
+    times,
+)
 from engine.batching.value import Call, Rows, Sizes, Value
 
 _END = 2**31 - 1
@@ -48,18 +62,31 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
         raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
     before = times(product(value.dims[: rows.axis]), rows.outer)
     after = times(rows.inner, product(value.dims[rows.axis + 1 :]))
+    before, after, target = _equated(before, after, target)
     filled = _fill(target, times(times(before, BATCH), after))
     found = _find(before, BATCH, after, filled, rows.axis)
     number = call.tracer.number
     if found is None and number is not None:
-        low, high = bound(before, number), bound(after, number)
-        plain = [bound(size, number) for size in target]
-        filled = _fill(plain, times(times(low, number), high))
-        found = _find(low, number, high, filled, rows.axis)
+        before, after = bound(before, number), bound(after, number)
+        filled = _fill([bound(size, number) for size in target], times(times(before, number), after))
+        found = _find(before, number, after, filled, rows.axis)
     if found is None:
-        known = all(isinstance(size, int) or all(s[:1] != "(" for s in size.symbols) for size in filled if size)
-        raise call.fault(f"reshapes '{value.name}' across the batch axis", depends=known and None not in filled)
+        known = all(size is not None and only_batch(size) for size in (before, after, *filled))
+        raise call.fault(f"reshapes '{value.name}' across the batch axis", depends=known)
     return call.out(found, _opened(call, filled))
+
+
+def _equated(before: Size, after: Size, target: list[Size]) -> tuple[Size, Size, list[Size]]:
+    """Return the same sizes with one symbol less where only that makes both sides have as many elements.
+
+    A tracing exporter may have written the number that a dynamic size had; the model then runs with that alone.
+    """
+    if -1 in target:
+        return before, after, target
+    found = solved(times(times(before, BATCH), after), product(target))
+    if found is None:
+        return before, after, target
+    return replaced(before, *found), replaced(after, *found), [replaced(size, *found) for size in target]
 
 
 def _fill(target: Sequence[Size], total: Size | None) -> list[Size | None]:
@@ -345,6 +372,15 @@ def _spread(call: Call, value: Value, sizes: Sequence[Size], new: dict[int, Size
     if inner is None or has_batch(inner) or (call.node.op_type == "Expand" and have != 1):
         raise call.fault("makes rows from the number of samples", depends=True)
     return call.out(Rows(axis, 1, inner), sizes)
+
+
+def range_(call: Call) -> list[Value]:
+    """Rule of Range: counting up to the number of samples gives each its place in the batch."""
+    contents = [call.content(i) for i in range(3)]
+    if any(value is not None and not value.shared for value in call.inputs):
+        raise call.fault("counts up to the number of samples", depends=True)
+    limit = contents[1][0] if contents[1] and contents[0] == [0] and contents[2] == [1] else None
+    return [call.out(None, [limit] if isinstance(limit, (int, Term)) else None, rank=1)]
 
 
 def constant_of_shape(call: Call) -> list[Value]:

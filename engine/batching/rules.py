@@ -88,7 +88,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "QuantizeLinear"): elementwise.quantize,
     ("", "RMSNormalization"): elementwise.layer_norm,
     ("", "RNN"): layers.recurrent,
-    ("", "Range"): layers.certain("counts up to the number of samples"),
+    ("", "Range"): movement.range_,
     ("", "Reshape"): movement.reshape,
     ("", "Resize"): layers.resize,
     ("", "ReverseSequence"): picking.reverse_sequence,

@@ -91,6 +91,35 @@ def bound(size: Size, number: int) -> Size:
     return _term(_factor(size) * number**count, rest)
 
 
+def replaced(size: Size, name: str, value: Size) -> Size:
+    """Return a size with another put in for a symbol."""
+    count = _symbols(size).count(name)
+    result: Size = _term(_factor(size), [one for one in _symbols(size) if one != name])
+    for _ in range(count):
+        result = times(result, value)
+    return result
+
+
+def solved(a: Size, b: Size) -> tuple[str, Size] | None:
+    """Return what a symbol must be for two sizes to be equal, where that is one symbol but the batch; else ``None``."""
+    left, right = list(_symbols(a)), list(_symbols(b))
+    for name in tuple(left):
+        if name in right:
+            left.remove(name)
+            right.remove(name)
+    sides = ((left, _factor(a), right, _factor(b)), (right, _factor(b), left, _factor(a)))
+    for mine, own, others, factor in sides:
+        free = len(mine) == 1 and not any(BATCH_SYMBOL in name for name in (*mine, *others))
+        if free and own and factor % own == 0:
+            return mine[0], _term(factor // own, others)
+    return None
+
+
+def only_batch(size: Size) -> bool:
+    """Say whether a size is a number, or a number times the number of samples."""
+    return all(name == BATCH_SYMBOL for name in _symbols(size))
+
+
 def _factor(size: Size) -> int:
     return size.factor if isinstance(size, Term) else size
 

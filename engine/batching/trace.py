@@ -210,7 +210,7 @@ class Trace:
         """Return the outputs of a node no input of which has to do with the samples."""
         known = [Value(name, self.inferred(name)) for name in node.output]
         rule = RULES.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
-        if rule is None or (self.number is None and all(value.dims is not None for value in known)):
+        if rule is None:
             return known
         try:
             return [replace(value, rows=None) for value in rule(call)]

@@ -22,7 +22,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.signature import BatchAxes, Dim, axis_from_json, symbols_of, tensor_from_json, tensor_to_json
+from engine.signature import BatchAxes, Dim, axis_from_json, sizes_of, symbols_of, tensor_from_json, tensor_to_json
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -155,7 +155,7 @@ class Saved:
             TensorSpec(
                 name,
                 np.dtype(kind),
-                tuple(d if isinstance(d, int) else None for d in self.dims[name]),
+                sizes_of(self.dims[name]),
                 self.batch_axes[name],
                 symbols_of(self.dims[name]),
             )

@@ -37,8 +37,7 @@ def test_fully_dynamic_models_are_never_cut(save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "null"])
-def test_inputs_that_only_seem_to_share_a_batch(target: str, save_onnx: SaveOnnx) -> None:
-    """Two dimensions without names: the guess pairs them, the call does not."""
+def test_a_symbol_is_the_batch_wherever_it_stands(target: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx(
         "g (float[batch,3] x, float[2,batch,3] s) => (float[batch,3] y, float[2,batch,3] t) "
         "{ y = Relu(x)\n t = Relu(s) }"
@@ -156,3 +155,20 @@ def test_a_fixed_batch_is_not_padded_where_samples_depend(target: str, save_onnx
         with pytest.raises(EngineError, match="its samples depend on one another"):
             engine(rng.standard_normal((3, 3)).astype(np.float32))
         assert engine.independent is False
+
+
+def test_the_graph_corrects_a_wrong_guess(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two dimensions without names, each of its own size: the guess takes both for the batch, the graph does not."""
+    from engine import batching
+
+    found = batching.Batching((0, None), (0, None), True, False, "")
+    monkeypatch.setattr(batching, "find_batching", lambda *_: found)
+    path = save_onnx(
+        "g (float[unk__1,3] x, float[unk__2,3] t) => (float[unk__1,3] y, float[unk__2,3] z) "
+        "{ y = Relu(x)\n z = Relu(t) }"
+    )
+    with open_engine("onnx", EngineSpec(path)) as engine:
+        assert [tensor.batch_axis for tensor in engine.inputs] == [0, 0]
+        y, z = engine([np.ones((6, 3), np.float32), np.ones((2, 3), np.float32)])
+        assert (y.shape, z.shape) == ((6, 3), (2, 3))
+        assert [tensor.batch_axis for tensor in engine.inputs] == [0, None]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support import ROOT, RunPython
-from utils.metrics.definition import metric_from_json
 
 from model_config.gate import judge, read_pairs
 from model_config.results import Accuracy, Verdict
+from utils.metrics.definition import metric_from_json
 
 DIMS = ("--dim", "left_length=4,16", "right_length=4,16")
 

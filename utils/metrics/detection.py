@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, DataError, InputError
-from utils.metrics._kept import RecordMetric
-from utils.metrics.base import Records
+from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import places
 from utils.postprocess.nms import areas
 
@@ -52,7 +51,9 @@ class MeanAveragePrecision(RecordMetric):
         self.labels = None if labels is None else tuple(labels)
         self._places: dict[tuple[str, ...], Array] = {}
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Records:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Match one batch.
 
         Args:

@@ -20,6 +20,7 @@ from engine.errors import DeviceOutOfMemory
 from engine.sdaa.card import CARDS, spa_count
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.plan import PlanKey, shared_cost
+from engine.tecoinfer_pytorch import TecoInferEngine
 
 rng = np.random.default_rng(3)
 
@@ -344,6 +345,25 @@ def test_the_batch_is_divided_over_the_spa_one_sees(
             assert spa_count(engine.spec) == len(visible.split(","))
             assert engine.inputs[0].shape == (None, 3, 8, 8)
     assert spa_count(EngineSpec(path, 64, divided=False)) == 1
+
+
+def test_the_profile_goes_by_the_same_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.profile.card import prepare
+
+    path = save_onnx("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
+    for visible in ("0", "0,1,2"):
+        monkeypatch.setenv("SDAA_VISIBLE_DEVICES", visible)
+        for divided in (True, False):
+            with sdaa(path, batch_size=64, divided=divided) as engine:
+                assert prepare(engine.spec).batch == engine.shard_size
+
+
+def test_the_historical_face_leaves_the_batch_to_the_card(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
+    for shape in ([None, 3, 8, 8], [[None, 3, 8, 8]]):
+        engine = TecoInferEngine(ckpt=path, batch_size=10, input_size=shape, target="sdaa")
+        assert engine.engine.shard_size == 3  # type: ignore[attr-defined]
+        engine.release()
 
 
 def test_a_symbol_bound_once_is_bound_everywhere(save_onnx: SaveOnnx) -> None:
