@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from engine.base import ConfigError
-from engine.files import hash_files
 from model_config import cache, scorecard
 from model_config.accuracy import RANDOM, judge_case, read_result
 from model_config.config import ROOT, Case, Step
@@ -190,7 +190,6 @@ class _CaseRun:
 
     def _measured(self, step: Step, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
         said = {} if RANDOM in self.notes else read_result(valid.result)
-        ckpt = self._folder / str(step.params["ckpt"])
         return scorecard.Measured(
             self.case,
             step,
@@ -199,8 +198,9 @@ class _CaseRun:
             said.get("samples", 0),
             self.accuracy,
             speed,
-            hash_files(ckpt) if ckpt.is_file() else "",
-            scorecard.hash_data(self._folder / str(step.params["data_path"])),
+            scorecard.hash_models(self._folder, step.ckpts),
+            scorecard.hash_data(self._folder, step.data_paths),
+            _higher_is_better(valid.result),
         )
 
     def _update(self, found: scorecard.Measured) -> None:
@@ -209,3 +209,12 @@ class _CaseRun:
             return
         written = scorecard.write(self._home, found, self.settings.commit, self.settings.date)
         self.notes += [f"written: {path.relative_to(self.settings.root)}" for path in written]
+
+
+def _higher_is_better(result: Path | None) -> bool:
+    """Return the direction of the metric that a step wrote down; a script with a JSON of its own names none."""
+    try:
+        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
+        return found.get("higher_is_better") is not False
+    except (OSError, ValueError, AttributeError):
+        return True
