@@ -23,7 +23,7 @@ from pictures import make_pictures
 
 from engine import Engine, EngineSpec, engine_nums, open_engine
 from engine.base import usable_cores
-from utils.datasets import Batches, Dataset, load_dataset
+from utils.datasets import Batches, TableDataset, load_dataset
 from utils.metrics import TopK
 from utils.pipeline import evaluate
 from utils.postprocess.pytorch.classification import scores
@@ -39,7 +39,7 @@ class Model:
 
     name: str
     ckpt: Path
-    dataset: Dataset
+    dataset: TableDataset
     batch_size: int
     resize: int
     crop: int
@@ -69,8 +69,8 @@ class Row:
 def plain_loop(engine: Engine, batches: Batches, prepare: Callable[[Any], Any], metric: TopK) -> None:
     """Do what a first script does: one batch after the other."""
     for batch in batches:
-        assert batch.labels is not None
-        metric.update(scores(engine(prepare(batch.samples))), batch.labels)
+        assert batch.targets is not None
+        metric.update(scores(engine(prepare(batch.samples))), batch.targets)
 
 
 def measure(model: Model, target: str) -> Row:
@@ -147,8 +147,8 @@ def _export(folder: Path) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _first(dataset: Dataset, count: int) -> Dataset:
-    return Dataset(dataset.samples[:count], classes=dataset.classes)
+def _first(dataset: TableDataset, count: int) -> TableDataset:
+    return TableDataset(dataset.samples[:count], classes=dataset.classes)
 
 
 def show(rows: list[Row]) -> None:

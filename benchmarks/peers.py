@@ -225,7 +225,7 @@ def _in_turn(setup: Setup, prepare: Callable[[Any], Array], note: str) -> Contes
         metric, kept = TopK(), []
         for batch in batches:
             kept.append(scores(run(prepare(batch.samples))))
-            metric.update(kept[-1], batch.labels)
+            metric.update(kept[-1], batch.targets)
         return np.concatenate(kept)
 
     return Contestant(turn, f"{note}, then session.run with default options")

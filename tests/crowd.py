@@ -16,10 +16,11 @@ import numpy as np
 
 from engine import ConfigError, EngineSpec, TecoInferError, open_engine
 from engine.base import Array
-from utils.datasets import Dataset, load_dataset, rank_and_size, shard
+from utils.datasets import TableDataset, load_dataset, rank_and_size, shard
 from utils.metrics import TopK
 from utils.pipeline import evaluate
-from utils.pipeline.launch.ray_launcher import launch, load_script
+from utils.pipeline.launch.ray_launcher import launch
+from utils.pipeline.launch.travel import load_script
 from utils.pipeline.report import Report
 from utils.preprocess.pytorch.classification import preprocess
 
@@ -33,8 +34,8 @@ class Kept(TopK):
         super().__init__(1)
         self.flags: list[bool] = []
 
-    def update(self, predictions: Array, labels: Array) -> Any:
-        flags = super().update(predictions, labels)
+    def update(self, predictions: Any, targets: Any, contexts: Any = None) -> Any:
+        flags = super().update(predictions, targets)
         self.flags += flags.tolist()
         return flags
 
@@ -58,7 +59,7 @@ def misbehave(opt: argparse.Namespace, step: list[int], outputs: Any) -> Array:
 
 def evaluate_part(opt: argparse.Namespace) -> Report:
     rank, size = rank_and_size()
-    dataset = Dataset(list(load_dataset(DIGITS / "data" / "val"))[: opt.samples])
+    dataset = TableDataset(list(load_dataset(DIGITS / "data" / "val"))[: opt.samples])
     metric = Kept()
     engine = open_engine("onnx", EngineSpec(DIGITS / "digits_dyn.onnx", input_size=((1, 3, 32, 32),)))
     prepare = partial(preprocess, resize_shape=32, crop_shape=32)

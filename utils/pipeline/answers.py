@@ -40,17 +40,17 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         work = Work.of(task, engines, model, dataset, opt)
         show: Show = partial(_shown, task, model, opt)
         if opt.skip_postprocess:
-            work.decode, show = _raw, _raw_shown
+            work.decode, show = raw, _raw_shown
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
-        return _Session(task, model, opt, failures).show(answers, show)
+        return Session(task, model, opt, failures).show(answers, show)
 
 
 def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:
     return task.show(sample, prediction, model, opt)
 
 
-def _raw(outputs: Any, contexts: Any) -> list[dict[str, Any]]:
+def raw(outputs: Any, contexts: Any = None) -> list[dict[str, Any]]:
     """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer."""
     arrays = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return [
@@ -65,7 +65,7 @@ def _raw_shown(_: Any, prediction: Any) -> Artifact:
 
 
 @dataclass(slots=True)
-class _Session:
+class Session:
     """What accumulates while answers are shown."""
 
     task: Task
@@ -110,7 +110,7 @@ class _Session:
 
     def _summary(self, seconds: float) -> str:
         count, bad = len(self.shown), len(self.failures)
-        failed = f", {bad} could not be run" if bad else ""
+        failed = f", {bad} could not be run," if bad else ""
         said = self.task.summary(self.predictions, self.model, self.opt) if self.predictions else ""
         return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
 

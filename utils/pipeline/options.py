@@ -15,7 +15,7 @@ from engine.base import ALL_DTYPES
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.stages import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
-from utils.tasks.base import SCRIPTS, Flag, Task
+from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
 
 MODEL = "model"
@@ -27,15 +27,6 @@ DATA = "data"
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
 VALID, SHOWN = ("valid",), ("single", "multi")
-
-
-def str2bool(text: str) -> bool:
-    """Read a truth value as the historical scripts spell it."""
-    values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
-    values |= {"no": False, "false": False, "f": False, "n": False, "0": False}
-    if text.lower() not in values:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; use true or false")
-    return values[text.lower()]
 
 
 COMMON = (

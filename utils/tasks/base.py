@@ -47,6 +47,15 @@ class Shards(list[list[Array]]):
     """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""
 
 
+def str2bool(text: str) -> bool:
+    """Read a truth value as the historical scripts spell it."""
+    values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
+    values |= {"no": False, "false": False, "f": False, "n": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; use true or false")
+    return values[text.lower()]
+
+
 @dataclass(frozen=True)
 class Flag:
     """A flag of a task's own.
@@ -54,7 +63,8 @@ class Flag:
     Attributes:
         name: with its dashes: ``--topk``.
         help: one line.
-        default, type, choices, nargs, metavar: as argparse has them. A script may give another default.
+        default, type, choices, nargs, metavar: as argparse has them; a flag of type :func:`str2bool` may be given
+            without a value. A script may give another default.
         scripts: which scripts have it.
         exact: the value at which it trades no exactness for speed; ``valid`` compares a run at any other with one at
             this. ``None``: it is no such flag.

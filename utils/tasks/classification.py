@@ -16,13 +16,13 @@ from utils.metrics.classification import TopK
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
+from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, str2bool
 from utils.tasks.model import Model
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
     Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
-    Flag("--skip_postprocess", "use the raw outputs", False, None, nargs="?"),
+    Flag("--skip_postprocess", "use the raw outputs", False, str2bool, nargs="?"),
     Flag(
         "--decode",
         "exact, or a faster way that changes pixels a little",

@@ -251,7 +251,7 @@ def pictures() -> tuple[np.ndarray, np.ndarray]:
     from support import DIGITS
 
     (batch,) = load_dataset(DIGITS / "data" / "val").batches(360)
-    return preprocess(batch.samples, "float32", 32, 32), batch.labels
+    return preprocess(batch.samples, "float32", 32, 32), batch.targets
 
 
 def predicted(target: str, path: Path, x: np.ndarray, batch_size: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from utils.datasets import Dataset, Sample, load_dataset, shard
+from utils.datasets import Sample, TableDataset, load_dataset, shard
 
 
 @pytest.fixture
@@ -77,19 +77,22 @@ def test_labels_and_order_count(folder: Path) -> None:
         [*samples, samples[-1]],
         [],
     ]
-    prints = [Dataset(some).fingerprint() for some in [samples, *others]]
+    prints = [TableDataset(some).fingerprint() for some in [samples, *others]]
     assert len(set(prints)) == len(prints)
 
 
 def test_a_part_does_not_depend_on_the_rest(folder: Path) -> None:
     whole = load_dataset(folder)
     for rank in range(3):
-        assert shard(whole, rank, 3).fingerprint() == Dataset(list(whole)[rank::3]).fingerprint()
+        assert shard(whole, rank, 3).fingerprint() == TableDataset(list(whole)[rank::3]).fingerprint()
     assert len({shard(whole, rank, 3).fingerprint() for rank in range(3)}) == 3
 
 
 def test_a_name_with_a_nul_is_gone() -> None:
-    assert Dataset([Sample(Path("nu\0l.png"), 1)]).fingerprint() != Dataset([Sample(Path("null.png"), 1)]).fingerprint()
+    assert (
+        TableDataset([Sample(Path("nu\0l.png"), 1)]).fingerprint()
+        != TableDataset([Sample(Path("null.png"), 1)]).fingerprint()
+    )
 
 
 def test_rows_count_by_their_content(tmp_path: Path) -> None:

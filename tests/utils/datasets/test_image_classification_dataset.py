@@ -40,7 +40,7 @@ def test_labels_are_tensors_in_a_script_that_imported_torch(root: Path, monkeypa
     assert torch.cat(targets).tolist() == [0, 1, 2]
     targets[0] += 5  # the script's own copy
     assert loader.dataset.labels.tolist() == [0, 1, 2]
-    assert all(isinstance(batch.labels, np.ndarray) for batch in loader.batches)
+    assert all(isinstance(batch.targets, np.ndarray) for batch in loader.batches)
 
 
 def test_historical_loop(root: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from engine.base import DataError
-from utils.datasets import Dataset, load_dataset
+from utils.datasets import TableDataset, load_dataset
 
 
 def picture(path: Path) -> Path:
@@ -16,7 +16,7 @@ def picture(path: Path) -> Path:
     return path
 
 
-def found(dataset: Dataset) -> list[tuple[str, int | None]]:
+def found(dataset: TableDataset) -> list[tuple[str, int | None]]:
     return [(sample.path.name, sample.label) for sample in dataset]
 
 

@@ -21,8 +21,8 @@ def test_rows_and_labels(tmp_path: Path, images: str, labels: str) -> None:
     first, _, last = load_npz(file).batches(2)
     assert all(np.array_equal(got, want) for got, want in zip(first.samples, IMAGES[:2], strict=True))
     assert first.samples[0].dtype == np.float32
-    assert first.labels.dtype == np.int64
-    assert last.labels.tolist() == [9]
+    assert first.targets.dtype == np.int64
+    assert last.targets.tolist() == [9]
     assert last.names == [f"{file}[4]"]
 
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base import ConfigError
-from utils.datasets.samples import Dataset, Sample
+from utils.datasets.samples import Sample, TableDataset
 
 
-def numbered(count: int, *, labelled: bool = True) -> Dataset:
-    return Dataset([Sample(Path(f"{i}.png"), i % 3 if labelled else None) for i in range(count)])
+def numbered(count: int, *, labelled: bool = True) -> TableDataset:
+    return TableDataset([Sample(Path(f"{i}.png"), i % 3 if labelled else None) for i in range(count)])
 
 
 @given(count=st.integers(0, 50), batch_size=st.integers(1, 60))
@@ -23,18 +23,18 @@ def test_batches_hold_every_sample_once_in_order(count: int, batch_size: int) ->
         assert len(found) == len(batches)
         assert all(len(batch.samples) == batch_size for batch in found[:-1])
         assert [path for batch in found for path in batch.samples] == [Path(f"{i}.png") for i in range(count)]
-        assert [int(label) for batch in found for label in batch.labels] == [i % 3 for i in range(count)]
+        assert [int(label) for batch in found for label in batch.targets] == [i % 3 for i in range(count)]
 
 
 def test_last_batch_is_short() -> None:
     *_, last = numbered(7).batches(3)
     assert last.names == ["6.png"]
-    assert last.labels.dtype == np.int64
-    assert last.labels.tolist() == [0]
+    assert last.targets.dtype == np.int64
+    assert last.targets.tolist() == [0]
 
 
 def test_no_labels_is_none() -> None:
-    assert next(iter(numbered(2, labelled=False).batches(2))).labels is None
+    assert next(iter(numbered(2, labelled=False).batches(2))).targets is None
 
 
 def test_sequence_face() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base import ConfigError
-from utils.datasets.samples import Dataset, Rejected, Sample
+from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.sharding import RANK, SIZE, rank_and_size, shard
 
 
@@ -20,7 +20,7 @@ def no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(count=st.integers(0, 40), size=st.integers(1, 50))
 def test_union_over_ranks_is_the_data_set(count: int, size: int) -> None:
-    whole = Dataset(
+    whole = TableDataset(
         [Sample(Path(f"x.npz[{i}]"), i) for i in range(count)],
         classes=["a"],
         rejected=[Rejected(Path(f"{i}.txt"), "no") for i in range(count // 2)],
@@ -36,7 +36,7 @@ def test_union_over_ranks_is_the_data_set(count: int, size: int) -> None:
 
 
 def test_parts_are_those_of_the_distributed_sampler_without_its_padding() -> None:
-    whole = Dataset([Sample(Path(str(i)), i) for i in range(7)])
+    whole = TableDataset([Sample(Path(str(i)), i) for i in range(7)])
     assert [sample.label for sample in shard(whole, 1, 3)] == [1, 4]
     assert len(shard(whole, 0, 1)) == 7
 
@@ -44,7 +44,7 @@ def test_parts_are_those_of_the_distributed_sampler_without_its_padding() -> Non
 @pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0)])
 def test_rank_that_does_not_exist(rank: int, size: int) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        shard(Dataset([]), rank, size)
+        shard(TableDataset([]), rank, size)
 
 
 def test_no_environment_is_everything() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import RunPython
 
 from engine.base import ConfigError
-from utils.datasets import Dataset, Sample, load_dataset, shard
+from utils.datasets import Sample, TableDataset, load_dataset, shard
 from utils.datasets.table import CHUNK, Listing, SampleTable
 
 # Everything a path may hold: file names that are not UTF-8 come as lone surrogates.
@@ -63,7 +63,7 @@ def test_a_table_pickles(samples: list[Sample], part: slice) -> None:
 
 @given(lists(), st.integers(1, 5))
 def test_batches_of_a_shard(samples: list[Sample], size: int) -> None:
-    dataset = Dataset(samples)
+    dataset = TableDataset(samples)
     assert (dataset.labels is None) == (not samples or samples[0].label is None)
     for rank in range(size):
         part = shard(dataset, rank, size)
@@ -73,7 +73,7 @@ def test_batches_of_a_shard(samples: list[Sample], size: int) -> None:
         assert [name for batch in batches for name in batch.names] == [str(sample.path) for sample in want]
         if part.labels is not None:
             assert part.labels.dtype == np.int64
-            assert [int(label) for batch in batches for label in batch.labels] == [sample.label for sample in want]
+            assert [int(label) for batch in batches for label in batch.targets] == [sample.label for sample in want]
 
 
 def test_it_is_no_list_of_something_else() -> None:
@@ -88,7 +88,7 @@ def test_it_is_no_list_of_something_else() -> None:
 
 def test_labels_of_some_only() -> None:
     with pytest.raises(ConfigError, match="1 of 2 samples have a label; label all of them, or none"):
-        Dataset([Sample(Path("a"), 1), Sample(Path("b"), None)])
+        TableDataset([Sample(Path("a"), 1), Sample(Path("b"), None)])
 
 
 def test_more_than_a_chunk() -> None:
@@ -151,11 +151,11 @@ def bytes_held(make: object) -> tuple[int, int]:
 def test_memory_per_sample() -> None:
     count, folders, name = 100_000, 1000, "ILSVRC2012_val_{:08d}.JPEG"
 
-    def listed() -> Dataset:
+    def listed() -> TableDataset:
         listing = Listing()
         for i in range(count):
             listing.add(f"/data/imagenet/val/n{i * folders // count:08d}/", name.format(i), i % 1000)
-        return Dataset(listing.table())
+        return TableDataset(listing.table())
 
     held, peak = bytes_held(listed)
     assert held < count * (40 + len(name.format(0)))
@@ -183,9 +183,9 @@ def test_memory_of_a_listed_folder(tmp_path: Path) -> None:
 WALK = """
 import tracemalloc
 from pathlib import Path
-from utils.datasets import Dataset, Sample
+from utils.datasets import TableDataset, Sample
 
-dataset = Dataset(Sample(Path(f"d{i % 10}", f"{i:08d}.png"), i) for i in range(50_000))
+dataset = TableDataset(Sample(Path(f"d{i % 10}", f"{i:08d}.png"), i) for i in range(50_000))
 tracemalloc.start()
 assert sum(len(batch.names) for batch in dataset.batches(64)) == sum(1 for _ in dataset) == 50_000
 print(tracemalloc.get_traced_memory()[1])

@@ -14,7 +14,7 @@ from support import DIGITS, SaveOnnx
 from engine import Engine, EngineSpec, open_engine
 from engine.base import usable_cores
 from engine.timeline import stage
-from utils.datasets import Dataset, load_dataset
+from utils.datasets import TableDataset, load_dataset
 from utils.datasets.samples import Batch
 from utils.metrics import TopK
 from utils.pipeline import evaluate
@@ -206,7 +206,7 @@ def test_the_digits_are_not_bound_by_the_disk(workers: int | None, size: int) ->
     prepare = partial(preprocess, dtype="float32", resize_shape=32, crop_shape=32)
 
     with open_engine("onnx", spec) as opened:
-        report = evaluate(opened, Dataset(samples).batches(size), prepare, scores, TopK(), workers=workers)
+        report = evaluate(opened, TableDataset(samples).batches(size), prepare, scores, TopK(), workers=workers)
     assert bound_of(report) != "disk"
 
 

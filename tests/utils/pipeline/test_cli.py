@@ -4,7 +4,8 @@ import argparse
 import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,32 @@ import pytest
 from PIL import Image
 from support import RunPython, SaveOnnx
 
-from engine import ConfigError, DataError, EngineError, InputError, ModelError, PassError, TargetError
-from utils.pipeline import cli
+from engine import ConfigError, DataError, Engine, EngineError, InputError, ModelError, PassError, TargetError
+from utils.pipeline import answers, cli
 from utils.pipeline.loops import Answer
+from utils.pipeline.options import Options, limits
+from utils.pipeline.options import options as parse
+from utils.pipeline.output import finish, tell_engines
 from utils.pipeline.report import Report
 from utils.pipeline.stages import Failure
+from utils.tasks.base import Artifact, str2bool
+from utils.tasks.classification import CLASSIFICATION, show, size
+from utils.tasks.model import Model
 
 LIMIT, WARMUP = "TECO_INFER_PIPELINES_MAX_STEPS", "TECO_INFER_PIPELINES_WARMUP_STEPS"
 
 
-def options(*argv: object, **defaults: Any) -> cli.Options:
+def options(*argv: object, script: str = "valid", **defaults: Any) -> Options:
     values = {"ckpt": Path("m.onnx"), "data_path": Path("data"), "batch_size": 4, "input_size": 32} | defaults
-    return cli.options("test", list(map(str, argv)), **values)
+    return parse("test", CLASSIFICATION, script, list(map(str, argv)), **values)
+
+
+@contextmanager
+def opened(opt: Options) -> Iterator[Engine]:
+    with opt.open(CLASSIFICATION) as engines:
+        (engine,) = engines.values()
+        tell_engines(CLASSIFICATION, opt, engines)
+        yield engine
 
 
 def report(**changes: Any) -> Report:
@@ -39,7 +54,7 @@ def test_defaults() -> None:
     opt = options()
     assert (opt.target, opt.dtype, opt.pass_path, opt.topk, opt.workers) == ("sdaa", None, "default_pass.py", 1, None)
     assert (opt.skip_postprocess, opt.verbose, opt.json, opt.save) == (False, False, None, None)
-    assert opt.size == (32, 32)
+    assert size(opt) == (32, 32)
 
 
 def test_every_flag_of_the_historical_scripts() -> None:
@@ -48,24 +63,24 @@ def test_every_flag_of_the_historical_scripts() -> None:
         *("--target", "onnx", "--dtype", "float32", "--pass_path", "none", "--topk", 5),
         *("--skip_postprocess", "true", "--verbose", "False"),
     )
-    assert (opt.ckpt, opt.data_path, opt.input_name, opt.size) == (Path("x.onnx"), Path("d"), ["input"], (24, 48))
+    assert (opt.ckpt, opt.data_path, opt.input_name, size(opt)) == (Path("x.onnx"), Path("d"), ["input"], (24, 48))
     assert (opt.skip_postprocess, opt.verbose) == (True, False)
     assert options("--verbose", "--skip_postprocess").verbose is True
 
 
 @pytest.mark.parametrize("text", ["yes", "TRUE", "t", "y", "1"])
 def test_truth(text: str) -> None:
-    assert cli.str2bool(text) is True
+    assert str2bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["no", "False", "f", "N", "0"])
 def test_untruth(text: str) -> None:
-    assert cli.str2bool(text) is False
+    assert str2bool(text) is False
 
 
 def test_neither() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="'maybe' is not a truth value"):
-        cli.str2bool("maybe")
+        str2bool("maybe")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +92,16 @@ def test_neither() -> None:
         (["--input_size", 1, 2, 3], r"--input_size \[1, 2, 3\] must be one or two"),
         (["--workers", -1], "--workers -1 must be at least 0"),
         (["--json", "gone/r.json"], r"--json gone.r\.json: folder gone does not exist; create it first"),
-        (["--save", "drawn", "--skip_postprocess"], "--save draws answers, and --skip_postprocess gives none"),
     ],
 )
 def test_values_that_cannot_be_used(argv: list[object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         options(*argv)
+
+
+def test_raw_outputs_are_not_drawn() -> None:
+    with pytest.raises(ConfigError, match="--save draws answers, and --skip_postprocess gives none"):
+        options("--save", "drawn", "--skip_postprocess", script="single")
 
 
 @pytest.mark.parametrize("argv", [["--batch_size", "x"], ["--dtype", "int4"], ["--verbose", "maybe"], ["--nothing"]])
@@ -95,10 +114,10 @@ def test_argparse_refuses(argv: list[str], capsys: pytest.CaptureFixture[str]) -
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     default = {"workers": None, "worker_mode": "thread", "on_step": None}
-    assert cli.limits(options()) == {"max_steps": -1, "warmup": 0, **default}
+    assert limits(options()) == {"max_steps": -1, "warmup": 0, **default}
     monkeypatch.setenv(LIMIT, "3")
     monkeypatch.setenv(WARMUP, "1")
-    assert cli.limits(options("--verbose", "--workers", 0, "--worker_mode", "process")) == {
+    assert limits(options("--verbose", "--workers", 0, "--worker_mode", "process")) == {
         "max_steps": 3,
         "warmup": 1,
         "workers": 0,
@@ -107,7 +126,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setenv(LIMIT, "many")
     with pytest.raises(ConfigError, match=f"environment variable {LIMIT}='many' must be a whole number"):
-        cli.limits(options())
+        limits(options())
 
 
 # --------------------------------------------------------------------------------------------------------------- open
@@ -118,8 +137,8 @@ def test_open_binds_an_image_input_per_spa(
 ) -> None:
     path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
     monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
-    with options("--input_size", 8, 9, "--batch_size", 10, "--pass_path", "none", ckpt=path).open() as engine:
-        assert engine.spec.input_size == ((4, 3, 8, 9),)
+    with opened(options("--input_size", 8, 9, "--batch_size", 10, "--pass_path", "none", ckpt=path)) as engine:
+        assert engine.spec.input_size == ((None, None, 8, 9),)
         assert engine.spec.pass_path is None
         assert engine(np.zeros((10, 3, 8, 9), np.float16)).shape == (10, 3, 8, 9)
     out = capsys.readouterr().out
@@ -131,18 +150,20 @@ def test_pass_files_are_found(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
     (tmp_path / "own.py").write_text("need_convert = False")
     for name, end in (("default_pass.py", "passes/default_pass.py"), (tmp_path / "own.py", "own.py")):
-        with options("--pass_path", name, "--target", "null", ckpt=path).open() as engine:
+        with opened(options("--pass_path", name, "--target", "null", ckpt=path)) as engine:
             assert engine.spec.pass_path.as_posix().endswith(end)
-    with pytest.raises(PassError, match=r"gone\.py does not exist"):
-        options("--pass_path", "gone.py", ckpt=path).open()
+    opt = options("--pass_path", "gone.py", ckpt=path)
+    with pytest.raises(PassError, match=r"gone\.py does not exist"), opened(opt):
+        pass
 
 
 @pytest.mark.parametrize("rank", ["abc", "5", "-2"])
 def test_a_rank_that_cannot_be_is_an_error(rank: str, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="OMPI_COMM_WORLD_RANK"):
-        options("--target", "null", ckpt=save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")).open()
+    opt = options("--target", "null", ckpt=save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }"))
+    with pytest.raises(ConfigError, match="OMPI_COMM_WORLD_RANK"), opened(opt):
+        pass
 
 
 # ------------------------------------------------------------------------------------------------------ finish and show
@@ -150,7 +171,7 @@ def test_a_rank_that_cannot_be_is_an_error(rank: str, save_onnx: SaveOnnx, monke
 
 def test_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opt = options("--json", tmp_path / "r.json")
-    assert cli.finish(report(), opt) == 0
+    assert finish(report(), opt) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == report().closing_lines()
     assert err == ""
@@ -166,7 +187,7 @@ def test_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     failures = [Failure(f"{i}.png", f"{i}.png: is empty" if i else "a text file") for i in range(25)]
-    assert cli.finish(report(failures=failures, nan_inputs=["n.png", "m.png"], finished=False), options()) == 1
+    assert finish(report(failures=failures, nan_inputs=["n.png", "m.png"], finished=False), options()) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[-2:] == report().closing_lines()
     assert out.startswith("stopped after 1 steps (TECO_INFER_PIPELINES_MAX_STEPS)")
@@ -177,37 +198,47 @@ def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None
     assert len(lines) == 22
 
 
+def shown(found: Iterable[Answer], opt: Options, failures: list[Failure]) -> int:
+    def artifact(sample: Any, prediction: Any) -> Artifact:
+        return show(sample, prediction, Model(Path("m.onnx")), opt)
+
+    return answers.Session(CLASSIFICATION, Model(Path("m.onnx")), opt, failures).show(found, artifact)
+
+
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (8, 8), (255, 0, 0)).save(tmp_path / "a.png")
     answer = [{"score": np.float32(0.5), "label": "red"}, {"score": float("nan"), "label": "green"}]
-    opt = options("--json", tmp_path / "r.json", "--save", tmp_path / "drawn")
-    assert cli.show([Answer(str(tmp_path / "a.png"), answer)], opt, []) == 0
+    opt = options("--json", tmp_path / "r.json", "--save", tmp_path / "drawn", script="single", data_path=tmp_path)
+    assert shown([Answer(str(tmp_path / "a.png"), answer, tmp_path / "a.png")], opt, []) == 0
     assert (tmp_path / "drawn" / "a.png").is_file()
-    assert "'label': 'red'" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[0] == "a.png  red  0.500  green  nan"
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
-        *("schema_version", "kind", "target", "provider", "model", "answers", "failures", "environment"),
+        *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
     }
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 
 
 def test_show_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    bad, good = [Failure("b.png", "is empty")], [Answer("a.png", "cat")]
-    assert cli.show(good, options(), []) == 0
-    assert cli.show(good, options(), bad) == 1
-    assert cli.show([], options(), bad) == 2  # nothing at all could be run
+    bad, good = [Failure("b.png", "is empty")], [Answer("a.png", [{"label": "cat", "score": 0.5}])]
+    opt = options(script="multi")
+    assert shown(good, opt, []) == 0
+    assert "1 samples in" in capsys.readouterr().out
+    assert shown(good, opt, bad) == 1
+    assert "1 samples, 1 could not be run, in" in capsys.readouterr().out
+    assert shown([], opt, bad) == 2  # nothing at all could be run
     with pytest.raises(ConfigError, match="data holds nothing to run"):
-        cli.show([], options(), [])
+        shown([], opt, [])
     assert "b.png: is empty" in capsys.readouterr().err
 
 
 def test_raw_answers() -> None:
     one, two = np.array([[1.0, 3.0], [2.0, 5.0]]), np.zeros((2, 1, 4), np.float16)
-    first, second = cli.raw_answers([one, two])
+    first, second = answers.raw([one, two])
     assert first == {
         "outputs": [{"shape": [2], "min": 1.0, "max": 3.0}, {"shape": [1, 4], "min": 0.0, "max": 0.0}],
     }
-    assert cli.raw_answers(one)[1]["outputs"] == second["outputs"][:1]
+    assert answers.raw(one)[1]["outputs"] == second["outputs"][:1]
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
@@ -349,6 +380,6 @@ def test_answers_before_a_failing_engine_are_kept(tmp_path: Path) -> None:
         raise EngineError("the card is gone")
 
     with pytest.raises(EngineError, match="the card is gone"):
-        cli.show(failing(), options("--json", tmp_path / "answers.json"), [])
+        shown(failing(), options("--json", tmp_path / "answers.json", script="multi"), [])
     kept = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))["answers"]
     assert [answer["name"] for answer in kept] == ["a.png"]

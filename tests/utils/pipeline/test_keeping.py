@@ -8,29 +8,40 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support import DIGITS, ROOT
 
 from engine import ConfigError, DataError, Engine
-from utils.datasets.image_classification_dataset import load_data
+from utils.datasets import load_dataset, rank_and_size, shard
 from utils.metrics import TopK
-from utils.pipeline import cli
+from utils.pipeline.keeping import kept
+from utils.pipeline.options import Options
+from utils.pipeline.options import options as parse
+from utils.tasks.classification import CLASSIFICATION
 
 CHANGED = r"data set .* changed under the run, so its journal in .* mixes two states; delete that folder and run again"
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with options(DIGITS / "data" / "val").open() as opened:
+def engines() -> Iterator[dict[str, Engine]]:
+    with options(DIGITS / "data" / "val").open(CLASSIFICATION) as opened:
         yield opened
 
 
-def options(data: Path, *extra: object) -> cli.Options:
+def options(data: Path, *extra: object) -> Options:
     words = ["--target", "onnx", *map(str, extra)]
-    return cli.options(None, words, ckpt=DIGITS / "digits_dyn.onnx", data_path=data, batch_size=8, input_size=32)
+    where = {"ckpt": DIGITS / "digits_dyn.onnx", "data_path": data}
+    return parse(None, CLASSIFICATION, "valid", words, **where, batch_size=8, input_size=32)
+
+
+def keeping(opt: Options, engines: dict[str, Engine]) -> AbstractContextManager[dict[str, Any]]:
+    (data,) = opt.paths.values()
+    return kept(CLASSIFICATION, opt, engines, shard(load_dataset(data), *rank_and_size()), TopK())
 
 
 def copied(folder: Path, classes: int = 3) -> Path:
@@ -117,12 +128,11 @@ def other_rows(data: Path) -> None:
     ],
 )
 def test_a_change_under_the_run_is_refused(
-    engine: Engine, tmp_path: Path, made: Callable[[Path], Path], change: Callable[[Path], None]
+    engines: dict[str, Engine], tmp_path: Path, made: Callable[[Path], Path], change: Callable[[Path], None]
 ) -> None:
     data = made(tmp_path)
     opt = options(data, "--resume", tmp_path / "journals")
-    batches = load_data(data, 8).batches
-    with pytest.raises(DataError, match=CHANGED) as caught, cli.kept(opt, engine, batches, TopK()):
+    with pytest.raises(DataError, match=CHANGED) as caught, keeping(opt, engines):
         change(data)
     assert str(data) in str(caught.value)
     assert str(opt.resume) in str(caught.value)
@@ -142,43 +152,44 @@ def same_again(data: Path) -> None:
     [(a_folder, notes), (a_label_file, notes), (a_label_file, add_a_picture), (a_label_file, same_again)],
 )
 def test_what_is_not_of_the_data_set_may_change(
-    engine: Engine, tmp_path: Path, made: Callable[[Path], Path], change: Callable[[Path], None]
+    engines: dict[str, Engine], tmp_path: Path, made: Callable[[Path], Path], change: Callable[[Path], None]
 ) -> None:
     data = made(tmp_path)
     opt = options(data, "--resume", tmp_path / "journals")
-    with cli.kept(opt, engine, load_data(data, 8).batches, TopK()) as keep:
+    with keeping(opt, engines) as keep:
         assert keep.keys() == {"journal"}
         change(data)
 
 
-def test_without_resume_nobody_looks(engine: Engine, tmp_path: Path) -> None:
+def test_without_resume_nobody_looks(engines: dict[str, Engine], tmp_path: Path) -> None:
     data = a_folder(tmp_path)
-    with cli.kept(options(data), engine, load_data(data, 8).batches, TopK()) as keep:
+    with keeping(options(data), engines) as keep:
         assert keep == {}
         add_a_picture(data)
 
 
-def test_every_rank_looks_at_its_part(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rank_looks_at_its_part(
+    engines: dict[str, Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     data = a_folder(tmp_path)
     opt = options(data, "--resume", tmp_path / "journals")
-    with cli.kept(opt, engine, load_data(data, 8).batches, TopK()):
+    with keeping(opt, engines):
         notes(data)
-    with pytest.raises(DataError, match=CHANGED), cli.kept(opt, engine, load_data(data, 8).batches, TopK()):
+    with pytest.raises(DataError, match=CHANGED), keeping(opt, engines):
         add_a_picture(data)
 
 
-def test_the_changed_data_set_does_not_go_on(engine: Engine, tmp_path: Path) -> None:
+def test_the_changed_data_set_does_not_go_on(engines: dict[str, Engine], tmp_path: Path) -> None:
     data = a_folder(tmp_path)
     opt = options(data, "--resume", tmp_path / "journals")
-    with cli.kept(opt, engine, load_data(data, 8).batches, TopK()):
+    with keeping(opt, engines):
         pass
     add_a_picture(data)
-    batches = load_data(data, 8).batches
     with pytest.raises(ConfigError, match="was made by another run: data is ") as caught:
-        cli.kept(opt, engine, batches, TopK()).__enter__()
-    count = len(batches.dataset)
+        keeping(opt, engines).__enter__()
+    count = len(load_dataset(data))
     assert f"; samples is {count - 1} there and {count} here; use another folder" in str(caught.value)
 
 

@@ -44,7 +44,7 @@ def plain(ready: list[Ready]) -> list[Any]:
         (
             *(r.batch.names, r.failures, r.nan_inputs, r.good, r.whole.names),
             [sample.tobytes() for sample in r.batch.samples],
-            None if r.batch.labels is None else r.batch.labels.tolist(),
+            None if r.batch.targets is None else r.batch.targets.tolist(),
             None if r.arrays is None else [(a.tobytes(), a.shape, a.dtype) for a in r.arrays],
         )
         for r in ready
@@ -129,7 +129,7 @@ def test_stages_measured_in_the_children_are_in_the_timeline() -> None:
 
 
 def test_code_that_holds_the_lock() -> None:
-    many = [batch._replace(labels=batch.labels % 4) for batch in batches(12)]
+    many = [batch._replace(targets=batch.targets % 4) for batch in batches(12)]
     options: dict[str, Any] = {"workers": 2, "worker_mode": "process", "warmup": 2}
     report = evaluate(lambda arrays: arrays[0], many, work.holding_the_lock, np.asarray, TopK(1), **options)
     assert (report.samples, report.failures) == (36, [])

@@ -69,7 +69,7 @@ def test_bad_samples_are_isolated(workers: int | None) -> None:
 
     ready = list(prepared(batches(4), picky, Timeline(), workers))
     assert [r.batch.names for r in ready] == [["s0", "s2"], ["s3", "s4", "s5"], [], ["s9", "s10", "s11"]]
-    assert ready[0].batch.labels.tolist() == [0, 2]
+    assert ready[0].batch.targets.tolist() == [0, 2]
     assert [a.tolist() for a in ready[0].arrays] == [[[0, 0], [2, 2]], [[0, 0], [4, 4]]]
     assert ready[2].arrays is None
     assert [f for r in ready for f in r.failures] == [Failure(f"s{i}", "bad luck") for i in (1, 6, 7, 8)]

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +20,34 @@ import pytest
 from onnx import numpy_helper
 from support import DIGITS, ROOT
 
-from engine import ConfigError, Engine, EngineError
-from utils.pipeline import cli
-from utils.pipeline.launch.ray_launcher import load_script
+from engine import ConfigError, EngineError
+from utils.pipeline import valid as runs
+from utils.pipeline.options import Options
 from utils.pipeline.report import Report
-from utils.pipeline.valid import DROPPED, main
+from utils.pipeline.valid import DROPPED, evaluate_task, main
+from utils.tasks.base import Task
+from utils.tasks.classification import CLASSIFICATION
 
 LINE = re.compile(
     r"(?P<mode>--.+) against exact: top1 (?P<metric>[\d.]+) against (?P<exact>[\d.]+) "
-    r"\((?P<change>[+-][\d.]+)% relative\), (?P<speed>[\d.]+ times the samples/s|speeds not comparable)"
+    r"\((?P<change>[+-][\d.]+) % relative\), (?P<speed>[\d.]+ times the samples/s|speeds not comparable)"
 )
 
 Valid = Callable[..., tuple[int, dict[str, Any]]]
 
 
-def digits_run(opt: cli.Options, engine: Engine) -> Report:
-    report: Report = load_script(DIGITS / "example_valid.py").run(opt, engine)
-    return report
-
-
-def started(*argv: object, evaluation: cli.Evaluation = digits_run) -> int:
+def started(*argv: object) -> int:
     words = list(map(str, argv))
-    data = DIGITS / "data" / "val"
-    return main(
-        None, evaluation, argv=words, ckpt=DIGITS / "digits_dyn.onnx", data_path=data, batch_size=64, input_size=32
-    )
+    where = {"ckpt": DIGITS / "digits_dyn.onnx", "data_path": DIGITS / "data" / "val"}
+    return main(None, CLASSIFICATION, argv=words, **where, batch_size=64, input_size=32)
 
 
 @pytest.fixture
 def valid(tmp_path: Path) -> Valid:
     """Return a function that runs the digits' valid script here and gives exit code and JSON."""
 
-    def run(*argv: object, **options: Any) -> tuple[int, dict[str, Any]]:
-        code = started(*argv, "--json", tmp_path / "result.json", **options)
+    def run(*argv: object) -> tuple[int, dict[str, Any]]:
+        code = started(*argv, "--json", tmp_path / "result.json")
         return code, json.loads((tmp_path / "result.json").read_text())
 
     return run
@@ -109,11 +105,12 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     assert found is not None
     assert found["mode"] == comparison["mode"] == "--dtype int8 and --decode fused"
     assert comparison.keys() == {
-        *("mode", "metric", "exact_metric", "relative_change", "speed_ratio", "max_drop", "accepted")
+        *("mode", "metric", "exact_metric", "relative_change", "higher_is_better", "speed_ratio", "max_drop"),
+        "accepted",
     }
     change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
     assert comparison["relative_change"] == pytest.approx(change)
-    assert float(found["change"]) == pytest.approx(100 * change, abs=1e-4)
+    assert float(found["change"]) == pytest.approx(100 * change, abs=0.005)
     assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
 
 
@@ -150,15 +147,16 @@ def test_bad_samples_still_show_in_the_exit_code(valid: Valid, tmp_path: Path) -
 
 
 def test_a_second_run_that_fails_loses_nothing(
-    valid: Valid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    valid: Valid, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_fast(opt: cli.Options, engine: Engine) -> Report:
-        if opt.decode == "exact":
+    def only_fast(task: Task, opt: Options) -> Report:
+        if not opt.faster:
             raise EngineError("the engine failed")
-        return digits_run(opt, engine)
+        return evaluate_task(task, opt)
 
+    monkeypatch.setattr(runs, "evaluate_task", only_fast)
     with pytest.raises(EngineError, match="the engine failed"):
-        valid("--target", "onnx", "--decode", "fused", evaluation=only_fast)
+        valid("--target", "onnx", "--decode", "fused")
     data = json.loads((tmp_path / "result.json").read_text())
     assert data["metric"] > 0.9
     assert "comparison" not in data
@@ -176,20 +174,33 @@ def test_a_run_out_of_the_journal_has_no_speed(
 
 
 @pytest.mark.parametrize("exact", [0.0, 0.5])
-def test_a_metric_that_is_better_or_nothing(
-    valid: Valid, tmp_path: Path, exact: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metric_that_is_better_or_nothing(valid: Valid, exact: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact run is better, equal or worse: only worse modes are refused."""
 
-    def scaled(opt: cli.Options, engine: Engine) -> Report:
-        from dataclasses import replace
+    def scaled(task: Task, opt: Options) -> Report:
+        report = evaluate_task(task, opt)
+        return report if opt.faster else replace(report, metric=exact)
 
-        report = digits_run(opt, engine)
-        return replace(report, metric=exact) if opt.decode == "exact" else report
-
-    code, data = valid("--target", "onnx", "--decode", "fused", evaluation=scaled)
+    monkeypatch.setattr(runs, "evaluate_task", scaled)
+    code, data = valid("--target", "onnx", "--decode", "fused")
     assert code == 0
-    assert data["comparison"]["relative_change"] == ((data["metric"] - exact) / exact if exact else 0.0)
+    assert data["comparison"]["relative_change"] == ((data["metric"] - exact) / exact if exact else None)
+
+
+@pytest.mark.parametrize(("exact", "code"), [(0.3, 0), (0.1, DROPPED), (0.0, DROPPED)])
+def test_a_metric_that_should_be_low_may_not_rise(
+    valid: Valid, exact: float, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word error rate of 0.2 is better than 0.3 and worse than 0.1; worse than none has no relative difference."""
+
+    def rate(task: Task, opt: Options) -> Report:
+        return replace(evaluate_task(task, opt), metric=0.2 if opt.faster else exact, higher_is_better=False)
+
+    monkeypatch.setattr(runs, "evaluate_task", rate)
+    assert valid("--target", "onnx", "--decode", "fused")[0] == code
+    out, err = capsys.readouterr()
+    assert "nan" not in out
+    assert ("the metric rises by more than 1.00%" in err) == bool(code)
 
 
 # ------------------------------------------------------------------------------------------------------ many processes
@@ -226,13 +237,12 @@ def test_int8_in_several_processes_is_refused_once(_installed: None) -> None:
     assert err.count("int8 is calibrated in one process") == 1
 
 
-def test_numbers_are_plain(valid: Valid) -> None:
+def test_numbers_are_plain(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric that is a numpy number ends up in the JSON as any other."""
 
-    def numpy_metric(opt: cli.Options, engine: Engine) -> Report:
-        from dataclasses import replace
+    def numpy_metric(task: Task, opt: Options) -> Report:
+        return replace(evaluate_task(task, opt), metric=np.float32(0.5))
 
-        return replace(digits_run(opt, engine), metric=np.float32(0.5))
-
-    _, data = valid("--target", "onnx", "--decode", "fused", evaluation=numpy_metric)
+    monkeypatch.setattr(runs, "evaluate_task", numpy_metric)
+    _, data = valid("--target", "onnx", "--decode", "fused")
     assert (data["comparison"]["metric"], data["comparison"]["accepted"]) == (0.5, True)

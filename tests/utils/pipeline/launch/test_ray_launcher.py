@@ -11,7 +11,8 @@ from support import ROOT, RunPython
 from engine import ConfigError, DataError
 from engine.base import EngineError
 from utils.pipeline.launch import ray_launcher
-from utils.pipeline.launch.ray_launcher import Refused, cpus_each, launch, load_script
+from utils.pipeline.launch.ray_launcher import Refused, cpus_each, launch
+from utils.pipeline.launch.travel import load_script
 
 
 @pytest.mark.parametrize(
