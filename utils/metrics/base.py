@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine.base import Array
+import numpy as np
+from numpy.lib.recfunctions import repack_fields
+
+from engine.base import Array, ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +52,13 @@ class Metric(ABC):
     higher_is_better: bool = True
     per_sample: ClassVar[bool] = False
     bounds: tuple[float, float] | None = None
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Make one and note what it was made with, so that another process can make it again from JSON."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "_arguments", (args, options))
+        return made
 
     @abstractmethod
     def update(
@@ -106,3 +117,158 @@ class Metric(ABC):
     def secondary(self) -> Mapping[str, float]:
         """Return further figures by name, such as ``{"top5": 0.99}``; none of them decides anything."""
         return {}
+
+
+class RecordMetric(Metric):
+    """A metric that keeps all records as columns. A concrete one writes :meth:`records` and :meth:`value`, and a name.
+
+    :meth:`compute` is the value of the records in the order of their bytes, so it is equal to the last bit for any
+    split over processes, any batch size and any resumed run. All batches give records of one dtype and one shape each.
+    """
+
+    _parts: list[Array]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Make one that has seen nothing; a concrete metric's ``__init__`` need not call this class's."""
+        made = super().__new__(cls, *args, **options)
+        object.__setattr__(made, "_parts", [])
+        return made
+
+    @abstractmethod
+    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None) -> Array | Records:
+        """Return the records of one batch; the arguments are :meth:`update`'s.
+
+        Returns:
+            An array with one record per sample, in order, or :class:`Records`.
+        """
+
+    def update(
+        self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None
+    ) -> Array | Records:
+        """Take in one batch and return its records, as :meth:`Metric.update` says."""
+        if isinstance(predictions, Sized) and len(predictions) != len(targets):
+            raise InputError(
+                f"{self.name}: {len(predictions)} predictions came with {len(targets)} targets; pass one per sample"
+            )
+        record = self._checked(self.records(predictions, targets, contexts), len(targets))
+        self.replay(record)
+        return record
+
+    def replay(self, record: Any) -> None:
+        """Keep the records of a batch."""
+        values = record.values if isinstance(record, Records) else record
+        if not isinstance(values, np.ndarray) or values.ndim == 0 or not _plain(values.dtype):
+            raise InputError(f"{self.name}: a {type(record).__name__} is not a record; pass what update() returned")
+        if not len(values):
+            return
+        first = self._parts[0] if self._parts else values
+        if first.dtype != values.dtype or first.shape[1:] != values.shape[1:]:
+            raise InputError(
+                f"{self.name}: records of dtype {values.dtype} and shape {values.shape[1:]} each came after some of "
+                f"dtype {first.dtype} and shape {first.shape[1:]}; let records() return one kind for all batches"
+            )
+        self._parts.append(values)
+
+    def merge(self, other: Self) -> None:
+        """Take in the records of another metric of the same class and with the same options."""
+        from utils.metrics.definition import same_definition
+
+        if not same_definition(self, other):
+            raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics made with the same options")
+        for part in other._parts:
+            self.replay(part)
+
+    def compute(self) -> float:
+        """Return :meth:`value` of all records, each counted once."""
+        values = self._all()
+        return float(self.value(_in_order_of_bytes(values), np.ones(len(values))))
+
+    def _all(self) -> Array:
+        """Return the records of all batches; they are joined once."""
+        if not self._parts:
+            raise DataError(f"{self.name}: there are no records, so there is no value; check the data set")
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
+        return self._parts[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._parts:
+            self._all()
+        return self.__dict__
+
+    def _checked(self, found: Array | Records, count: int) -> Array | Records:
+        """Return the records of a batch of ``count`` samples, copied and packed."""
+        alone = not isinstance(found, Records)
+        columns = found if isinstance(found, Records) else Records(found)
+        values = self._packed(columns.values)
+        samples = None if columns.samples is None else np.asarray(columns.samples)
+        units = None if columns.units is None else list(map(str, columns.units))
+        if samples is None and len(values) != count:
+            raise InputError(
+                f"{self.name}: {len(values)} records for {count} samples; where that is meant, return "
+                "Records(values, samples) with the position of the sample of each"
+            )
+        for what, column in (("samples", samples), ("units", units)):
+            if column is not None and len(column) != len(values):
+                raise InputError(f"{self.name}: {len(column)} {what} for {len(values)} records; give one per record")
+        if samples is not None and samples.size and not _are_positions(samples, count):
+            raise InputError(f"{self.name}: samples of records must be whole numbers from 0 to {count - 1}")
+        if alone:
+            return values
+        return Records(values, None if samples is None else samples.astype(np.int64), units)
+
+    def _packed(self, values: Any) -> Array:
+        """Return a copy whose bytes are all values: the order of the records goes by them."""
+        packed: Array = np.array(values, order="C")
+        if packed.ndim == 0 or not _plain(packed.dtype):
+            raise InputError(
+                f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape} cannot be kept; return "
+                "numbers, booleans or a structured dtype, with the records along the first dimension"
+            )
+        return packed if packed.dtype.names is None else repack_fields(packed, recurse=True)
+
+
+class MeanMetric(RecordMetric):
+    """The mean of one number per sample; a concrete one writes :meth:`records` (N numbers or booleans) and a name."""
+
+    per_sample: ClassVar[bool] = True
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the weighted mean; NaN where no record has any weight."""
+        total = float(weights.sum())
+        return float(np.dot(weights, records.astype(np.float64, copy=False)) / total) if total else math.nan
+
+    def compute(self) -> float:
+        """Return the mean, with the sum rounded once (``math.fsum``), so that no order of the records changes it."""
+        values = self._all().astype(np.float64)
+        try:
+            return math.fsum(values.tolist()) / len(values)
+        except OverflowError:  # on the way, though the mean may be a number
+            return math.ldexp(math.fsum(np.ldexp(values, -64).tolist()) / len(values), 64)
+        except ValueError:  # infinities of both signs
+            return math.nan
+
+    def _packed(self, values: Any) -> Array:
+        packed = super()._packed(values)
+        if packed.ndim != 1 or packed.dtype.kind not in "biuf":
+            raise InputError(
+                f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape}; a mean takes one each"
+            )
+        return packed
+
+
+def _are_positions(samples: Array, count: int) -> bool:
+    return bool(samples.dtype.kind in "iu" and samples.ndim == 1 and samples.min() >= 0 and samples.max() < count)
+
+
+def _plain(dtype: np.dtype[Any]) -> bool:
+    return not dtype.hasobject and (dtype.names is not None or dtype.kind in "biufc")
+
+
+def _in_order_of_bytes(values: Array) -> Array:
+    """Return the records sorted by their bytes: an order that does not depend on how they came."""
+    size = values.dtype.itemsize * math.prod(values.shape[1:])
+    if len(values) < 2 or not size:
+        return values
+    keys = np.frombuffer(values.tobytes(), f"u{size}" if size in (1, 2, 4, 8) else f"S{size}")
+    return values[np.argsort(keys, kind="stable")]

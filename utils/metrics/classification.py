@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +30,9 @@ class TopK(Metric):
             without a NaN is right.
     """
 
+    per_sample: ClassVar[bool] = True
+    bounds = (0.0, 1.0)
+
     def __init__(self, k: int = 1) -> None:
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
@@ -36,12 +41,13 @@ class TopK(Metric):
         self.correct = 0
         self.total = 0
 
-    def update(self, predictions: Array, labels: Array) -> Flags:
+    def update(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Flags:
         """Take in one batch.
 
         Args:
             predictions: scores of shape N x C, any real dtype; N may be 0.
-            labels: N class indices, an integer dtype.
+            targets: N class indices, an array of an integer dtype or a list.
+            contexts: not looked at.
 
         Returns:
             N booleans, true where the sample is right.
@@ -50,7 +56,7 @@ class TopK(Metric):
             InputError: scores that are not N x C real numbers, or not as many as labels.
             DataError: labels that are not whole numbers from 0 to C - 1.
         """
-        scores, labels = np.asarray(predictions), np.asarray(labels)
+        scores, labels = np.asarray(predictions), np.asarray(targets)
         _check(scores, labels)
         right = _rank(scores, labels.astype(np.int64)) < self.k
         right &= ~np.isnan(scores).any(axis=1)
@@ -79,6 +85,11 @@ class TopK(Metric):
         if not self.total:
             raise DataError(f"{self.name}: no samples were evaluated, so there is no accuracy; check the data set")
         return self.correct / self.total
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the share of right samples by weight; NaN where none has any weight."""
+        total = float(weights.sum())
+        return float(weights[records.astype(bool, copy=False)].sum()) / total if total else math.nan
 
 
 def _rank(scores: Array, labels: Array) -> Counts:

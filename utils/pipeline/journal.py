@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base import Array, ConfigError, InputError
+from utils.metrics.base import Records
 from utils.pipeline.locks import open_locked, release
 from utils.pipeline.stages import Failure
 
@@ -46,14 +47,15 @@ class Step:
 
     Attributes:
         size: samples in the batch, those that failed too.
-        record: what the metric's ``update`` returned, one entry per sample that made it; ``None`` where none did.
+        record: what the metric's ``update`` returned: an array with one entry per sample that made it, or records of
+            them; ``None`` where none did.
         good: positions in the batch of the samples that made it, rising; ``None`` where all did.
         failures: the samples that could not be run.
         nan_inputs: names of the samples whose input held NaN.
     """
 
     size: int
-    record: Array | None
+    record: Array | Records | None
     good: tuple[int, ...] | None = None
     failures: tuple[Failure, ...] = ()
     nan_inputs: tuple[str, ...] = ()
@@ -130,7 +132,7 @@ class Journal:
         """Keep the step after the last one; it is in the file when this returns, and on the disk soon after.
 
         Raises:
-            InputError: the record is not a plain array with one entry per sample that made it.
+            InputError: the record is not of plain arrays, or not of the samples that made it.
             ConfigError: the file cannot be written, as on a full disk; the steps before stay valid.
         """
         line = _line({"step": self.done, **_encoded(step)})
@@ -315,7 +317,7 @@ def _encoded(step: Step) -> dict[str, Any]:
     content: dict[str, Any] = {"size": step.size}
     count = step.size if step.good is None else len(step.good)
     if step.record is not None:
-        content["record"] = _encoded_array(step.record, count)
+        content["record"] = _encoded_record(step.record, count)
     elif count:
         raise InputError(f"a step with {count} good samples has no record; pass what the metric's update() returned")
     if step.good is not None:
@@ -327,28 +329,84 @@ def _encoded(step: Step) -> dict[str, Any]:
     return content
 
 
+def _encoded_record(record: Array | Records, count: int) -> dict[str, Any]:
+    """Return an array, or the columns of records, as plain data."""
+    if not isinstance(record, Records):
+        return _encoded_array(record, count)
+    size = record.values.shape[0] if record.values.ndim else -1
+    content: dict[str, Any] = {"values": _encoded_array(record.values, count if record.samples is None else size)}
+    if record.samples is not None:
+        samples = np.asarray(record.samples)
+        content["samples"] = _encoded_array(samples, size)
+        if size and (samples.dtype.kind not in "iu" or samples.min() < 0 or samples.max() >= count):
+            raise InputError(
+                f"samples of records must be whole numbers from 0 to {count - 1}; pass what update() returned"
+            )
+    if record.units is not None:
+        content["units"] = [str(unit) for unit in record.units]
+        if len(record.units) != size:
+            raise InputError(f"{len(record.units)} units for {size} records; name one per record")
+    return content
+
+
 def _encoded_array(record: Array, count: int) -> dict[str, Any]:
     dtype = record.dtype
-    if dtype.hasobject or np.dtype(dtype.str) != dtype or record.shape[:1] != (count,):
+    kind = None if dtype.hasobject else dtype.str if dtype.names is None else _fields(dtype)
+    if kind is None or _dtype(kind) != dtype or record.shape[:1] != (count,):
         raise InputError(
             f"a metric's record of dtype {dtype} and shape {record.shape} cannot be kept for {count} samples; "
-            "return a plain array with one entry per sample"
+            "return a plain array with one entry per sample, or Records"
         )
     data = binascii.b2a_base64(record.tobytes(), newline=False).decode("ascii")
-    return {"dtype": dtype.str, "shape": list(record.shape), "data": data}
+    return {"dtype": kind, "shape": list(record.shape), "data": data}
+
+
+def _fields(dtype: np.dtype[Any]) -> list[Any] | None:
+    """Return a structured dtype as JSON: what numpy writes into a ``.npy``, padding as fields without a name."""
+    try:
+        return list(json.loads(json.dumps(dtype.descr)))
+    except ValueError:  # fields that overlap
+        return None
+
+
+def _dtype(kind: str | list[Any]) -> np.dtype[Any]:
+    """Return the dtype of :func:`_fields`, or of one text."""
+    if isinstance(kind, str):
+        return np.dtype(kind)
+    found = np.lib.format.descr_to_dtype(_tuples(kind))
+    return np.dtype(found)
+
+
+def _tuples(fields: list[Any]) -> list[tuple[Any, ...]]:
+    """Return fields as numpy takes them: JSON has lists where it wants tuples."""
+    return [
+        (
+            tuple(name) if isinstance(name, list) else name,
+            kind if isinstance(kind, str) else _tuples(kind),
+            *(tuple(shape) for shape in shapes),
+        )
+        for name, kind, *shapes in fields
+    ]
 
 
 def _decoded(content: dict[str, Any]) -> Step:
     record, good = content.get("record"), content.get("good")
     return Step(
         size=content["size"],
-        record=None if record is None else _decoded_array(record),
+        record=None if record is None else _decoded_record(record),
         good=None if good is None else tuple(good),
         failures=tuple(Failure(*failure) for failure in content.get("failures", ())),
         nan_inputs=tuple(content.get("nan_inputs", ())),
     )
 
 
+def _decoded_record(stored: dict[str, Any]) -> Array | Records:
+    if "values" not in stored:
+        return _decoded_array(stored)
+    samples = None if "samples" not in stored else _decoded_array(stored["samples"])
+    return Records(_decoded_array(stored["values"]), samples, stored.get("units"))
+
+
 def _decoded_array(stored: dict[str, Any]) -> Array:
     data = bytearray(binascii.a2b_base64(stored["data"]))  # a bytearray, so that the array can be written to
-    return np.frombuffer(data, np.dtype(stored["dtype"])).reshape(stored["shape"])
+    return np.frombuffer(data, _dtype(stored["dtype"])).reshape(stored["shape"])

@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 from support import ROOT
 
 from engine.base import ConfigError, InputError
-from utils.metrics import TopK
+from utils.metrics import Records, TopK
 from utils.pipeline import Failure
 from utils.pipeline.journal import Journal, Step
 
@@ -41,9 +41,17 @@ def made(index: int) -> Step:
     return Step(8, rng.random(7) < 0.7, good=(0, 1, 2, 4, 5, 6, 7), failures=failure, nan_inputs=(f"{index}.png",))
 
 
+def content(array: np.ndarray) -> tuple[Any, ...]:
+    return array.dtype.descr, array.shape, array.tobytes()
+
+
 def facts(step: Step) -> tuple[Any, ...]:
-    record = None if step.record is None else (step.record.dtype.str, step.record.shape, step.record.tobytes())
-    return step.size, record, step.good, step.failures, step.nan_inputs
+    record = step.record
+    if isinstance(record, Records):
+        units = None if record.units is None else list(record.units)
+        kept = content(record.values), None if record.samples is None else content(record.samples), units
+        return step.size, kept, step.good, step.failures, step.nan_inputs
+    return step.size, None if record is None else content(record), step.good, step.failures, step.nan_inputs
 
 
 def write(folder: Path, count: int, start: int = 0) -> Path:
@@ -85,6 +93,31 @@ def test_what_was_appended_comes_back(kept: list[Step], closed_after: int) -> No
                 journal.append(step)
             for _ in range(2):
                 assert [facts(step) for step in journal.replayed()] == [facts(step) for step in kept]
+
+
+NESTED = np.dtype([("box", "<f4", (4,)), ("inner", [("a", "i1"), ("b", ">f8")]), ("name", "<U3")])
+STRUCTURED = [NESTED, np.dtype([("a", "i1"), ("b", "f8")], align=True), np.dtype([(("title", "x"), "<i2")])]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_columns_come_back(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 5))
+    samples = data.draw(st.none() | st.lists(st.integers(0, size - 1), max_size=6))
+    count = size if samples is None else len(samples)
+    dtype = data.draw(st.sampled_from([*map(np.dtype, DTYPES), *STRUCTURED]))
+    values = np.frombuffer(
+        data.draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)), dtype
+    )
+    texts = st.text(st.characters(exclude_categories=()))
+    units = data.draw(st.none() | st.lists(texts, min_size=count, max_size=count))
+    record = Records(values, None if samples is None else np.array(samples, np.int64), units)
+    with TemporaryDirectory() as folder, Journal.open(Path(folder), IDENTITY) as journal:
+        journal.append(Step(size, record))
+        (again,) = journal.replayed()
+        assert isinstance(again.record, Records)
+        assert facts(again) == facts(Step(size, record))
+        assert again.record.values.dtype == dtype
 
 
 def test_a_replayed_metric_is_the_metric(tmp_path: Path) -> None:
@@ -407,7 +440,12 @@ def use_until_it_fails(call: Callable[[], None]) -> None:
     ("step", "message"),
     [
         (Step(2, np.array([object(), None])), "a plain array with one entry per sample"),
-        (Step(2, np.zeros(2, [("a", "i4")])), "a plain array with one entry per sample"),
+        (Step(2, np.zeros(2, [("a", "O")])), "a plain array with one entry per sample"),
+        (Step(2, Records(np.array([None]), np.zeros(1, np.int64))), "a plain array with one entry per sample"),
+        (Step(2, Records(np.zeros(3))), r"shape \(3,\) cannot be kept for 2 samples"),
+        (Step(2, Records(np.zeros(1), np.array([2]))), "must be whole numbers from 0 to 1"),
+        (Step(2, Records(np.zeros(1), np.array([0, 1]))), r"shape \(2,\) cannot be kept for 1 samples"),
+        (Step(2, Records(np.zeros(2), None, ["a"])), "1 units for 2 records; name one per record"),
         (Step(2, np.zeros(3)), r"dtype float64 and shape \(3,\) cannot be kept for 2 samples"),
         (Step(2, np.zeros(2), good=(1,)), r"shape \(2,\) cannot be kept for 1 samples"),
         (Step(2, np.float64(1.0)), r"shape \(\) cannot be kept for 2 samples"),

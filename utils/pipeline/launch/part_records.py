@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import numpy as np
 
 from engine.base import ConfigError, DataError
+from utils.pipeline.records import remove_other_kind
+
+if TYPE_CHECKING:
+    from engine.base import Array
+    from utils.pipeline.record_arrays import RecordArrays
 
 
 def part_path(path: Path, rank: int, size: int) -> Path:
@@ -17,9 +24,9 @@ def part_path(path: Path, rank: int, size: int) -> Path:
 
 
 def merge_records(path: Path, size: int) -> None:
-    """Write the records file of the whole run from those of its parts, row by row, and remove those.
+    """Write the records file of the whole run from those of its parts, and remove those.
 
-    The result has the very bytes a single process writes: one row of each part in turn.
+    The result has the very bytes a single process writes: one row of each part in turn, or the same of arrays.
 
     Args:
         path: the file to write; the parts lie beside it (:func:`part_path`), on a disk all machines share.
@@ -31,22 +38,80 @@ def merge_records(path: Path, size: int) -> None:
     """
     parts = [part_path(path, rank, size) for rank in range(size)]
     unfinished = path.with_name(f".{path.name}.part")
-    with ExitStack() as stack:
-        rows = [_rows(stack.enter_context(_opened(part))) for part in parts]
-        headers = {next(part, "") for part in rows}
-        if len(headers) > 1:
-            raise DataError(f"the parts of {path} have different first rows: {sorted(headers)}; run them again")
-        try:
-            with unfinished.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                file.writelines(headers)
-                file.writelines(chain.from_iterable(zip_longest(*rows, fillvalue="")))
-            unfinished.replace(path)
-        except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise ConfigError(f"records file {path} cannot be written: {error.strerror}; see to its folder") from error
+    try:
+        if path.suffix == ".npz":
+            _merge_arrays(parts, unfinished)
+        else:
+            _merge_rows(parts, unfinished)
+        unfinished.replace(path)
+        remove_other_kind(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise ConfigError(f"records file {path} cannot be written: {error.strerror}; see to its folder") from error
     for part in parts:
         part.unlink()
+
+
+def _merge_rows(parts: list[Path], path: Path) -> None:
+    """Write one row of each part in turn."""
+    with ExitStack() as stack:
+        rows = [_rows(stack.enter_context(_opened(part))) for part in parts]
+        headers = [next(part, "") for part in rows]
+        first = [next(part, "") for part in rows]
+        # A part without a sample cannot know whether samples have units: what the others say goes.
+        said = {header for header, row in zip(headers, first, strict=True) if row} or set(headers)
+        if len(said) > 1 or not set(headers) <= said | {header.replace(",unit,", ",", 1) for header in said}:
+            _refuse(path, sorted(set(headers)))
+        with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.writelines(said)
+            file.writelines(first)
+            file.writelines(chain.from_iterable(zip_longest(*rows, fillvalue="")))
+
+
+def _merge_arrays(parts: list[Path], path: Path) -> None:
+    from utils.pipeline.record_arrays import RecordArrays, read_arrays, write_arrays
+
+    for part in parts:
+        _opened(part).close()
+    found = [read_arrays(part) for part in parts]
+    filled = [one for one in found if len(one.index)] or found[:1]
+    recorded = [one for one in found if len(one.values)]
+    kinds = {(one.metric_name, one.sample_units is None) for one in filled} | {
+        (one.metric_name, filled[0].sample_units is None) for one in found
+    }
+    shapes = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
+    if len(kinds) > 1 or len(shapes) > 1:
+        _refuse(path, sorted({one.metric_name for one in found}))
+    starts = np.cumsum([0, *(len(one.index) for one in found)])
+    whole = RecordArrays(
+        found[0].metric_name,
+        np.concatenate([one.index for one in found]),
+        [name for one in found for name in one.names],
+        np.concatenate([one.ran for one in found]),
+        np.concatenate([one.values for one in recorded]) if recorded else _empty(found),
+        np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
+        _joined([one.sample_units for one in filled]),
+        _joined([one.record_units for one in recorded]),
+    )
+    with path.open("wb") as file:
+        write_arrays(whole, file)
+
+
+def _empty(found: list[RecordArrays]) -> Array:
+    """Return no records, of the dtype that the first part with samples has."""
+    return next((one.values for one in found if one.ran.any()), found[0].values)
+
+
+def _joined(units: list[list[str] | None]) -> list[str] | None:
+    named = [names for names in units if names is not None]
+    return [name for names in named for name in names] if named else None
+
+
+def _refuse(path: Path, found: list[str]) -> NoReturn:
+    raise DataError(
+        f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; run them again"
+    )
 
 
 def _opened(part: Path) -> TextIO:
