@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
 from model_config.config import ROOT
+from utils.stored import Stored
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 
 PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's, of RGB values from 0 to 1."""
 
 
 def model_file(model: str, root: Path = ROOT) -> Path:
@@ -119,17 +118,22 @@ def draw(model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None
     return feed
 
 
-def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1) -> list[Array]:
+def load_inputs(
+    files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1, stored: Stored | None = None
+) -> list[Array]:
     """Read one array per input.
 
     Args:
         files: one ``.npz`` with the inputs' names (or as many unnamed arrays as inputs), or one ``.npy`` or picture
-            per input. A picture is resized to the input, from 0 to 1, with ImageNet's mean and deviation.
+            per input. A picture is resized, cropped and normalised as the model's export says, scaled to the input.
         specs: the model's inputs.
         batch: how often a picture is repeated where the input's batch is dynamic.
+        stored: what the model's export stored; without it pictures are preprocessed as is usual for ImageNet.
 
     Raises:
         DataError: a file is missing, damaged, or does not hold the inputs.
+        InputError: an input takes no picture.
+        ModelError: what the export stored cannot be read.
     """
     if len(files) == 1 and files[0].suffix == ".npz":
         return _named(files[0], specs)
@@ -138,7 +142,7 @@ def load_inputs(files: Sequence[Path], specs: Sequence[TensorSpec], batch: int =
         raise DataError(
             f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz, or a file per input"
         )
-    return [_one(file, spec, batch) for file, spec in zip(files, specs, strict=True)]
+    return [_one(file, spec, batch, stored or Stored({})) for file, spec in zip(files, specs, strict=True)]
 
 
 def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
@@ -187,30 +191,25 @@ def _reason(error: Exception) -> str:
     return str(text) or type(error).__name__
 
 
-def _one(file: Path, spec: TensorSpec, batch: int) -> Array:
+def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     if file.suffix == ".npy":
         return read_npy(file)
     if file.suffix.lower() in PICTURES:
-        return _picture(file, spec, batch)
+        return _picture(file, spec, batch, stored)
     raise DataError(f"{file}: not an .npz, .npy or picture file ({', '.join(PICTURES)}); convert it")
 
 
-def _picture(file: Path, spec: TensorSpec, batch: int) -> Array:
-    from PIL import Image, UnidentifiedImageError
+def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
+    from utils.preprocess.pytorch.classification import preprocess
 
     if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
         raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
     first = spec.shape[1] == 3
-    height, width = spec.shape[2:] if first else spec.shape[1:3]
-    try:
-        with Image.open(file) as picture:
-            size = (width or 224, height or 224)
-            pixels = np.asarray(picture.convert("RGB").resize(size, Image.Resampling.BILINEAR), np.float32)
-    except (OSError, UnidentifiedImageError) as error:
-        raise DataError(f"{file} is not a readable picture: {_reason(error)}") from error
-    values = (pixels / np.float32(255) - np.asarray(MEAN, np.float32)) / np.asarray(STD, np.float32)
-    layout = values.transpose(2, 0, 1) if first else values
-    return np.repeat(layout[None], spec.shape[0] or batch, axis=0).astype(spec.dtype)
+    notes, sizes = stored.picture, spec.shape[2:] if first else spec.shape[1:3]
+    height, width = (size or side for size, side in zip(sizes, notes.crop, strict=True))
+    values = preprocess(file, "float32", **notes.scaled((height, width)))
+    layout = values if first else values.transpose(0, 2, 3, 1)
+    return np.repeat(layout, spec.shape[0] or batch, axis=0).astype(spec.dtype)
 
 
 __all__ = [

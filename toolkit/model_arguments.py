@@ -10,6 +10,7 @@ from engine.base import Array
 from toolkit.arguments import Parser
 from toolkit.inputs import draw, input_specs, load_inputs
 from toolkit.intermediates import Traced, fitted, traced
+from utils.stored import Stored
 
 
 def add_model_flags(parser: Parser) -> None:
@@ -55,6 +56,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
         DataError, InputError: what is given cannot be read, or does not fit the model.
         ConfigError: shapes of random inputs are not known.
     """
+    from engine.onnx_graph import metadata
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
     from toolkit.weights import source
@@ -69,7 +71,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
     files = ", ".join(str(file) for file in args.data)
     if len(args.data) == 1 and is_dump(args.data[0]):
         return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
-    found = load_inputs(args.data, specs, args.batch_size)
+    found = load_inputs(args.data, specs, args.batch_size, Stored(metadata(model), path))
     return [fitted(array, spec) for array, spec in zip(found, specs, strict=True)], files
 
 

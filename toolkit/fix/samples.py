@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, DataError, ModelError, TensorSpec
+from engine.base import Array, DataError, TensorSpec
+from utils.stored import PictureNotes, Stored
 
 KEPT = 2**30
 """Bytes of preprocessed samples that are kept; more are preprocessed again for every run."""
@@ -38,6 +38,7 @@ class Samples:
         count: samples. labelled: whether they have labels.
         pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
         batched: of every input, whether it has a row per sample.
+        notes: how the model's export says that pictures become its input.
     """
 
     count: int
@@ -45,6 +46,7 @@ class Samples:
     pictures: bool
     batched: Sequence[bool]
     _parts: Callable[[Mapping[str, Any]], Iterator[Part]]
+    notes: PictureNotes = field(default_factory=PictureNotes)
     _kept: list[Part] | None = None
 
     def __iter__(self) -> Iterator[Part]:
@@ -108,19 +110,21 @@ def load_samples(
             single one) and perhaps ``labels``, where an input without a batch has one array for all samples; or
             pictures, as :func:`utils.datasets.load_dataset` takes them.
         inputs: what the model takes.
-        metadata: the model's; pictures are preprocessed as its key ``preprocess`` says.
+        metadata: the model's; pictures are preprocessed as its export says (:class:`utils.stored.Stored`).
         batch: samples of a part.
         limit: take only so many samples from the beginning.
 
     Raises:
         DataError: nothing usable at the path, or arrays that do not fit.
+        ModelError: what the export stored of pictures cannot be read.
     """
+    notes = Stored(metadata).picture
     if path.suffix == ".npz":
-        return _rows(path, inputs, batch, limit)
-    return _pictures(path, inputs, metadata, batch, limit)
+        return _rows(path, inputs, notes, batch, limit)
+    return _pictures(path, inputs, notes, batch, limit)
 
 
-def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | None) -> Samples:
+def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> Samples:
     from toolkit.inputs import read_npz
 
     arrays = read_npz(path)
@@ -143,7 +147,7 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], batch: int, limit: int | Non
             inputs = [column[rows] if flag else column for column, flag in zip(columns, flags, strict=True)]
             yield Part(inputs, None if labels is None else labels[rows], names)
 
-    return Samples(count, labels is not None, False, flags, parts)
+    return Samples(count, labels is not None, False, flags, parts, notes)
 
 
 def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
@@ -160,64 +164,48 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     return found
 
 
-def _pictures(
-    path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None
-) -> Samples:
+def _pictures(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> Samples:
     from utils.datasets import load_dataset
 
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
-    stored = _stored(metadata)
-    side = inputs[0].shape[2:]
-    crop = tuple(size or int(stored.get("crop_shape", 224)) for size in side)
-    resize = round(max(crop) * stored.get("resize_shape", 256) / stored.get("crop_shape", 224))
+    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
+    how = notes.scaled((height, width))
+    resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
     dataset = load_dataset(path)
     count = min(len(dataset), limit or len(dataset))
 
     def parts(changes: Mapping[str, Any]) -> Iterator[Part]:
         for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
             take = min(len(found.names), count - first)
-            array = preprocess_like(found.samples[:take], resize, crop, **changes)
+            array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
             yield Part([array], None if found.labels is None else found.labels[:take], found.names[:take])
 
-    return Samples(count, dataset.labels is not None, True, [True], parts)
-
-
-def _stored(metadata: Mapping[str, str]) -> dict[str, float]:
-    try:
-        stored = json.loads(metadata.get("preprocess", "{}"))
-    except ValueError as error:
-        raise ModelError(f"the model's metadata 'preprocess' is not JSON ({error}); export the model again") from error
-    numbers = (int, float)
-    return {k: float(v) for k, v in stored.items() if isinstance(v, numbers)} if isinstance(stored, dict) else {}
+    return Samples(count, dataset.labels is not None, True, [True], parts, notes)
 
 
 def preprocess_like(
-    pictures: Sequence[object], resize: int, crop: tuple[int, ...], *, filter_name: str = "", squash: bool = False
+    pictures: Sequence[object],
+    resize: int | tuple[int, int],
+    crop: tuple[int, ...],
+    *,
+    filter_name: str = "",
+    squash: bool = False,
+    **scale: Any,
 ) -> Array:
     """Preprocess pictures as the classification models here do, or with one thing done otherwise.
 
     Args:
-        pictures: paths. resize: short side in pixels. crop: height and width.
+        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
         squash: resize to the crop's size at once, whatever that does to the picture's proportions.
+        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
 
     Returns:
         N x 3 x height x width, float32.
     """
     from utils.preprocess.pytorch.classification import preprocess
 
-    if not filter_name and not squash:
-        return preprocess(list(pictures), dtype="float32", resize_shape=resize, crop_shape=crop)  # type: ignore[arg-type]
-    from PIL import Image
-
-    from utils.preprocess.images import open_image
-
-    changed = []
-    for path in pictures:
-        image = open_image(str(path))
-        scale = resize / min(image.size)
-        size = (crop[-1], crop[0]) if squash else (round(image.width * scale), round(image.height * scale))
-        changed.append(image.resize(size, Image.Resampling[filter_name or "BILINEAR"]))
-    short = min(changed[0].size) if squash else resize
-    return preprocess(changed, dtype="float32", resize_shape=short, crop_shape=crop)
+    how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
+    files: list[Any] = list(pictures)
+    return preprocess(files, "float32", crop if squash else resize, crop, **how)

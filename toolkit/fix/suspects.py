@@ -13,19 +13,23 @@ from engine.registry import open_engine
 from engine.signature import fits
 from toolkit.fix.records import Records
 from toolkit.fix.samples import Part, Samples
+from utils.preprocess.modes import MEAN
+from utils.stored import PictureNotes
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "mean and std: 0 to 1, nothing subtracted": ((0.0,), (1.0,)),
     "mean and std: -1 to 1 (mean 0.5, std 0.5)": ((0.5,), (0.5,)),
     "mean and std: 0 to 255": ((0.0,), (1 / 255,)),
-    "mean and std: 0 to 255, ImageNet's mean subtracted": (IMAGENET[0], (1 / 255,)),
+    "mean and std: 0 to 255, ImageNet's mean subtracted": (MEAN, (1 / 255,)),
 }
 """Other scales of RGB samples from 0 to 1: mean and standard deviation."""
 
 Outputs = Sequence[Array]
 
 UNCHANGED = "nothing changed"
+
+FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
+"""Filters that a picture may have been resized with; the one the model names is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,12 @@ def _same(outputs: Outputs) -> Outputs:
 
 def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
     yield UNCHANGED, samples, _same
-    for name, change in _changes().items():
+    for name, change in _changes(samples.notes).items():
         yield name, _changed(samples, change), _same
     if samples.pictures:
-        for name in ("NEAREST", "BICUBIC", "LANCZOS", "BOX"):
-            yield f"resize mode: {name.lower()}", samples.prepared(filter_name=name), _same
+        for name in FILTERS:
+            if name != samples.notes.interpolation:
+                yield f"resize mode: {name}", samples.prepared(filter_name=name), _same
         yield "resize: squashed to the input's size, no crop", samples.prepared(squash=True), _same
 
 
@@ -118,11 +123,12 @@ def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Par
         yield Part([change(array) if array.ndim == 4 else array for array in part.inputs], part.labels, part.names)
 
 
-def _changes() -> dict[str, Callable[[Array], Array]]:
+def _changes(notes: PictureNotes) -> dict[str, Callable[[Array], Array]]:
     """Return changes of N x C x H x W arrays by what was wrong before; each undoes what its name says."""
+    own = notes.mean, notes.std
     changes: dict[str, Callable[[Array], Array]] = {
         "channel order: BGR": lambda a: np.ascontiguousarray(a[:, ::-1]),
-        "channel order: BGR, mean and std too": lambda a: _rescaled(_unscaled(a)[:, ::-1], *IMAGENET),
+        "channel order: BGR, mean and std too": lambda a: _rescaled(_unscaled(a, *own)[:, ::-1], *own),
         "layout: height and width exchanged": lambda a: np.ascontiguousarray(a.swapaxes(2, 3)),
         "layout: NHWC data read as NCHW": lambda a: np.ascontiguousarray(
             a.reshape(len(a), *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
@@ -131,18 +137,18 @@ def _changes() -> dict[str, Callable[[Array], Array]]:
         "layout: the model takes NHWC": lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)),
     }
     for name, (mean, std) in SCALES.items():
-        changes[name] = lambda a, mean=mean, std=std: _rescaled(_unscaled(a), mean, std)  # type: ignore[misc]
-    changes["mean and std: left out so far"] = lambda a: _rescaled(a, *IMAGENET)
-    changes["mean and std: left out so far, 0 to 255"] = lambda a: _rescaled(a / 255, *IMAGENET)
+        changes[name] = lambda a, mean=mean, std=std: _rescaled(_unscaled(a, *own), mean, std)  # type: ignore[misc]
+    changes["mean and std: left out so far"] = lambda a: _rescaled(a, *own)
+    changes["mean and std: left out so far, 0 to 255"] = lambda a: _rescaled(a / 255, *own)
     return changes
 
 
-def _unscaled(array: Array) -> Array:
-    """Undo ImageNet's mean and standard deviation where there are three channels."""
-    if array.shape[1] != 3:
+def _unscaled(array: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
+    """Undo the model's mean and standard deviation where there are three channels."""
+    if array.shape[1] != 3 or len(mean) not in (1, 3):
         return array
-    mean, std = (np.asarray(values, array.dtype).reshape(1, -1, 1, 1) for values in IMAGENET)
-    return np.asarray(array * std + mean)
+    middle, spread = (np.asarray(values, array.dtype).reshape(1, -1, 1, 1) for values in (mean, std))
+    return np.asarray(array * spread + middle)
 
 
 def _rescaled(array: Array, mean: Sequence[float], std: Sequence[float]) -> Array:

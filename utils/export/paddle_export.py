@@ -43,6 +43,9 @@ def export_paddle_onnx(
     labels: Sequence[str] | None = None,
     preprocess: Mapping[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
+    vocabulary: Sequence[str] | None = None,
+    sample_rate: int | None = None,
+    notes: Mapping[str, Any] | None = None,
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
 ) -> list[ExportResult]:
@@ -53,6 +56,9 @@ def export_paddle_onnx(
     """
     arrays = [example_inputs] if isinstance(example_inputs, np.ndarray) else list(example_inputs)
     axes = dynamic_axes(arrays, input_names, output_names, dynamic)
+    told = dict(provenance or {"source": type(model).__name__})
+    told |= {"paddle": paddle.__version__, "paddle2onnx": paddle2onnx.__version__, "opset": str(opset)}
+    stored = ModelNotes(labels, preprocess, told, vocabulary, sample_rate, notes or {})
     training = model.training
     model.eval()
     try:
@@ -63,10 +69,7 @@ def export_paddle_onnx(
         if training:
             model.train()
     check_dynamic(free, axes)
-    told = dict(provenance or {"source": type(model).__name__})
-    told |= {"paddle": paddle.__version__, "paddle2onnx": paddle2onnx.__version__, "opset": str(opset)}
-    notes = ModelNotes(labels, preprocess, told)
-    return write_onnx_files(Path(stem), three_variants(static, free, cases, float16), notes, tolerances)
+    return write_onnx_files(Path(stem), three_variants(static, free, cases, float16), stored, tolerances)
 
 
 _EXPORT_ERRORS = (

@@ -46,6 +46,9 @@ def export_onnx(
     labels: Sequence[str] | None = None,
     preprocess: Mapping[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
+    vocabulary: Sequence[str] | None = None,
+    sample_rate: int | None = None,
+    notes: Mapping[str, Any] | None = None,
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
     custom_translation_table: Translations | None = None,
@@ -62,24 +65,24 @@ def export_onnx(
         input_names, output_names: one name each.
         dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``.
         opset: version of the ONNX operator set.
-        labels: class names, stored in the files.
-        preprocess: ``resize_shape``, ``crop_shape``, ``mean``, ``std``, stored in the files.
-        provenance: where model and weights come from, stored in the files beside the versions of torch and the opset.
+        labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, beside the versions of
+            torch and the opset; see :class:`~utils.export.onnx_files.ModelNotes`.
         float16: write the float16 file too.
         tolerances: largest relative error allowed, by dtype.
-        custom_translation_table: how operators unknown to the exporter become nodes. A file with a node unknown to ONNX
-            Runtime is checked but not run, and its result says so.
+        custom_translation_table: how operators unknown to the exporter become nodes. A file with one that ONNX Runtime
+            lacks is checked but not run, and its result says so.
 
     Returns:
         One result per file, in the order above.
 
     Raises:
-        ConfigError: a name in ``dynamic`` is not an input, or the number of names does not fit.
+        ConfigError: a name in ``dynamic`` is not an input, the number of names does not fit, or a note is not valid.
         ModelError: the model cannot be exported, a check failed, or a file differs too much; no file is replaced.
     """
     inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else list(example_inputs)
     arrays = [x.detach().cpu().numpy() for x in inputs]
     axes = dynamic_axes(arrays, input_names, output_names, dynamic)
+    stored = ModelNotes(labels, preprocess, _told(model, provenance, opset), vocabulary, sample_rate, notes or {})
     tried = dynamic_inputs(arrays, axes)
     options = {"input_names": list(input_names), "output_names": list(output_names), "opset_version": opset}
     options["custom_translation_table"] = dict(custom_translation_table or {}) or None
@@ -90,9 +93,12 @@ def export_onnx(
     # Tracing is what takes the time, so the static graph is the same one with its sizes filled in.
     static, free = simplify(with_sizes(exported, tried[0])), simplify(exported)
     check_dynamic(free, axes)
-    told = dict(provenance or {"source": type(model).__name__}) | {"torch": torch.__version__, "opset": str(opset)}
-    variants = three_variants(static, free, cases, float16)
-    return write_onnx_files(Path(stem), variants, ModelNotes(labels, preprocess, told), tolerances)
+    return write_onnx_files(Path(stem), three_variants(static, free, cases, float16), stored, tolerances)
+
+
+def _told(model: torch.nn.Module, provenance: Mapping[str, str] | None, opset: int) -> dict[str, str]:
+    """Return where the model comes from, and by which versions it was exported."""
+    return dict(provenance or {"source": type(model).__name__}) | {"torch": torch.__version__, "opset": str(opset)}
 
 
 def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:

@@ -61,8 +61,8 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
             file with a state dict, or ``random``.
 
     Returns:
-        The module, its ImageNet labels, and ``resize_shape``, ``crop_shape``, ``mean``, ``std``. Weights from a file
-        and random ones get the preprocessing of the network's first published weights.
+        The module, its ImageNet labels, and ``resize_shape``, ``crop_shape``, ``mean``, ``std``, ``interpolation``.
+        Weights from a file and random ones get the preprocessing of the network's first published weights.
 
     Raises:
         ConfigError: ``arch`` or the name in ``weights`` is unknown.
@@ -88,8 +88,15 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
 def _described(weights: Any) -> tuple[Sequence[str], dict[str, Any]]:
     """Return the class labels and the preprocessing torchvision publishes with these weights."""
     preset = weights.transforms()
-    sizes = {"resize_shape": preset.resize_size[0], "crop_shape": preset.crop_size[0]}
-    return weights.meta["categories"], sizes | {"mean": list(preset.mean), "std": list(preset.std)}
+    sizes = {"resize_shape": _side(preset.resize_size), "crop_shape": _side(preset.crop_size)}
+    # of pictures as Pillow holds them "nearest-exact" is "nearest", and `antialias` is ignored
+    scale = {"mean": list(preset.mean), "std": list(preset.std)}
+    return weights.meta["categories"], sizes | scale | {"interpolation": preset.interpolation.value.partition("-")[0]}
+
+
+def _side(sizes: Sequence[int]) -> int | list[int]:
+    """Return a preset's one length, or its height and width."""
+    return sizes[0] if len(sizes) == 1 else list(sizes)
 
 
 def _downloaded(torchvision: ModuleType, arch: str, weights: Any) -> torch.nn.Module:

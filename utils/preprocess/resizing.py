@@ -1,4 +1,4 @@
-"""Resize and crop as torchvision and Paddle do: Pillow's antialiased bilinear filter on the whole picture, then a crop.
+"""Resize and crop as torchvision and Paddle do: one of Pillow's filters on the whole picture, then a crop.
 
 :mod:`utils.preprocess.exact_crop` leaves out what the crop does not need where that changes no bit. Pillow itself can
 also resize only the part that the crop keeps (``box``). That is faster, and not bit by bit the same, for two reasons:
@@ -22,7 +22,14 @@ CropStart: TypeAlias = Callable[[int, int], int]
 
 
 def resize_and_crop(
-    picture: Decoded, resize: tuple[int, ...], crop: tuple[int, int], crop_start: CropStart, *, fused: bool, name: str
+    picture: Decoded,
+    resize: tuple[int, ...],
+    crop: tuple[int, int],
+    crop_start: CropStart,
+    *,
+    fused: bool,
+    name: str,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
 ) -> Image.Image:
     """Return the crop of the resized picture, in its mode.
 
@@ -33,6 +40,7 @@ def resize_and_crop(
         crop_start: the framework's rule for where the crop begins.
         fused: compute only the crop's pixels, if it lies within the resized picture.
         name: what an error message calls the picture.
+        resample: the filter.
 
     Raises:
         DataError: the resized picture would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
@@ -45,9 +53,9 @@ def resize_and_crop(
         if left >= 0 and top >= 0 and right <= width and bottom <= height:
             if fused:
                 part = _part(box, size, (left, top, right, bottom))
-                return image.resize(crop[::-1], Image.Resampling.BILINEAR, part)
-            return resized_crop(image, size, (left, top, right, bottom))
-        image = image.resize(size, Image.Resampling.BILINEAR, box)
+                return image.resize(crop[::-1], resample, part)
+            return resized_crop(image, size, (left, top, right, bottom), resample)
+        image = image.resize(size, resample, box)
     return image if crop[::-1] == size and left == top == 0 else image.crop((left, top, right, bottom))
 
 

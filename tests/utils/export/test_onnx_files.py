@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export import onnx_files
 from utils.export.onnx_files import Case, ExportResult, ModelNotes, Variant, write_onnx_files
+from utils.stored import Stored
 
 WEIGHT = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
 X = np.array([[0.5, -1.0, 2.0]], np.float32)
@@ -152,6 +153,16 @@ class TestWriting:
         assert float(found["max_relative_error"]) == pytest.approx(result.max_relative_error, rel=0.1)
         assert "largest relative error" in str(result)
         assert "max|a - b| / max|b|" in str(result)
+
+    def test_what_a_domain_needs_is_in_the_file(self, tmp_path: Path) -> None:
+        further = {"blank": 0, "tokens": {"b": 2, "a": ["é"]}}
+        notes = ModelNotes(vocabulary=["<pad>", "鱼"], sample_rate=16000, notes=further)
+        [result] = write_onnx_files(tmp_path / "net", [variant(linear())], notes)
+        found = notes_of(result.path)
+        assert sorted(found) == ["blank", "max_relative_error", "provenance", "sample_rate", "tokens", "vocabulary"]
+        assert found["tokens"] == '{"a": ["é"], "b": 2}'
+        stored = Stored(found, result.path)
+        assert (stored.vocabulary, stored.sample_rate, stored.json("blank")) == (["<pad>", "鱼"], 16000, 0)
 
     def test_the_same_export_gives_the_same_bytes(self, tmp_path: Path) -> None:
         for name in ("a", "b"):

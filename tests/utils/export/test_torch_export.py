@@ -129,6 +129,19 @@ def test_errors_are_small_and_stored(exported: list[ExportResult]) -> None:
         assert told == {"weights": "seed 0", "torch": torch.__version__, "opset": "18"}
 
 
+def test_further_notes_are_stored_and_a_bad_one_is_told_at_once(net: Net, images: Any, tmp_path: Path) -> None:
+    kept = {"vocabulary": ["a", "b"], "sample_rate": 8000, "notes": {"blank": 1}}
+    results = export_onnx(net, images, tmp_path / "net", **kept)
+    for result in results:
+        found = {prop.key: prop.value for prop in onnx.load(result.path).metadata_props}
+        assert [json.loads(found[key]) for key in ("vocabulary", "sample_rate", "blank")] == [["a", "b"], 8000, 1]
+    with pytest.raises(ConfigError, match=r"metadata 'preprocess': interpolation 'cubic' must be one of bilinear, "):
+        export_onnx(torch.nn.Identity(), images, tmp_path / "none", preprocess={"interpolation": "cubic"})
+    with pytest.raises(ConfigError, match=r"notes: key 'provenance' cannot be taken; use another than "):
+        export_onnx(torch.nn.Identity(), images, tmp_path / "none", notes={"provenance": {}})
+    assert not list(tmp_path.glob("none*"))
+
+
 def test_nothing_of_this_machine_is_in_the_files(exported: list[ExportResult]) -> None:
     for result in exported:
         data = result.path.read_bytes()

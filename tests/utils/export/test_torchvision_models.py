@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ pytest.importorskip("onnxsim")
 import onnx
 
 from engine import ConfigError, ModelError
-from utils.export.torchvision_models import build, import_torchvision
+from utils.export.torchvision_models import _described, build, import_torchvision
 
 pytestmark = pytest.mark.torch
 
@@ -44,10 +46,30 @@ def test_random_weights_are_seeded_and_stay_in_range() -> None:
     assert len(labels) == 1000
     assert labels[281] == "tabby"
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    assert preprocess == {"resize_shape": 256, "crop_shape": 224, "mean": mean, "std": std}
+    sizes = {"resize_shape": 256, "crop_shape": 224}
+    assert preprocess == {**sizes, "mean": mean, "std": std, "interpolation": "bilinear"}
     with torch.no_grad():
         answer = one(torch.randn(2, 3, 64, 64))
     assert 0.01 < answer.std() < 100
+
+
+def test_the_filter_and_scale_of_the_weights_are_told(torchvision: Any) -> None:
+    bicubic = _described(torchvision.models.Swin_T_Weights.IMAGENET1K_V1)[1]
+    assert bicubic == {"resize_shape": 232, "crop_shape": 224, "interpolation": "bicubic"} | {
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
+    assert _described(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1)[1]["mean"] == [0.5, 0.5, 0.5]
+
+
+def test_a_preset_of_a_height_and_a_width_and_a_filter_that_pillow_names_otherwise(torchvision: Any) -> None:
+    preset = torchvision.transforms._presets.ImageClassification(
+        crop_size=4, interpolation=torchvision.transforms.InterpolationMode.NEAREST_EXACT
+    )
+    preset.resize_size = [8, 6]
+    weights = SimpleNamespace(transforms=lambda: preset, meta={"categories": ["a"]})
+    told = _described(weights)[1]
+    assert (told["resize_shape"], told["crop_shape"], told["interpolation"]) == ([8, 6], 4, "nearest")
 
 
 def test_the_callers_random_numbers_are_left_alone() -> None:

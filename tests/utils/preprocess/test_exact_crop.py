@@ -45,6 +45,42 @@ def test_any_crop_of_any_resize(old: tuple[int, int], mode: str, data: st.DataOb
         assert resized_crop(image, size, crop) == whole(image, size, crop)
 
 
+@settings(max_examples=200, deadline=None)
+@given(old=SIZES, data=st.data())
+def test_any_crop_by_every_filter(old: tuple[int, int], data: st.DataObject) -> None:
+    new, start, end = [], [], []
+    for length in old:
+        powers = st.sampled_from([1 << power for power in range(9)])
+        related = st.sampled_from([length, 2 * length, max(1, length // 2), max(1, length * 3 // 4)])
+        resized = data.draw(st.one_of(powers, related, st.integers(1, 300)))
+        new.append(resized)
+        start.append(data.draw(st.integers(0, resized - 1)))
+        end.append(data.draw(st.integers(start[-1] + 1, resized)))
+    image, size, crop = noise(old), (new[0], new[1]), (*start, *end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_crop, "_FEWEST_PIXELS", 0)
+        for resample in Image.Resampling:
+            assert resized_crop(image, size, crop, resample) == image.resize(size, resample).crop(crop), resample
+
+
+@pytest.mark.parametrize("resample", exact_crop._SUPPORTS)
+@pytest.mark.parametrize("old", [(500, 375), (375, 500), (333, 500), (512, 512), (2048, 1536), (300, 1000), (90, 120)])
+def test_every_filter_reaches_as_far_as_it_is_said_to(
+    old: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual crop is exact; with a wide filter that reached half as far it would not be."""
+    short = min(old)
+    new = (old[0] * 256 // short, old[1] * 256 // short)
+    left, top = (new[0] - 224) // 2, (new[1] - 224) // 2
+    image, crop = noise(old), (left, top, left + 224, top + 224)
+    wanted = image.resize(new, resample).crop(crop)
+    assert is_in_two_passes(image, new, crop)
+    assert resized_crop(image, new, crop, resample) == wanted
+    if short > 256 and exact_crop._SUPPORTS[resample] >= 2:
+        monkeypatch.setitem(exact_crop._SUPPORTS, resample, exact_crop._SUPPORTS[resample] / 2)
+        assert resized_crop(image, new, crop, resample) != wanted
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize(
     ("old", "new"),

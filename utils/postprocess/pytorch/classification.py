@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,8 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from engine.base import ConfigError, DataError, InputError
+from engine.base import ConfigError, DataError, InputError, ModelError
+from utils.stored import Stored
 
 __all__ = ["Answer", "Labels", "answers", "labels_from", "postprocess", "scores"]
 
@@ -102,21 +102,13 @@ def labels_from(source: Labels) -> list[str] | None:
         DataError: the file or the metadata holds no labels that can be read.
     """
     if isinstance(source, Mapping):
-        text = source.get("class_labels")
-        return None if text is None else _labels_in_json(text)
+        try:
+            return Stored(source).labels
+        except ModelError as error:
+            raise DataError(str(error)) from error
     if isinstance(source, (str, os.PathLike)):
         return _labels_in_file(Path(source))
     return None if source is None else list(source)
-
-
-def _labels_in_json(text: str) -> list[str]:
-    try:
-        labels = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"the model's metadata class_labels is not JSON ({error}); export the model again") from error
-    if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
-        raise DataError("the model's metadata class_labels must be a JSON list of strings; export the model again")
-    return labels
 
 
 def _labels_in_file(path: Path) -> list[str]:

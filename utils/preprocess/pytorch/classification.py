@@ -1,10 +1,10 @@
-"""ImageNet preprocessing as torchvision does it, without importing torch."""
+"""A classifier's preprocessing as torchvision does it, without importing torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from utils.preprocess.classification_common import Array, Picture, Shape, preprocess_pictures
+from utils.preprocess.classification_common import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
 
 __all__ = ["preprocess"]
 
@@ -17,6 +17,9 @@ def preprocess(
     *,
     out: Array | None = None,
     decode: str = "exact",
+    mean: Channels = MEAN,
+    std: Channels = STD,
+    interpolation: str = "bilinear",
 ) -> Array:
     """Turn pictures into a model's input, as ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize`` would.
 
@@ -33,15 +36,31 @@ def preprocess(
         decode: ``"exact"``; or, with samples that differ on real photographs, of 255 levels: ``"fused"`` resizes only
             what the crop keeps (by at most 2; usually by 1 in one pixel of a thousand); ``"reduced"`` also decodes
             large JPEG files at a part of their size (by up to 7, on average by 0.2).
+        mean: what is subtracted from samples in 0..1: three numbers, one per RGB channel, or one for all.
+        std: what they are then divided by, likewise.
+        interpolation: the filter to resize with: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"box"``,
+            ``"hamming"`` or ``"lanczos"``; all but ``"nearest"`` antialias.
 
     Returns:
         An N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
 
     Raises:
-        ConfigError: an unknown dtype or way to decode, an impossible shape, or an ``out`` that does not fit.
+        ConfigError: an unknown dtype, way to decode or interpolation, an impossible shape, mean or std, or an ``out``
+            that does not fit.
         DataError: an empty list, an element of another type, or a picture that cannot be decoded.
     """
-    return preprocess_pictures(image_path, dtype, resize_shape, crop_shape, _crop_start, out=out, decode=decode)
+    return preprocess_pictures(
+        image_path,
+        dtype,
+        resize_shape,
+        crop_shape,
+        _crop_start,
+        out=out,
+        decode=decode,
+        mean=mean,
+        std=std,
+        interpolation=interpolation,
+    )
 
 
 def _crop_start(length: int, crop: int) -> int:

@@ -1,0 +1,206 @@
+"""What an export stored is read in one place: typed, checked, with defaults, and one line where it is wrong."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import DIGITS
+
+from engine import ConfigError, EngineSpec, open_engine
+from engine.base import ModelError
+from utils.export.onnx_files import ModelNotes
+from utils.preprocess.modes import INTERPOLATIONS, MEAN, STD
+from utils.stored import PictureNotes, Stored
+
+CKPT = Path("nets/net.onnx")
+SIDES = st.integers(1, 2000)
+NUMBERS = st.floats(-1e6, 1e6)
+POSITIVE = st.floats(1e-6, 1e6)
+
+
+def picture(**notes: Any) -> PictureNotes:
+    return Stored({"preprocess": json.dumps(notes)}, CKPT).picture
+
+
+class TestDefaults:
+    def test_nothing_stored(self) -> None:
+        stored = Stored({})
+        assert stored.picture == PictureNotes(256, (224, 224), MEAN, STD, "bilinear")
+        assert (stored.labels, stored.vocabulary, stored.sample_rate) == (None, None, None)
+        assert stored.provenance == {}
+        assert stored.text("anything") is None
+        assert stored.json("anything") is None
+        assert stored.json("anything", [1]) == [1]
+        stored.check()
+
+    def test_files_of_before_interpolation_was_stored(self) -> None:
+        assert picture(resize_shape=73, crop_shape=64) == PictureNotes(73, (64, 64))
+        own = picture(resize_shape=32, crop_shape=32, mean=[0.5, 0.4, 0.3], std=[0.1, 0.2, 0.3])
+        assert own == PictureNotes(32, (32, 32), (0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+
+    def test_the_resize_follows_a_lone_crop(self) -> None:
+        assert picture(crop_shape=384).resize == 439  # 384 * 256 / 224 = 438.9
+        assert picture(crop_shape=[112, 56]).resize == 128
+        assert picture(resize_shape=232).crop == (224, 224)
+
+    @pytest.mark.parametrize("name", ["digits.onnx", "digits_dyn.onnx", "digits_float16_dyn.onnx"])
+    def test_the_committed_models(self, name: str) -> None:
+        with open_engine("onnx", EngineSpec(DIGITS / name)) as engine:
+            stored = Stored(engine.metadata, DIGITS / name)
+        stored.check()
+        assert stored.labels == [str(digit) for digit in range(10)]
+        assert stored.picture == PictureNotes(32, (32, 32))
+        assert stored.provenance["weights"] == "digits.pth, trained by train.py"
+
+
+class TestScaling:
+    @pytest.mark.parametrize(
+        ("notes", "size", "resize"),
+        [
+            (PictureNotes(), (224, 224), 256),
+            (PictureNotes(), (64, 64), 73),
+            (PictureNotes(), 64, 73),
+            (PictureNotes(), (64, 128), 146),  # the longer side counts
+            (PictureNotes(246, (224, 224)), (448, 448), 492),
+            (PictureNotes(342, (299, 299)), (299, 299), 342),
+            (PictureNotes(240, (224, 112)), (112, 56), 120),
+            (PictureNotes((256, 512), (224, 448)), (112, 448), (128, 512)),
+            (PictureNotes((224, 224), (224, 224)), (299, 301), (299, 301)),
+            (PictureNotes(10, (224, 224)), (1, 1), 1),
+        ],
+    )
+    def test_the_resize_grows_with_the_input(self, notes: PictureNotes, size: Any, resize: Any) -> None:
+        found = notes.scaled(size)
+        crop = (size, size) if isinstance(size, int) else size
+        assert (found["resize_shape"], found["crop_shape"]) == (resize, crop)
+
+    @given(resize=st.one_of(SIDES, st.tuples(SIDES, SIDES)), crop=st.tuples(SIDES, SIDES))
+    def test_at_its_own_size_a_model_gets_what_was_stored(self, resize: Any, crop: tuple[int, int]) -> None:
+        notes = PictureNotes(resize, crop, (0.5,), (0.25,), "lanczos")
+        own = {"resize_shape": resize, "crop_shape": crop, "mean": (0.5,), "std": (0.25,), "interpolation": "lanczos"}
+        assert notes.scaled() == notes.scaled(crop) == notes.scaled(list(crop)) == own  # type: ignore[arg-type]
+
+
+@given(
+    resize=st.one_of(SIDES, st.lists(SIDES, min_size=2, max_size=2)),
+    crop=st.one_of(SIDES, st.lists(SIDES, min_size=2, max_size=2)),
+    scale=st.lists(st.tuples(NUMBERS, POSITIVE), min_size=1, max_size=4),
+    interpolation=st.sampled_from(INTERPOLATIONS),
+    labels=st.none() | st.lists(st.text(), min_size=1),
+    vocabulary=st.none() | st.lists(st.text(), min_size=1),
+    rate=st.none() | st.integers(1, 10**6),
+    notes=st.dictionaries(st.text(min_size=1).map(lambda key: f"x{key}"), st.recursive(st.text(), st.lists)),
+)
+def test_what_is_exported_is_read(
+    resize: Any, crop: Any, scale: Any, interpolation: str, labels: Any, vocabulary: Any, rate: Any, notes: Any
+) -> None:
+    mean, std = ([float(n) for n in numbers] for numbers in zip(*scale, strict=True))
+    preprocess = {"resize_shape": resize, "crop_shape": crop, "mean": mean, "std": std, "interpolation": interpolation}
+    written = ModelNotes(labels, preprocess, {"source": "a test"}, vocabulary, rate, notes).metadata(1e-5)
+    stored = pickle.loads(pickle.dumps(Stored(written, CKPT)))  # noqa: S301 -- to other processes and back
+    pair = (crop, crop) if isinstance(crop, int) else tuple(crop)
+    side = resize if isinstance(resize, int) else tuple(resize)
+    assert stored.picture == PictureNotes(side, pair, tuple(mean), tuple(std), interpolation)
+    assert (stored.labels, stored.vocabulary, stored.sample_rate) == (labels, vocabulary, rate)
+    assert stored.provenance == {"source": "a test"}
+    assert {key: stored.json(key) for key in notes} == notes
+    assert stored.text("max_relative_error") == "1.0e-05"
+
+
+class TestWhatCannotBeRead:
+    @pytest.mark.parametrize(
+        ("what", "key", "text", "reason"),
+        [
+            ("labels", "class_labels", "{", "'{' is not JSON ("),
+            ("labels", "class_labels", "null", "null must be a JSON list of strings, one at least"),
+            ("labels", "class_labels", "[1]", "[1] must be"),
+            ("vocabulary", "vocabulary", "[]", "[] must be a JSON list"),
+            ("vocabulary", "vocabulary", '{"a": 1}', '{"a": 1} must be a JSON list'),
+            ("provenance", "provenance", "[]", "[] is not a JSON object"),
+            ("picture", "preprocess", "[" * 100_000, "is not JSON"),
+            ("picture", "preprocess", "3", "3 is not a JSON object"),
+            ("picture", "preprocess", "9" * 5000, "is not JSON"),
+            ("sample_rate", "sample_rate", "null", "null must be a whole number of samples per second, above 0"),
+            ("sample_rate", "sample_rate", "0", "0 must be"),
+            ("sample_rate", "sample_rate", "true", "true must be"),
+            ("sample_rate", "sample_rate", "8000.5", "8000.5 must be"),
+            ("sample_rate", "sample_rate", '"16k"', "'16k' must be"),
+        ],
+    )
+    def test_by_key(self, what: str, key: str, text: str, reason: str) -> None:
+        stored = Stored({key: text}, CKPT)
+        for read in (lambda: getattr(stored, what), stored.check):
+            with pytest.raises(ModelError) as caught:
+                read()
+            line = str(caught.value)
+            assert line.startswith(f"{CKPT}: metadata {key!r}: ")
+            assert line.endswith("; export the model again")
+            assert reason in line
+            assert "\n" not in line
+            assert len(line) < 300
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *(
+                (name, value)
+                for name in ("resize_shape", "crop_shape")
+                for value in (0, -1, 2.5, True, None, "256", [], [1, 2, 3], [4, 0], 10**9, 10**400, {"height": 3})
+            ),
+            *((name, value) for name in ("mean", "std") for value in ([], "0.5", None, [None, 1, 1], [True], ["0.5"])),
+            *((name, value) for name in ("mean", "std") for value in ([float("nan")] * 3, [float("inf")], [10**400])),
+            ("std", [0.2, 0.0, 0.2]),
+            ("std", -1),
+            *(("interpolation", value) for value in ("BICUBIC", "cubic", "", None, 3, ["bicubic"])),
+        ],
+    )
+    def test_by_name_of_the_picture_notes(self, name: str, value: Any) -> None:
+        with pytest.raises(ModelError, match=rf"^nets/net\.onnx: metadata 'preprocess': {name} .* must be ") as caught:
+            picture(**{name: value})
+        assert str(caught.value).endswith("; export the model again")
+        assert "\n" not in str(caught.value)
+
+    def test_mean_and_std_of_other_channels(self) -> None:
+        with pytest.raises(ModelError, match=r"mean has 1 channels and std 3; both need equally many"):
+            picture(mean=[0.5])
+
+    def test_a_model_without_a_name(self) -> None:
+        with pytest.raises(ModelError, match=r"^the model: metadata 'class_labels'"):
+            _ = Stored({"class_labels": "{"}).labels
+
+    def test_text_of_others_is_given_as_it_is(self) -> None:
+        assert Stored({"names": "{0: 'person'}"}).text("names") == "{0: 'person'}"
+        with pytest.raises(ModelError, match=r"metadata 'names': .* is not JSON"):
+            Stored({"names": "{0: 'person'}"}).json("names")
+
+
+class TestWhatIsNotExported:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"preprocess": {"interpolation": "cubic"}},
+            {"preprocess": {"mean": [0.5]}},
+            {"preprocess": {"mean": [float("nan")] * 3}},
+            {"preprocess": {"std": object()}},
+            {"labels": []},
+            {"labels": [1, 2]},
+            {"vocabulary": ["a", 1]},
+            {"sample_rate": 0},
+            {"notes": {"preprocess": {}}},
+            {"notes": {"max_relative_error": 0}},
+            {"notes": {"": 1}},
+            {"notes": {3: 1}},
+            {"notes": {"tokenizer": object()}},
+            {"notes": {"beam": float("inf")}},
+        ],
+    )
+    def test_one_line_before_anything_is_written(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=r"pass|use another") as caught:
+            ModelNotes(**wrong)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,208 @@
+"""What an export stored in a model's metadata, read in one place.
+
+A model's metadata is text by key. Ours is JSON, written by :class:`utils.export.onnx_files.ModelNotes`:
+
+- ``class_labels``: a list of class names, in the order of the model's outputs.
+- ``preprocess``: an object with ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``, of pictures.
+- ``provenance``: an object of text by name: source, weights, versions.
+- ``vocabulary``: a list of tokens, in the order of their numbers.
+- ``sample_rate``: samples of audio per second.
+
+A domain keeps what else it needs under keys of its own: :meth:`Stored.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from engine.base import ModelError
+from utils.preprocess.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
+
+LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
+VOCABULARY, SAMPLE_RATE = "vocabulary", "sample_rate"
+
+LONGEST = 1 << 16
+"""Longest side of a picture that is believed, in pixels."""
+
+Pair: TypeAlias = tuple[int, int]
+"""Height and width in pixels."""
+
+
+@dataclass(frozen=True)
+class PictureNotes:
+    """How pictures become a model's input. The defaults are ImageNet's usual ones.
+
+    Attributes:
+        resize: the short side to resize to in pixels, or (height, width).
+        crop: height and width of what is cut from the centre, in pixels: the size of the input that was exported.
+        mean: per channel, of samples in 0..1; RGB unless the model has another number of channels.
+        std: what samples are divided by, per channel, after the mean is subtracted.
+        interpolation: the filter to resize with, one of :data:`utils.preprocess.modes.INTERPOLATIONS`.
+    """
+
+    resize: int | Pair = RESIZE
+    crop: Pair = (CROP, CROP)
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+    interpolation: str = "bilinear"
+
+    def scaled(self, size: int | Pair | None = None) -> dict[str, Any]:
+        """Return keyword arguments of ``preprocess`` for a model input of another size.
+
+        A picture's short side is resized to ``max(size) * resize / max(crop)``, so the same part of it is seen; where
+        ``resize`` is a height and a width, each grows as the crop's does.
+
+        Args:
+            size: side of the input in pixels, or its (height, width); ``None``: as exported.
+
+        Returns:
+            ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``.
+        """
+        height, width = crop = self.crop if size is None else (size, size) if isinstance(size, int) else tuple(size)
+        if isinstance(self.resize, int):
+            resize: int | Pair = max(1, round(max(crop) * self.resize / max(self.crop)))
+        else:
+            tall, wide = (new * old / cut for new, old, cut in zip(crop, self.resize, self.crop, strict=True))
+            resize = max(1, round(tall)), max(1, round(wide))
+        shapes = {"resize_shape": resize, "crop_shape": (height, width)}
+        return {**shapes, "mean": self.mean, "std": self.std, "interpolation": self.interpolation}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What an export stored, checked as it is read; each value is read once.
+
+    Attributes:
+        metadata: text by key.
+        ckpt: the file it comes from; ``None`` where that is not known.
+        fix: what an error advises.
+
+    Every property and method raises :class:`~engine.errors.ModelError` with one line that names file, key, value and
+    fix where the text cannot be what it should be.
+    """
+
+    metadata: Mapping[str, str]
+    ckpt: Path | None = None
+    fix: str = "export the model again"
+
+    def text(self, key: str) -> str | None:
+        """Return what is stored under a key, as it is; ``None`` where nothing is."""
+        return self.metadata.get(key)
+
+    def json(self, key: str, default: Any = None) -> Any:
+        """Return the value of the JSON under a key; ``default`` where nothing is stored."""
+        text = self.text(key)
+        if text is None:
+            return default
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._error(key, f"{_short(text)} is not JSON ({error})") from error
+
+    @cached_property
+    def labels(self) -> list[str] | None:
+        """Class names in the order of the model's outputs; ``None`` where none are stored."""
+        return self._strings(LABELS)
+
+    @cached_property
+    def vocabulary(self) -> list[str] | None:
+        """Tokens in the order of their numbers; ``None`` where none are stored."""
+        return self._strings(VOCABULARY)
+
+    @cached_property
+    def sample_rate(self) -> int | None:
+        """Samples of audio per second; ``None`` where none is stored."""
+        rate = self.json(SAMPLE_RATE)
+        if self.text(SAMPLE_RATE) is None:
+            return None
+        if not _is_whole(rate):
+            raise self._error(SAMPLE_RATE, f"{_short(rate)} must be a whole number of samples per second, above 0")
+        return int(rate)
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Source, weights and versions, by name; empty where nothing is stored. Weights ``random`` mean nothing."""
+        return self._object(PROVENANCE)
+
+    @cached_property
+    def picture(self) -> PictureNotes:
+        """How pictures become the model's input: what is stored, and ImageNet's usual values for the rest.
+
+        Where only the crop is stored, the resize is 256/224 of it.
+        """
+        found = self._object(PREPROCESS)
+        crop = self._side(found, "crop_shape", CROP)
+        crop = (crop, crop) if isinstance(crop, int) else crop
+        resize = self._side(
+            found, "resize_shape", round(max(crop) * RESIZE / CROP) if "crop_shape" in found else RESIZE
+        )
+        mean, std = self._channels(found, "mean", MEAN), self._channels(found, "std", STD)
+        if len(mean) != len(std):
+            raise self._error(PREPROCESS, f"mean has {len(mean)} channels and std {len(std)}; both need equally many")
+        interpolation = found.get("interpolation", "bilinear")
+        if interpolation not in INTERPOLATIONS:
+            known = ", ".join(INTERPOLATIONS)
+            raise self._error(PREPROCESS, f"interpolation {_short(interpolation)} must be one of {known}")
+        return PictureNotes(resize, crop, mean, std, interpolation)
+
+    def check(self) -> None:
+        """Read everything that has a type of its own, for its errors."""
+        for value in ("labels", "vocabulary", "sample_rate", "provenance", "picture"):
+            getattr(self, value)
+
+    def _error(self, key: str, what: str) -> ModelError:
+        return ModelError(f"{self.ckpt or 'the model'}: metadata {key!r}: {what}; {self.fix}")
+
+    def _object(self, key: str) -> dict[str, Any]:
+        found = self.json(key, {})
+        if not isinstance(found, dict):
+            raise self._error(key, f"{_short(found)} is not a JSON object")
+        return found
+
+    def _strings(self, key: str) -> list[str] | None:
+        found = self.json(key)
+        if self.text(key) is None:
+            return None
+        if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):
+            raise self._error(key, f"{_short(found)} must be a JSON list of strings, one at least")
+        return found
+
+    def _side(self, found: Mapping[str, Any], name: str, default: int) -> int | Pair:
+        value = found.get(name, default)
+        sides = value if isinstance(value, list) else [value]
+        if len(sides) not in (1, 2) or not all(_is_whole(side) and side <= LONGEST for side in sides):
+            wanted = f"a whole number of pixels from 1 to {LONGEST}, or a [height, width] pair of them"
+            raise self._error(PREPROCESS, f"{name} {_short(value)} must be {wanted}")
+        return (int(sides[0]), int(sides[1])) if len(sides) == 2 else int(sides[0])
+
+    def _channels(self, found: Mapping[str, Any], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        value = found.get(name, list(default))
+        numbers = value if isinstance(value, list) else [value]
+        positive = name == "std"
+        if not numbers or not all(_is_number(n) and (n > 0 or not positive) for n in numbers):
+            wanted = f"finite numbers{' above 0' if positive else ''}, one per channel"
+            raise self._error(PREPROCESS, f"{name} {_short(value)} must be {wanted}")
+        return tuple(float(n) for n in numbers)
+
+
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e30 and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and value >= 1 and value == int(value)
+
+
+def _short(value: object) -> str:
+    """Return a value as an error shows it: on one line, and not all of a long one."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return repr(text) if isinstance(value, str) else text
