@@ -29,13 +29,16 @@ _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\
 class TensorSpec:
     """Name, dtype and shape of one graph input or output; a dynamic dimension is ``None``.
 
-    ``batched`` says whether the first dimension is the batch, which may then have any size in a call.
+    ``batched`` says whether the first dimension is the batch, which may then have any size in a call. ``batch_axis`` is
+    where the samples lie (``None``: the input is not per sample), ``symbols`` the names of the dynamic dimensions.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
     batched: bool = True
+    batch_axis: int | None = 0
+    symbols: tuple[str | None, ...] = ()
 
 
 def batch_flags(shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int]] | None = None) -> list[bool]:

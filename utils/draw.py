@@ -53,11 +53,22 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
     return canvas
 
 
-def save_drawn(path: str | os.PathLike[str], lines: Sequence[str], out_dir: str | os.PathLike[str]) -> Path:
+def save_drawn(
+    path: str | os.PathLike[str],
+    lines: Sequence[str],
+    out_dir: str | os.PathLike[str],
+    image: Image.Image | None = None,
+) -> Path:
     """Draw the answer on a picture file and write it as ``<out_dir>/<stem>.png``.
 
     The file appears whole or not at all. Drawing the same input again replaces it; where that name belongs to another
     input (or to the reader's own file), ``<stem>-<hash of the input's path>.png`` is written instead.
+
+    Args:
+        path: the input.
+        lines: as :func:`draw_answer` takes them.
+        out_dir: the folder, which is made where it is missing.
+        image: what to draw in place of the file's own picture, such as one with boxes on it.
 
     Returns:
         The file written.
@@ -66,7 +77,7 @@ def save_drawn(path: str | os.PathLike[str], lines: Sequence[str], out_dir: str 
         DataError: the picture cannot be read.
         ConfigError: ``out_dir`` cannot be created or written to.
     """
-    drawn = draw_answer(open_image(path), lines)
+    drawn = draw_answer(open_image(path) if image is None else image, lines)
     source = hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()
     note = PngImagePlugin.PngInfo()
     note.add_text(_SOURCE, source)

@@ -1,0 +1,46 @@
+"""ONNX files of a model that is built node by node, not exported from a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array
+from utils.export.onnx_files import Case, ExportResult, ModelNotes, three_variants, write_onnx_files
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def write_constructed(
+    build: Callable[[bool], ModelProto], cases: Sequence[Sequence[Array]], stem: Path, notes: ModelNotes
+) -> list[ExportResult]:
+    """Write ``<stem>.onnx``, ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``; all of them or none.
+
+    Each file is run on the accuracy baseline and compared with what ONNX's own reference evaluator computes from the
+    float32 model.
+
+    Args:
+        build: returns the model: with ``False`` of fixed sizes, with ``True`` with a dynamic batch (and what else may
+            differ). It may be called twice.
+        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the sizes
+            of the fixed model.
+        stem: path and start of the file names.
+        notes: what the files say of themselves.
+
+    Raises:
+        ModelError: a file computes something else, or cannot be written.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    free = build(True)
+    reference = ReferenceEvaluator(free)
+    names = [value.name for value in free.graph.input]
+    tried = []
+    for arrays in cases:
+        wanted: Any = reference.run(None, dict(zip(names, arrays, strict=True)))
+        tried.append(Case(list(arrays), [np.asarray(array) for array in wanted]))
+    return write_onnx_files(stem, three_variants(build(False), free, tried, float16=True), notes)

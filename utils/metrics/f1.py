@@ -1,0 +1,146 @@
+"""Metrics of classification by name: accuracy and macro F1, from one kind of record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, InputError
+from utils.metrics._kept import RecordMetric
+from utils.metrics.class_names import hint
+
+RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
+"""What a sample is, what it was taken for (-1 where a score is NaN), and whether its label is among the best ``k``."""
+
+
+class Labelled(RecordMetric):
+    """What :class:`Accuracy` and :class:`MacroF1` share.
+
+    Args:
+        k: how many of the highest scores count for accuracy.
+        labels: the model's class names, in the order of its scores; targets may then be names.
+    """
+
+    def __init__(self, k: int = 1, labels: Sequence[str] | None = None) -> None:
+        if not isinstance(k, int) or k < 1:
+            raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
+        super().__init__()
+        self.k = k
+        self.labels = None if labels is None else tuple(labels)
+
+    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Array:
+        """Return a record of :data:`RECORD` per sample.
+
+        Args:
+            predictions: scores, N x C real numbers.
+            targets: N classes: a name among the labels, or a number from 0 to C - 1, maybe as text.
+            contexts: not used.
+
+        Raises:
+            InputError: scores that are not N x C real numbers, or not as many as targets.
+            DataError: a target that is no class of the model.
+        """
+        scores = np.asarray(predictions)
+        if scores.ndim != 2 or scores.dtype.kind not in "fiu" or len(scores) != len(targets):
+            raise InputError(
+                f"scores of shape {scores.shape} and dtype {scores.dtype} came with {len(targets)} labels; "
+                f"{self.name} needs a row of real numbers per label"
+            )
+        labels = self._places(targets, scores.shape[1])
+        own = np.take_along_axis(scores, labels[:, None], axis=1)
+        later = np.arange(scores.shape[1]) > labels[:, None]
+        ahead = ((scores > own) | ((scores == own) & later)).sum(axis=1)
+        lost = np.isnan(scores).any(axis=1)
+        found = np.empty(len(labels), RECORD)
+        found["label"], found["right"] = labels, (ahead < self.k) & ~lost
+        # of equal scores the higher class ranks first here too
+        found["predicted"] = scores.shape[1] - 1 - np.argmax(scores[:, ::-1], axis=1) if len(labels) else -1
+        found["predicted"][lost] = -1
+        return found
+
+    def _places(self, targets: Sequence[Any], classes: int) -> Array:
+        """Return the targets' classes, int64."""
+        known = {name: place for place, name in enumerate(self.labels or ())}
+        found = np.array([self._place(target, known) for target in targets], np.int64)
+        wrong = found[(found < 0) | (found >= classes)]
+        if wrong.size:
+            raise DataError(
+                f"label {wrong[0]} is not a class of the model, which has {classes} (0 to {classes - 1}); "
+                "check that the data set and the model belong together"
+            )
+        return found
+
+    def _place(self, target: Any, known: Mapping[str, int]) -> int:
+        """Return a target's class."""
+        if isinstance(target, (int, np.integer)):
+            return int(target)
+        if target in known:
+            return known[target]
+        if isinstance(target, str) and target.isascii() and target.isdigit():
+            return int(target)
+        names = hint(str(target), self.labels) if self.labels else " (the model stores no names)"
+        raise DataError(
+            f"label {target!r} is no class of the model{names}; correct the data set, or write class numbers"
+        )
+
+    def merge(self, other: Labelled) -> None:
+        """Take in everything another metric of the same model has seen."""
+        if isinstance(other, Labelled) and (other.labels, other.k) != (self.labels, self.k):
+            raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics of the same model and k")
+        super().merge(other)
+
+
+class Accuracy(Labelled):
+    """Share of samples, 0 to 1, whose class is among the ``k`` highest scores; ranked as :class:`TopK` does."""
+
+    def __init__(self, k: int = 1, labels: Sequence[str] | None = None) -> None:
+        super().__init__(k, labels)
+        self.name = f"top{k}"
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the weight of right samples over the weight of all; NaN where nothing has a weight."""
+        return _accuracy(records, weights)
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return ``macro_f1``."""
+        kept = self.kept()
+        return {"macro_f1": _macro_f1(kept, np.ones(len(kept)))}
+
+
+class MacroF1(Labelled):
+    """Mean of the classes' F1 scores, 0 to 1: each class counts alike, however rare it is.
+
+    A class's F1 is 2 TP / (2 TP + FP + FN). Classes that are neither a label nor a prediction of any sample do not
+    count, as in scikit-learn's ``f1_score(average="macro")``.
+    """
+
+    name = "macro_f1"
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return macro F1, each record counted by its weight; NaN where nothing has a weight."""
+        return _macro_f1(records, weights)
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return ``top1``, or what ``k`` was given."""
+        kept = self.kept()
+        return {f"top{self.k}": _accuracy(kept, np.ones(len(kept)))}
+
+
+def _accuracy(records: Array, weights: Array) -> float:
+    total = float(weights.sum())
+    return float(weights[records["right"]].sum()) / total if total else float("nan")
+
+
+def _macro_f1(records: Array, weights: Array) -> float:
+    counted = weights > 0
+    labels, predicted, weights = records["label"][counted], records["predicted"][counted], weights[counted]
+    classes = int(max(labels.max(initial=-1), predicted.max(initial=-1))) + 1
+    real = np.bincount(labels, weights, classes)
+    known = predicted >= 0
+    found = np.bincount(predicted[known], weights[known], classes)
+    hits = labels == predicted
+    both = np.bincount(labels[hits], weights[hits], classes)
+    present = real + found > 0
+    return float((2 * both[present] / (real + found)[present]).mean()) if present.any() else float("nan")

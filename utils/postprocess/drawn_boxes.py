@@ -1,0 +1,43 @@
+"""Boxes drawn on a picture."""
+
+from __future__ import annotations
+
+import colorsys
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+_LEAST = 320
+"""Pixels of the longer side below which a picture is enlarged, so that boxes and names are legible."""
+
+
+def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
+    """Return a copy of an RGB picture with boxes, names and scores; a tiny one is enlarged by a whole factor.
+
+    Args:
+        image: mode ``RGB``.
+        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first.
+    """
+    factor = max(1, _LEAST // max(image.size))
+    canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    line = max(2, max(canvas.size) // 300)
+    font = ImageFont.load_default(size=max(12, max(canvas.size) // 40))
+    pen = ImageDraw.Draw(canvas)
+    for one in reversed(objects):  # the surest ends up on top
+        left, top, right, bottom = (edge * factor for edge in one["box"])
+        colour = _colour(one["label"])
+        pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
+        text = f"{one['label']} {one['score']:.2f}"
+        place = left + line, top + line
+        pen.rectangle(pen.textbbox(place, text, font=font), fill=colour)
+        pen.text(place, text, fill=(0, 0, 0), font=font)
+    return canvas
+
+
+def _colour(label: str) -> tuple[int, int, int]:
+    """Return a bright colour that is always the same for a label."""
+    hue = zlib.crc32(label.encode("utf-8", "surrogatepass")) % 360 / 360
+    red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.65, 1.0))
+    return red, green, blue

@@ -1,0 +1,204 @@
+"""From prepared samples to the arrays of a call: joined along the batch axis, or padded to a size with a plan."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
+from utils.tasks.base import Prepared
+from utils.tasks.model import Model
+
+
+def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, float] | None = None) -> list[Array]:
+    """Put prepared samples together as one array per input of the model; the default of :attr:`Task.collate`.
+
+    One part that holds plain arrays only is returned as it is, nothing copied. Otherwise, for each input:
+
+    - arrays are joined along the input's batch axis; an input without one must be the same in every part;
+    - lists (one array per sample, without the batch axis) are padded at their ends and stacked along the batch axis, in
+      the input's dtype. A declared size is padded to; a symbolic one to the smallest of ``model.dims[symbol]`` that
+      holds the longest sample of all inputs with that symbol, or, where the symbol may have any size, to that longest.
+
+    Args:
+        parts: what ``prepare`` returned, once for a batch or once for each of its samples; at least one.
+        model: says the inputs, in the order of the arrays, and the sizes there are plans for.
+        padding: what an input is padded with, by its name; 0 where it is not named.
+
+    Raises:
+        ConfigError: ``padding`` names what is no input.
+        InputError: nothing to put together, not one array per input, or one of a dtype the input does not take.
+        DataError: a sample is larger than any plan, or samples cannot share a batch.
+    """
+    if not parts:
+        raise InputError("there is nothing to collate; pass what prepare returned")
+    if len(parts) == 1 and all(isinstance(array, np.ndarray) for array in parts[0].arrays):
+        return [array for array in parts[0].arrays if isinstance(array, np.ndarray)]
+    _check(parts, model, padding or {})
+    columns = [_column(parts, place, spec) for place, spec in enumerate(model.inputs)]
+    longest = _longest(columns, model)
+    return [
+        _joined(column, spec)
+        if isinstance(column[0], np.ndarray)
+        else _stacked(column[0], spec, _sizes(spec, longest, model), (padding or {}).get(spec.name, 0))
+        for column, spec in zip(columns, model.inputs, strict=True)
+    ]
+
+
+def _check(parts: Sequence[Prepared], model: Model, padding: Mapping[str, float]) -> None:
+    names = [spec.name for spec in model.inputs]
+    for part in parts:
+        if len(part.arrays) != len(names):
+            raise InputError(
+                f"{model.ckpt}: prepare gives {len(part.arrays)} arrays, the model takes {len(names)}: "
+                f"{', '.join(names)}; give one per input, in this order"
+            )
+    unknown = sorted(set(padding) - set(names))
+    if unknown:
+        raise ConfigError(f"{model.ckpt}: padding for {', '.join(unknown)}; the model's inputs are: {', '.join(names)}")
+
+
+def _column(parts: Sequence[Prepared], place: int, spec: TensorSpec) -> list[Array] | list[list[Array]]:
+    """Return an input's arrays, or one list of all samples in a list where any part has samples one by one."""
+    found = [part.arrays[place] for part in parts]
+    plain = [array for array in found if isinstance(array, np.ndarray)]
+    if len(plain) == len(found):
+        return plain
+    return [[sample for array in found for sample in _samples(array, spec)]]
+
+
+def _samples(array: Array | list[Array], spec: TensorSpec) -> list[Array]:
+    """Return one array per sample, without the batch axis."""
+    if not isinstance(array, np.ndarray):
+        return [np.asarray(sample) for sample in array]
+    if spec.batch_axis is None:
+        return [array]
+    return list(np.moveaxis(array, spec.batch_axis, 0))
+
+
+def _joined(arrays: list[Array], spec: TensorSpec) -> Array:
+    """Return arrays put together along the batch axis."""
+    axis = spec.batch_axis
+    if len(arrays) == 1:
+        return arrays[0]
+    if axis is None:
+        other = next((i for i, array in enumerate(arrays) if not np.array_equal(array, arrays[0])), None)
+        if other is None:
+            return arrays[0]
+        raise DataError(
+            f"input {spec.name!r} has no batch axis, and prepare gives part 0 and part {other} different values, "
+            "which cannot share a batch; use a batch size of 1"
+        )
+    shapes = [array.shape[:axis] + array.shape[axis + 1 :] for array in arrays]
+    _refuse_other_shapes(shapes, spec)
+    return np.concatenate(arrays, axis=axis)
+
+
+def _refuse_other_shapes(shapes: Sequence[tuple[int, ...]], spec: TensorSpec) -> None:
+    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if other is not None:
+        raise DataError(
+            f"prepare gives input {spec.name!r} the shape {shapes[0]} in part 0 and {shapes[other]} in part {other}, "
+            "which cannot share a batch; bring them to one shape, or use a batch size of 1"
+        )
+
+
+def _axes(spec: TensorSpec) -> Iterator[tuple[int, int | None, str | None]]:
+    """Yield, for each axis of one sample of an input, its place, its declared size and its symbol."""
+    kept = [axis for axis in range(len(spec.shape)) if axis != spec.batch_axis]
+    symbols = spec.symbols or (None,) * len(spec.shape)
+    for place, axis in enumerate(kept):
+        yield place, spec.shape[axis], symbols[axis]
+
+
+def _longest(columns: Sequence[list[Array] | list[list[Array]]], model: Model) -> dict[str, int]:
+    """Return the longest sample along every symbol, over all inputs given as lists."""
+    longest: dict[str, int] = {}
+    for column, spec in zip(columns, model.inputs, strict=True):
+        if isinstance(column[0], np.ndarray):
+            continue
+        _refuse_other_ranks(column[0], spec)
+        for place, _, symbol in _axes(spec):
+            if symbol is not None:
+                longest[symbol] = max(longest.get(symbol, 0), *(sample.shape[place] for sample in column[0]))
+    return longest
+
+
+def _refuse_other_ranks(samples: Sequence[Array], spec: TensorSpec) -> None:
+    rank = len(spec.shape) - (spec.batch_axis is not None)
+    if not samples:
+        raise InputError(f"prepare gives input {spec.name!r} an empty list; give one array per sample")
+    for index, sample in enumerate(samples):
+        if sample.ndim != rank:
+            raise InputError(
+                f"prepare gives input {spec.name!r} sample {index} of shape {sample.shape}; a sample of it has {rank} "
+                "dimensions, without the batch"
+            )
+
+
+def _sizes(spec: TensorSpec, longest: Mapping[str, int], model: Model) -> list[int | None]:
+    """Return what each axis of a sample is padded to; ``None``: to the longest sample of this input."""
+    return [
+        size if size is not None else _planned(longest.get(symbol or ""), symbol, model)
+        for _, size, symbol in _axes(spec)
+    ]
+
+
+def _planned(longest: int | None, symbol: str | None, model: Model) -> int | None:
+    """Return the smallest size with a plan that holds the longest sample; the longest itself where any size goes."""
+    sizes = model.dims.get(symbol or "", ())
+    if longest is None or not sizes:
+        return longest
+    if longest > sizes[-1]:
+        listed = ", ".join(map(str, sizes))
+        raise DataError(
+            f"a sample has length {longest} along {symbol!r}, and the largest size {model.ckpt.name} has a plan for is "
+            f"{sizes[-1]} (of {listed}); add a size with --dim {symbol}={listed},{longest}, or truncate the sample"
+        )
+    return sizes[bisect_left(sizes, longest)]
+
+
+def _stacked(samples: Sequence[Array], spec: TensorSpec, sizes: Sequence[int | None], value: float) -> Array:
+    """Return the samples padded to these sizes and stacked along the batch axis."""
+    shape = [max(s.shape[place] for s in samples) if n is None else n for place, n in enumerate(sizes)]
+    result = np.full((len(samples), *shape), value, spec.dtype)
+    for row, sample in zip(result, samples, strict=True):
+        _refuse_longer(sample, shape, spec)
+        row[tuple(slice(size) for size in sample.shape)] = _cast(sample, spec)
+    if spec.batch_axis is None:
+        if len(samples) > 1:
+            raise DataError(
+                f"input {spec.name!r} has no batch axis, so {len(samples)} samples cannot share a call; "
+                "use a batch size of 1"
+            )
+        return result[0] if len(samples) == 1 else result
+    return np.ascontiguousarray(np.moveaxis(result, 0, spec.batch_axis))
+
+
+def _refuse_longer(sample: Array, shape: Sequence[int], spec: TensorSpec) -> None:
+    for place, size, symbol in _axes(spec):
+        if sample.shape[place] > shape[place]:
+            what = f"axis {place}" if symbol is None else repr(symbol)
+            raise DataError(
+                f"a sample of input {spec.name!r} has length {sample.shape[place]} along {what}, where the model is "
+                f"fixed to {size}; truncate the sample, or export the model with that dimension dynamic"
+            )
+
+
+def _cast(sample: Array, spec: TensorSpec) -> Array:
+    """Return a sample in the input's dtype: any of the same kind whose values fit, or one that loses nothing."""
+    if sample.dtype == spec.dtype:
+        return sample
+    same_kind = sample.dtype.kind == spec.dtype.kind
+    if not same_kind and not np.can_cast(sample.dtype, spec.dtype):
+        raise InputError(
+            f"prepare gives input {spec.name!r} {sample.dtype}, the model takes {spec.dtype}; "
+            f"use array.astype(np.{spec.dtype})"
+        )
+    with np.errstate(over="ignore"):  # a value beyond a narrower float's range becomes inf, as in an engine's call
+        cast = sample.astype(spec.dtype)
+    if spec.dtype.kind in "iu" and not np.array_equal(cast, sample):
+        raise InputError(f"prepare gives input {spec.name!r} values beyond {spec.dtype}; give smaller ones")
+    return cast

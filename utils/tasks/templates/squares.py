@@ -1,0 +1,77 @@
+"""Sample pictures of detection: bright coloured squares on a dark ground, and where they lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array
+from utils.tasks.base import Template
+
+COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
+"""Classes of the squares and what they are painted with; a grey square is no object."""
+
+GREY = (170, 170, 170)
+
+SIZE = 64
+"""Height and width of the tiny network's input."""
+
+PICTURES = 24
+
+SHAPES = ((64, 64), (64, 96), (48, 64), (96, 128))
+"""Heights and widths of the pictures, in turn."""
+
+
+def fill(folder: Path) -> Mapping[str, str]:
+    """Draw pictures into ``data/`` with their boxes in ``data/val.json``; return words for the templates."""
+    from PIL import Image
+
+    (folder / "data").mkdir(parents=True)
+    chance = np.random.default_rng(0)
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for index in range(PICTURES):
+        height, width = SHAPES[index % len(SHAPES)]
+        pixels, boxes = _picture(height, width, chance)
+        name = f"squares_{index:02}.png"
+        Image.fromarray(pixels).save(folder / "data" / name, optimize=True)
+        images.append({"id": index + 1, "file_name": name, "height": height, "width": width})
+        annotations += [
+            {"id": len(annotations) + i, "image_id": index + 1, "category_id": 1 + label, "bbox": box}
+            for i, (box, label) in enumerate(boxes, start=1)
+        ]
+    categories = [{"id": number, "name": name} for number, name in enumerate(COLOURS, start=1)]
+    content = {"images": images, "categories": categories, "annotations": annotations}
+    (folder / "data" / "val.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return {"size": str(SIZE), "labels": json.dumps(list(COLOURS)), "pictures": str(PICTURES)}
+
+
+def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
+    """Return a picture, H x W x 3 uint8, and the boxes (left, top, width, height) of its squares with their classes."""
+    unit = max(height, width) / SIZE
+    pixels = chance.integers(15, 45, (height, width, 3)).astype(np.uint8)
+    free = np.ones((height, width), bool)
+    paints = [*COLOURS.values(), GREY]
+    boxes = []
+    for _ in range(int(chance.integers(2, 6))):
+        side = round(int(chance.integers(9, 19)) * unit)
+        top, left = (int(chance.integers(0, length - side + 1)) for length in (height, width))
+        gap = round(3 * unit)
+        around = (slice(max(0, top - gap), top + side + gap), slice(max(0, left - gap), left + side + gap))
+        if not free[around].all():
+            continue
+        free[around] = False
+        label = int(chance.integers(0, len(paints)))
+        shade = chance.integers(-12, 13, (side, side, 3))
+        pixels[top : top + side, left : left + side] = np.clip(np.array(paints[label]) + shade, 0, 255)
+        if label < len(COLOURS):
+            boxes.append(([left, top, side, side], label))
+    return pixels, boxes
+
+
+TEMPLATE = Template(Path(__file__).with_name("detection"), fill)
+"""A detector of coloured squares by fixed convolution and pooling."""
