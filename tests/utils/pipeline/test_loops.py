@@ -118,7 +118,9 @@ def test_nothing_could_be_run(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_no_labels(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.npz\[0\] has no label; pass class folders, a label file"):
+    with pytest.raises(
+        DataError, match=r"data\.npz\[0\] has no label; pass labelled data: class folders, a label file"
+    ):
         run(engine, data(tmp_path, labels=False))
     assert not own_threads()
 

@@ -89,9 +89,9 @@ class Kept(TopK):
         super().__init__(1)
         self.seen: list[bytes] = []
 
-    def update(self, predictions: np.ndarray, labels: np.ndarray) -> Any:
-        right = super().update(predictions, labels)
-        self.seen.append(predictions.tobytes() + labels.tobytes() + right.tobytes())
+    def update(self, predictions: Any, targets: Any, contexts: Any = None) -> Any:
+        right = super().update(predictions, targets)
+        self.seen.append(predictions.tobytes() + targets.tobytes() + right.tobytes())
         return right
 
 
@@ -323,27 +323,23 @@ def test_ctrl_c_and_the_same_command_again(
 
 
 LONG = """
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from utils.datasets import load_dataset
-from utils.metrics import TopK
-from utils.pipeline import cli, evaluate
+from utils.pipeline import cli
+from utils.tasks import Prepared
+from utils.tasks.classification import CLASSIFICATION
 
 
-def prepare(samples):
+def prepare(samples, model, options):
     print("at work", flush=True)
-    return np.zeros((len(samples), 3, 8, 8), np.float32)
+    return Prepared([np.zeros((len(samples), 3, 8, 8), np.float32)])
 
 
-def run(opt, engine):
-    batches = load_dataset(opt.data_path).batches(opt.batch_size)
-    with cli.kept(opt, engine, batches, TopK(1)) as keep:
-        return evaluate(engine, batches, prepare, np.asarray, TopK(1), **keep, **cli.limits(opt))
-
-
-cli.valid(None, run, ckpt=Path("model.onnx"), data_path=Path(), batch_size=8, input_size=8)
+task = replace(CLASSIFICATION, prepare=prepare)
+cli.valid(None, task, ckpt=Path("model.onnx"), data_path=Path(), batch_size=8, input_size=8)
 """
 
 

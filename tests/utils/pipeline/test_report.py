@@ -70,6 +70,7 @@ def test_to_dict(tmp_path: Path) -> None:
             "bottleneck",
             "resumed_steps",
         ),
+        *("higher_is_better", "secondary", "figures", "task", "metric_definition"),
         *("processes", "recomputed", "nan_inputs", "device", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")
