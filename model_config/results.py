@@ -97,14 +97,18 @@ class Accuracy:
         verdict: the gate's. reason: one line that says why, and what would decide it.
         against: what the reference is: ``onnx float32``, or where a source framework's figure comes from.
         metric_name, metric, reference: what was measured, and both values.
-        relative_difference: (metric - reference) / reference.
+        relative_difference: (metric - reference) / \\|reference\\|; NaN where the reference is 0 and the metric is not.
         tolerance: largest relative difference that passes, such as 0.001.
         samples: pairs that were compared; 0 where there are no per-sample records.
         interval: 95 % confidence interval of the true relative difference, both sides.
-        better, worse: samples whose record rose and fell (flips, where a record is right or wrong).
-        p_value: two-sided exact McNemar test of ``better`` against ``worse``; ``None`` where records are not binary.
+        better, worse: records that got better and worse, by the metric's direction (flips, where a record is right or
+            wrong); 0 where the metric is not a mean of records that both runs have.
+        p_value: two-sided exact McNemar test of ``better`` against ``worse``, of units where records belong together;
+            ``None`` where records are not binary.
         needed: samples that would decide an inconclusive comparison; ``None`` where decided, or where none would.
         bootstrap: 95 % bootstrap interval of the relative difference; ``None`` without per-sample records.
+        units: what was resampled: as many as samples where every sample is independent; 0 without records.
+        higher_is_better: the metric's direction.
     """
 
     verdict: Verdict
@@ -122,6 +126,8 @@ class Accuracy:
     p_value: float | None = None
     needed: int | None = None
     bootstrap: tuple[float, float] | None = None
+    units: int = 0
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True, slots=True)
