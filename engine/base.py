@@ -6,18 +6,17 @@ checking, timing and the context manager live here.
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from engine.cores import usable_cores
+from engine.dims import Places, call_sizes, check_dims, shown_shape
 from engine.errors import (
     ConfigError,
     DataError,
@@ -28,13 +27,26 @@ from engine.errors import (
     TargetError,
     TecoInferError,
 )
-from engine.signature import Array, Dim, TensorSpec, batch_flags, batch_of, bind_sizes, fits, input_order
+from engine.signature import (
+    Array,
+    BatchAxes,
+    Dim,
+    Signature,
+    TensorSpec,
+    batch_axes,
+    batch_of,
+    fits,
+    input_order,
+)
+from engine.spec import ALL_DTYPES, DTYPES, PASS_PATH, EngineSpec, engine_nums
 from engine.timeline import Timeline
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from typing_extensions import Self
+
+    from engine.shard import Run
 
 __all__ = [
     "ALL_DTYPES",
@@ -56,94 +68,18 @@ __all__ = [
     "usable_cores",
 ]
 
-PASS_PATH = Path(__file__).resolve().parent / "passes"
-"""Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
-
-DTYPES = ("float32", "float16")
-"""Precisions every target understands."""
-
-ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
-"""Precisions any target understands; :attr:`Engine.dtypes` says which a target takes."""
-
-MAX_SPA = 8
-"""Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """What to open: the model and how it is to run.
-
-    Attributes:
-        ckpt: path of the ONNX file.
-        batch_size: samples in one call to the whole card.
-        input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own.
-        input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
-        dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
-            takes the target's own default.
-        pass_path: Python file with optimisation passes; ``None`` runs the model as it is.
-        rank: index of the card (device) to use.
-        save_engine: keep the built engine beside the model, where the target builds one.
-        divided: split a call over every SPA of the card; ``False`` uses a single one.
-        streams: calls that may compute side by side (:meth:`Engine.run_async`), on targets that can; an engine on the
-            host then computes each call with its share of the cores. 1 gives every call all of them.
-        calibration: real samples from which an ``"int8"`` engine chooses its ranges (:meth:`Engine.calibrate`).
-        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
-    """
-
-    ckpt: Path
-    batch_size: int = 1
-    input_size: tuple[tuple[int, ...], ...] | None = None
-    input_name: tuple[str, ...] = ()
-    dtype: str | None = None
-    pass_path: Path | None = None
-    rank: int = 0
-    save_engine: bool = False
-    divided: bool = True
-    streams: int = 1
-    calibration: int = 128
-    simulate_only: bool = False
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size {self.batch_size} must be at least 1")
-        if self.streams < 1:
-            raise ConfigError(f"streams {self.streams} must be at least 1")
-        if self.calibration < 1:
-            raise ConfigError(f"calibration {self.calibration} must be at least 1 sample")
-        if self.dtype is not None and self.dtype not in ALL_DTYPES:
-            raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
-        for shape in self.input_size or ():
-            if any(not isinstance(d, int) or d < 0 for d in shape):  # whether a 0 fits is for the model to say
-                raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
-        if self.pass_path is not None and not self.pass_path.is_file():
-            known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
-            raise PassError(
-                f"pass file {self.pass_path} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}"
-            )
-
-
-def engine_nums() -> int:
-    """Return how many SPA a card has, from ``MAX_ENGINE_NUMS`` (default 4; 1 to 8).
-
-    Raises:
-        ConfigError: the variable is not a whole number from 1 to 8.
-    """
-    text = os.environ.get("MAX_ENGINE_NUMS", "4")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_SPA:
-        raise ConfigError(
-            f"environment variable MAX_ENGINE_NUMS={text!r} must be a whole number from 1 to {MAX_SPA} "
-            "(real cards: 3 or 4)"
-        )
-    return int(text)
-
 
 class Engine(ABC):
     """One loaded model on one target.
 
     Subclasses call :meth:`bind` and, where they know it, set ``metadata`` before returning from their constructor.
-    ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``static_batch`` the
-    batch the model is fixed to (``None``: any). ``run_time`` is the wall time in seconds of the last call. Engines are
-    context managers; :meth:`release` is idempotent.
+    ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``batch_axis`` the
+    dimension of it that is the batch, ``static_batch`` the batch the model is fixed to (``None``: any). ``run_time`` is
+    the wall time in seconds of the last call. Engines are context managers; :meth:`release` is idempotent.
+
+    ``independent`` says whether a sample's outputs depend on that sample alone: ``True``, ``False``, or ``None`` where
+    it is not known yet or was never asked, as on targets that do not split a call. Who has to decide takes ``None`` for
+    ``True``, which nearly all models are: an engine that splits asks before it does.
     """
 
     default_dtype: ClassVar[str] = "float32"
@@ -160,8 +96,9 @@ class Engine(ABC):
         self.dtype: str = spec.dtype or self.default_dtype
         self.inputs: list[TensorSpec] = []
         self.outputs: list[TensorSpec] = []
-        self.lead = 0
+        self.lead = self.batch_axis = 0
         self.static_batch: int | None = None
+        self.independent: bool | None = None
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
         self.streams = 1
@@ -170,22 +107,35 @@ class Engine(ABC):
         self._queue: ThreadPoolExecutor | None = None
         self._released = False
         self._warned: set[str] = set()
+        self.batching: BatchAxes | None = None
+        """What the graph says of the batch, where it was asked."""
+        self._signature: Signature | None = None
+        self._places: Places = {}
+        self._asked = False
+        self._why = ""
+        """Why samples depend on one another, or why that is not known."""
 
     @abstractmethod
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run the model on already checked arrays, one per input in model order; outputs come in the model's order."""
 
     def bind(
-        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], shapes: Sequence[Sequence[Dim]]
+        self,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        shapes: Sequence[Sequence[Dim]],
+        batching: BatchAxes | None = None,
     ) -> None:
         """Take over the model's signature, in the caller's order of inputs, with dynamic dimensions bound.
 
         Args:
             inputs, outputs: the model's tensors, in the model's order.
             shapes: declared input shapes in the same order, dynamic dimensions by their symbol.
+            batching: where the batch is and whether samples are independent, from the graph; ``None`` guesses the
+                former from the shapes.
 
         Raises:
-            ConfigError: ``input_name`` or ``input_size`` of the spec does not fit the model.
+            ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
         if self.spec.input_size is not None and len(self.spec.input_size) != len(inputs):
             raise ConfigError(
@@ -193,14 +143,87 @@ class Engine(ABC):
                 f"the model takes {len(inputs)} inputs"
             )
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
+        self._signature = Signature(inputs, outputs, shapes, order)
+        if batching is not None:
+            self.take_batching(batching.without(shapes, self.spec.dims))
+            return
         sizes = self.spec.input_size and [self.spec.input_size[order.index(i)] for i in range(len(inputs))]
-        flags = batch_flags(shapes, sizes)  # in the model's order: how the caller lists the inputs says nothing
-        bound = [replace(inputs[i], batched=flags[i]) for i in order]
-        if self.spec.input_size is not None:
-            bound = bind_sizes(bound, self.spec.input_size, self.spec.ckpt)
-        self.inputs, self.outputs = bound, list(outputs)
-        self.lead = order.index(flags.index(True)) if any(flags) else 0
-        self.static_batch = bound[self.lead].shape[0] if any(flags) else None
+        # In the model's order: how the caller lists the inputs says nothing.
+        self._take_axes(batch_axes(shapes, sizes, self.spec.dims), None)
+
+    def _take_axes(self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None) -> None:
+        """Set inputs and outputs for these batch axes, which are in the model's order."""
+        if self._signature is None:
+            return
+        self.inputs, self.outputs, lead = self._signature.bound(axes, output_axes, self.spec)
+        self.lead, self.batch_axis = lead or (0, 0)
+        self.static_batch = self.inputs[self.lead].shape[self.batch_axis] if lead else None
+        self._places = check_dims(self.spec.dims, self.inputs, self.spec.ckpt)
+
+    def learn_batching(self) -> None:
+        """Ask the graph which dimensions are the batch and whether samples are independent; it is read once.
+
+        That takes as long as reading the model does, so engines ask only where the answer matters. A file that is no
+        ONNX model (a plan of TensorRT's) says nothing.
+
+        Raises:
+            ConfigError: ``input_size`` or ``dims`` of the spec does not fit what was found.
+        """
+        if self._asked or self._signature is None:
+            return
+        self._asked = True  # also where nothing is found
+        from engine.independence import batching_of
+        from engine.onnx_graph import load_model
+
+        try:
+            model = load_model(self.spec.ckpt)
+        except ModelError:
+            return
+        dtypes = {tensor.name: tensor.dtype for tensor in (*self.inputs, *self.outputs)}
+        self.take_batching(batching_of(model).without(self._signature.shapes, self.spec.dims))
+        self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
+        self.outputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.outputs]
+
+    def take_batching(self, found: BatchAxes) -> None:
+        """Take over what a graph says of the batch of its inputs and outputs, in the model's order."""
+        self._asked, self.batching = True, found
+        self._take_axes(found.inputs, found.outputs)
+        # With a batch of 1 a sample never meets another one.
+        self.independent = True if self.static_batch == 1 else found.independent
+        self._why = found.reason
+
+    def in_pieces(self, run: Run, inputs: list[Array], size: int) -> list[Array]:
+        """Run a call on a model, or a plan, of exactly ``size`` samples: in padded pieces, if its samples allow it.
+
+        Args:
+            run: computes ``size`` samples. inputs: a checked call of another number of samples.
+
+        Raises:
+            EngineError: the samples depend on one another.
+        """
+        from engine.independence import compare_with_changed, tells
+        from engine.shard import run_sharded
+
+        if not self._asked:
+            self.learn_batching()
+            return self.infer(self._checked(inputs))  # another dimension may be the batch than was guessed
+        if self.independent is None and size > 1 and tells(inputs, self.inputs):
+            self._why = compare_with_changed(run, inputs, self.inputs, self.outputs, size)
+            self.independent = not self._why
+        if self.independent is False:
+            self._refuse_pieces(batch_of(inputs, self.inputs), size)
+        return run_sharded(run, inputs, self.inputs, self.outputs, size)
+
+    def _refuse_pieces(self, total: int, size: int) -> NoReturn:
+        if self.static_batch is None:
+            limit, fix = f"a run takes at most {size} samples", f"open it with batch_size {total}"
+        else:
+            limit = f"its batch is fixed to {size}"
+            fix = f"call it with exactly {size} samples, or export the model with a dynamic batch"
+        raise EngineError(
+            f"{self.spec.ckpt}: {limit} and its samples depend on one another ({self._why}), so a call of {total} can "
+            f"be neither padded nor split; {fix}"
+        )
 
     @property
     def input_dtype(self) -> str:
@@ -260,6 +283,42 @@ class Engine(ABC):
             self._queue = ThreadPoolExecutor(self.streams, thread_name_prefix="engine")
         return self._queue
 
+    def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Run what each SPA is to get, made by the caller, where samples cannot be split by rows.
+
+        Args:
+            shards: for each one array per input, as a call takes them: graphs packed into one, ragged batches. On the
+                simulated card each has exactly the shape of a plan, one SPA's.
+
+        Returns:
+            For each shard one array per output, in the model's order; nothing is trimmed or put together.
+
+        Raises:
+            InputError: no shards, or one whose arrays do not fit.
+            EngineError: the backend failed, or the engine was released.
+        """
+        if self._released:
+            raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
+        if not shards:
+            raise InputError("call_shards() got no shards; pass at least one list of arrays")
+        checked = [self._checked_shard(i, shard) for i, shard in enumerate(shards)]
+        start = time.perf_counter()
+        results = self.infer_shards(checked)
+        end = time.perf_counter()
+        self.run_time = end - start
+        self.timeline.add("engine", start, end, sum(batch_of(shard, self.inputs) for shard in checked))
+        return results
+
+    def _checked_shard(self, index: int, shard: Sequence[Array]) -> list[Array]:
+        try:
+            return self._checked(_as_list(shard))
+        except InputError as error:
+            raise InputError(f"shard {index}: {error}") from error
+
+    def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
+        """Run already checked shards, here one after another; a card runs them side by side."""
+        return [self.infer(shard) for shard in shards]
+
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
         """Queue a call and return at once; calls start in the order they were queued, each as in :meth:`__call__`.
 
@@ -310,12 +369,32 @@ class Engine(ABC):
                 arrays[index] = array = self._cast(array, spec)
             shape = array.shape
             if not fits(shape, spec):
-                self._refuse_shape(array, spec)
-            if spec.batched:
-                if batch and shape[0] != batch:
-                    raise InputError(f"input {spec.name!r} has {shape[0]} samples, the inputs before it have {batch}")
-                batch = shape[0]
+                return self._checked_again(arrays, spec, array)
+            axis = spec.batch_axis
+            if axis is not None:
+                if batch and shape[axis] != batch:
+                    return self._checked_again(arrays, spec, array, batch)
+                batch = shape[axis]
+        if self._places:
+            call_sizes(arrays, self._places, self.spec.dims, self.inputs)
         return arrays
+
+    def _checked_again(self, arrays: list[Array], spec: TensorSpec, array: Array, batch: int = 0) -> list[Array]:
+        """Refuse an array that does not fit, unless the graph says that the guessed batch dimension was another one.
+
+        Args:
+            arrays: of the call. spec, array: what does not fit. batch: samples of the inputs before it, if these clash.
+        """
+        axes = [tensor.batch_axis for tensor in self.inputs]
+        if not self._asked and 0 not in array.shape:
+            self.learn_batching()
+            if axes != [tensor.batch_axis for tensor in self.inputs]:
+                return self._checked(arrays)
+        if batch and spec.batch_axis is not None:
+            raise InputError(
+                f"input {spec.name!r} has {array.shape[spec.batch_axis]} samples, the inputs before it have {batch}"
+            )
+        return self._refuse_shape(array, spec)
 
     def _cast(self, array: Array, spec: TensorSpec) -> Array:
         """Cast within a kind of dtype; narrowing floats warns once per input, another kind is an error."""
@@ -334,8 +413,8 @@ class Engine(ABC):
         with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
             return array.astype(spec.dtype)
 
-    def _refuse_shape(self, array: Array, spec: TensorSpec) -> None:
-        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
+    def _refuse_shape(self, array: Array, spec: TensorSpec) -> NoReturn:
+        want = shown_shape(spec)
         got = "x".join(map(str, array.shape)) or "scalar"
         if 0 in array.shape:
             raise InputError(

@@ -64,19 +64,33 @@ class CpuEngine(Engine):
             self._inner.release()
         self._inner, self._verdict = inner, verdict
         self.streams = inner.streams
-        if self.dtype == "int8":
-            return  # inputs and metadata are those of the float32 model
+        if self.dtype == "int8":  # inputs and metadata are those of the float32 model
+            if self.batching is not None:
+                inner.take_batching(self.batching)
+            return
         self.dtype, self.metadata = inner.dtype, inner.metadata
+        self._mirror(inner)
+
+    def _mirror(self, inner: Engine) -> None:
+        """Take over what an engine knows of its inputs and outputs."""
         self.inputs, self.outputs = inner.inputs, inner.outputs
-        self.lead, self.static_batch = inner.lead, inner.static_batch
+        self.lead, self.batch_axis, self.static_batch = inner.lead, inner.batch_axis, inner.static_batch
+        self.independent, self.batching = inner.independent, inner.batching
+        self._asked, self._places, self._why = inner._asked, inner._places, inner._why
+
+    def learn_batching(self) -> None:
+        """Let the engine that computes ask the graph, and take over what it found."""
+        if self._inner is not None and not self._asked:
+            self._inner.learn_batching()
+            self._mirror(self._inner)
 
     def _prepare_int8(self) -> None:
         """Learn the model's inputs and outputs; what will compute is known after :meth:`calibrate`."""
         with _onnx_runtime(self.spec, "float32") as engine:
             if any(tensor.dtype == np.float16 for tensor in engine.inputs):
                 raise ModelError(f"{self.spec.ckpt} is float16; int8 is made from the float32 export")
-            self.inputs, self.outputs = engine.inputs, engine.outputs
-            self.lead, self.static_batch = engine.lead, engine.static_batch
+            engine.learn_batching()  # calibration cuts calls into samples
+            self._mirror(engine)
             self.metadata, self.streams = engine.metadata, engine.streams
 
     def describe(self) -> str:
@@ -92,7 +106,12 @@ class CpuEngine(Engine):
                 f"{self.spec.ckpt}: int8 has no ranges yet; pass {self.spec.calibration} real samples to calibrate() "
                 "before the first call"
             )
-        return self._inner.infer(inputs)
+        if self.static_batch is not None and not self._asked and batch_of(inputs, self.inputs) != self.static_batch:
+            self.learn_batching()  # here, as the inner engine's list of inputs would not be this one's
+            inputs = self._checked(inputs)
+        results = self._inner.infer(inputs)
+        self.independent = self._inner.independent
+        return results
 
     def cancel(self) -> None:
         """Stop the calls that are under way as soon as the chosen engine can."""
@@ -145,10 +164,20 @@ class CpuEngine(Engine):
         self._take(*choose(contenders, _trial_key(self.spec, "int8", key), lambda _: sample, agree=False))
 
     def _shards(self, batches: list[list[Array]]) -> Iterator[Mapping[str, Array]]:
-        """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating."""
-        flags = [tensor.batched for tensor in self.inputs]
+        """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating.
+
+        Where samples depend on one another, or are not known not to, they stay together as they came.
+        """
+        axes = [tensor.batch_axis for tensor in self.inputs]
         for batch in batches:
-            for shard in split(batch, flags, batch_of(batch, self.inputs), self.static_batch or _CALIBRATION_ROWS):
+            total = batch_of(batch, self.inputs)
+            size = self.static_batch or (_CALIBRATION_ROWS if self.independent else total)
+            if self.independent is False and size != total:
+                raise InputError(
+                    f"{self.spec.ckpt}: calibration got {total} samples at a time; its samples depend on one another "
+                    f"({self._why}) and its batch is fixed to {size}: use --batch_size {size}"
+                )
+            for shard in split(batch, axes, total, size):
                 yield {tensor.name: array for tensor, array in zip(self.inputs, shard, strict=True)}
 
     def _sample(self, batches: list[list[Array]]) -> list[Array]:
@@ -157,7 +186,7 @@ class CpuEngine(Engine):
         if like is None:
             return batches[0]
         return [
-            np.resize(real, (len(array), *real.shape[1:])) if tensor.batched else real
+            real if tensor.batch_axis is None else _repeated(real, tensor.batch_axis, array.shape[tensor.batch_axis])
             for tensor, array, real in zip(self.inputs, like, batches[0], strict=True)
         ]
 
@@ -181,6 +210,12 @@ class CpuEngine(Engine):
         path = Path(self._folder.name) / "int8.onnx"
         path.write_bytes(content)
         return key, path
+
+
+def _repeated(array: Array, axis: int, size: int) -> Array:
+    """Return an array with ``size`` samples along an axis, taken in turn."""
+    repeated: Array = np.take(array, np.arange(size) % array.shape[axis], axis)
+    return repeated
 
 
 def _cached_model(key: str) -> Path | None:
@@ -246,6 +281,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "model": model,
         "batch_size": spec.batch_size,
         "input_size": spec.input_size,
+        "dims": {symbol: list(sizes) for symbol, sizes in spec.dims.items()},
         "dtype": dtype,
         "streams": spec.streams,
         "cores": usable_cores(),

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
-from engine.shard import run_sharded
 from engine.signature import batch_of
 from engine.trt_plan import (
     PlanKey,
@@ -23,6 +22,7 @@ from engine.trt_plan import (
     profile_shapes,
     read_record,
     record_path,
+    smallest_shape,
     stale_reason,
     write_plan,
 )
@@ -49,9 +49,10 @@ def tensorrt_installed() -> bool:
 class CudaEngine(Engine):
     """Target ``cuda``.
 
-    One run takes up to ``batch_size`` samples, or the batch of ``input_size`` where that is larger; a larger call is
-    computed in several. The plan beside the model is used where it fits exactly, and with ``save_engine`` written where
-    it does not. A ``ckpt`` that ends in ``.engine`` is loaded as it is.
+    One plan serves every size of ``dims``: its range goes from the smallest to the largest. One run takes up to
+    ``batch_size`` samples, or the batch of ``input_size`` where that is larger; a larger call is computed in several.
+    The plan beside the model is used where it fits exactly, and with ``save_engine`` written where it does not. A
+    ``ckpt`` that ends in ``.engine`` is loaded as it is.
     """
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -75,7 +76,7 @@ class CudaEngine(Engine):
         )
         self._run, self._close = session.run, session.close
         lead = shapes.get(self.inputs[self.lead].name) if self.inputs else None
-        self._rows = self.static_batch or (lead[2][0] if lead else None)
+        self._rows = self.static_batch or (lead[2][self.batch_axis] if lead else None)
         self._what = f"TensorRT {backend.version} on {backend.gpu}"
 
     def _plan_file(self, backend: TensorRT) -> tuple[Session, Shapes]:
@@ -112,8 +113,8 @@ class CudaEngine(Engine):
         self.bind(inputs, outputs, declared)
         by_name = {tensor.name: shape for tensor, shape in zip(inputs, declared, strict=True)}
         ordered = [by_name[tensor.name] for tensor in self.inputs]
-        dims = dict(zip([t.name for t in self.inputs], bound_dims(self.inputs, ordered, self.spec.ckpt), strict=True))
-        shapes = profile_shapes(self.inputs, ordered, self._batch())
+        dims = dict(zip([t.name for t in self.inputs], bound_dims(self.inputs, ordered, self.spec), strict=True))
+        shapes = profile_shapes(self.inputs, ordered, self._batch(), self.spec.dims)
         pass_path = self.spec.pass_path
         pass_hash = hashlib.sha256(pass_path.read_bytes()).hexdigest() if pass_path else ""
         key = PlanKey(file_hash(self.spec.ckpt), pass_hash, shapes, self.dtype, backend.version, backend.gpu)
@@ -128,8 +129,9 @@ class CudaEngine(Engine):
 
     def _batch(self) -> int:
         """Return the largest number of samples in one run."""
-        given = self.spec.input_size[self.lead][0] if self.spec.input_size and self.inputs[self.lead].batched else 1
-        return max(self.spec.batch_size, given)
+        sizes = self.spec.input_size
+        given = sizes[self.lead][self.batch_axis] if sizes and self.inputs[self.lead].batched else None
+        return max(self.spec.batch_size, given or 1)
 
     def _fitting_plan(self, key: PlanKey) -> tuple[PlanRecord, bytes] | None:
         path = plan_path(self.spec.ckpt)
@@ -176,7 +178,7 @@ class CudaEngine(Engine):
 
         options = PassOptions.load(self.spec.pass_path)
         # Two samples show a broken pass as well as a full batch does.
-        shapes = {tensor.name: tuple(2 if d is None else d for d in tensor.shape) for tensor in self.inputs}
+        shapes = {tensor.name: smallest_shape(tensor, 2, self.spec.dims) for tensor in self.inputs}
         model = apply_passes(model, options, input_shapes=shapes)
         if self.dtype == "float16" and options.need_convert:
             model = to_float16(model, options.keeps_float32, options.skip_input_name)
@@ -222,7 +224,7 @@ class CudaEngine(Engine):
         total, size = batch_of(inputs, self.inputs), self._rows
         if size is None or total == size or (self.static_batch is None and total < size):
             return self._run_arrays(inputs)
-        return run_sharded(self._run_arrays, inputs, self.inputs, self.outputs, size)
+        return self.in_pieces(self._run_arrays, inputs, size)
 
     def _run_arrays(self, arrays: list[Array]) -> list[Array]:
         results = self._run({tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=True)})

@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.base import Array, Engine, EngineSpec, ModelError
 from engine.onnx_graph import bind_shapes, graph_inputs, load_model, metadata, signature
-from engine.signature import TensorSpec
+from engine.signature import TensorSpec, batch_of, with_batch
 
 
 class NullEngine(Engine):
@@ -32,19 +32,23 @@ class NullEngine(Engine):
 
     def _output_shapes(self, inputs: list[Array]) -> list[tuple[int, ...]]:
         """Infer on the model's own batch where that is fixed, then set the batch of the call."""
-        total, size = inputs[self.lead].shape[:1] or (1,), self.static_batch
+        total, size = batch_of(inputs, self.inputs), self.static_batch
+        if size is not None and total != size and not self._asked:
+            self.learn_batching()
+            return self._output_shapes(self._checked(inputs))
         shapes = {s.name: a.shape for a, s in zip(inputs, self.inputs, strict=True)}
         if size is not None:
-            shapes = {s.name: (size, *shapes[s.name][1:]) if s.batched else shapes[s.name] for s in self.inputs}
+            shapes = {s.name: with_batch(shapes[s.name], s.batch_axis, size) for s in self.inputs}
         bound = bind_shapes(self._model, {info.name: shapes[info.name] for info in graph_inputs(self._model)})
-        _, outputs, _ = signature(bound)
-        return [self._call_shape(out, size, total[0]) for out in outputs]
+        found = [tensor.shape for tensor in signature(bound)[1]]
+        return [self._call_shape(out, shape, total) for out, shape in zip(self.outputs, found, strict=True)]
 
-    def _call_shape(self, output: TensorSpec, size: int | None, total: int) -> tuple[int, ...]:
-        if any(d is None for d in output.shape):
+    def _call_shape(self, output: TensorSpec, shape: tuple[int | None, ...], total: int) -> tuple[int, ...]:
+        if any(d is None for d in shape):
             raise ModelError(
                 f"{self.spec.ckpt}: the shape of output {output.name!r} depends on the data, so the null engine cannot "
                 "answer for it; use --target onnx"
             )
-        shape = tuple(d or 0 for d in output.shape)
-        return (total, *shape[1:]) if size is not None and shape[:1] == (size,) else shape
+        axis, size = output.batch_axis, self.static_batch
+        fixed = size is not None and axis is not None and shape[axis : axis + 1] == (size,)
+        return with_batch(shape, axis if fixed else None, total)

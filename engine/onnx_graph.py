@@ -21,7 +21,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
 from engine.files import hash_files
-from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_flags
+from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, symbols_of
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _SMALL = 1024
@@ -189,25 +189,27 @@ def _is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
 
 
 def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
-    """Return inputs, outputs, and the inputs' declared shapes with symbols.
+    """Return inputs, outputs, and the inputs' declared shapes with symbols; the batch is a guess by the shapes.
 
     Raises:
         ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
     """
     shapes = [dims(info) for info in graph_inputs(model)]
-    flags = batch_flags(shapes)
-    inputs = [_tensor_spec(info, flag) for info, flag in zip(graph_inputs(model), flags, strict=True)]
-    return inputs, [_tensor_spec(info, True) for info in model.graph.output], shapes
+    axes = batch_axes(shapes)
+    inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), axes, strict=True)]
+    return inputs, [_tensor_spec(info, 0) for info in model.graph.output], shapes
 
 
-def _tensor_spec(info: ValueInfoProto, batched: bool) -> TensorSpec:
+def _tensor_spec(info: ValueInfoProto, batch_axis: int | None) -> TensorSpec:
     form, kind = info.type.WhichOneof("value") or "tensor_type", info.type.tensor_type.elem_type
     if form != "tensor_type":
         raise ModelError(f"{info.name!r} is no tensor but {form.removesuffix('_type')}; {NO_TENSOR}")
     if kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
         raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
-    shape = tuple(d if isinstance(d, int) else None for d in dims(info))
-    return TensorSpec(info.name, np.dtype(helper.tensor_dtype_to_np_dtype(kind)), shape, batched)
+    declared = dims(info)
+    shape = tuple(d if isinstance(d, int) else None for d in declared)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind))
+    return TensorSpec(info.name, dtype, shape, batch_axis, symbols_of(declared))
 
 
 def metadata(model: ModelProto) -> dict[str, str]:

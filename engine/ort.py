@@ -18,8 +18,7 @@ import onnxruntime as ort
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
 from engine.cores import host_slots
 from engine.functions import clashing, without_clashes
-from engine.shard import run_sharded
-from engine.signature import NO_TENSOR, Dim, batch_flags
+from engine.signature import NO_TENSOR, Dim, batch_axes, symbols_of
 
 if TYPE_CHECKING:
     import onnx
@@ -123,9 +122,9 @@ class HostSession:
         self._run_options = ort.RunOptions()
         self.providers: list[str] = self._session.get_providers()
         self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
-        flags = batch_flags(self.raw_shapes)
-        self.inputs = [_tensor_spec(node, flag) for node, flag in zip(self._session.get_inputs(), flags, strict=True)]
-        self.outputs = [_tensor_spec(node, True) for node in self._session.get_outputs()]
+        axes = batch_axes(self.raw_shapes)
+        self.inputs = [_tensor_spec(node, axis) for node, axis in zip(self._session.get_inputs(), axes, strict=True)]
+        self.outputs = [_tensor_spec(node, 0) for node in self._session.get_outputs()]
         self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
         self._names = [spec.name for spec in self.inputs]
         self._outputs = [spec.name for spec in self.outputs]
@@ -171,12 +170,12 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _tensor_spec(node: Any, batched: bool) -> TensorSpec:
+def _tensor_spec(node: Any, batch_axis: int | None) -> TensorSpec:
     if node.type not in _DTYPES:
         fix = "export it as float32 or float16" if node.type.startswith("tensor") else NO_TENSOR
         raise ModelError(f"{node.name!r} has type {node.type}, which numpy arrays cannot hold; {fix}")
     shape = tuple(d if isinstance(d, int) else None for d in node.shape)
-    return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batched)
+    return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batch_axis, symbols_of(node.shape))
 
 
 def _session(
@@ -304,11 +303,11 @@ class OnnxRuntimeEngine(Engine):
         return f"ONNX Runtime {ort.__version__} CPU, {self.dtype}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run any batch: whole where the model's batch is dynamic, in shards of the model's own batch otherwise."""
+        """Run any batch: whole where the model's batch is dynamic, in pieces of the model's own batch otherwise."""
         size = self.static_batch
-        if size is None or inputs[self.lead].shape[0] == size:
+        if size is None or inputs[self.lead].shape[self.batch_axis] == size:
             return self._host.run_named(dict(zip(self._names, inputs, strict=True)))
-        return run_sharded(self._run_shard, inputs, self.inputs, self.outputs, size)
+        return self.in_pieces(self._run_shard, inputs, size)
 
     def _run_shard(self, arrays: list[Array]) -> list[Array]:
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))

@@ -15,7 +15,6 @@ from typing import Any
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.cores import host_slots
-from engine.shard import run_sharded
 
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -87,11 +86,11 @@ class OpenVinoEngine(Engine):
         return f"OpenVINO {self._version} CPU, {self.dtype}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run any batch: whole where the model's batch is dynamic, in shards of the model's own batch otherwise."""
+        """Run any batch: whole where the model's batch is dynamic, in pieces of the model's own batch otherwise."""
         size = self.static_batch
-        if size is None or inputs[self.lead].shape[0] == size:
+        if size is None or inputs[self.lead].shape[self.batch_axis] == size:
             return self._run(inputs)
-        return run_sharded(self._run, inputs, self.inputs, self.outputs, size)
+        return self.in_pieces(self._run, inputs, size)
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         with host_slots().taken(urgent=True) if self.streams > 1 else contextlib.nullcontext():

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from engine.spec import EngineSpec
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,49 +27,179 @@ NO_TENSOR = "engines take and return arrays: export the model with tensors in an
 # Names that exporters make up for a dimension the user did not name; two of them differing says nothing.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
 
+_BATCH = re.compile(r"(?i)n|b|bsz?|.*batch.*")
+_SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")
+"""Names that people give the batch, and those that are given to nothing else."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Name, dtype and shape of one graph input or output; a dynamic dimension is ``None``.
+    """One graph input or output.
 
-    ``batched`` says whether the first dimension is the batch, which may then have any size in a call. ``batch_axis`` is
-    where the samples lie (``None``: the input is not per sample), ``symbols`` the names of the dynamic dimensions.
+    Attributes:
+        name: as the graph has it.
+        dtype: of its elements.
+        shape: a dynamic dimension is ``None``.
+        batch_axis: the dimension that is the batch, which may have any size in a call; ``None``: it has no batch.
+        symbols: the declared symbol of each dimension, ``None`` for a number or a dynamic one without a name; empty
+            where symbols are not known.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
-    batched: bool = True
     batch_axis: int | None = 0
     symbols: tuple[str | None, ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.batch_axis, bool):  # what the field was before: True would pass for axis 1
+            raise TypeError(f"TensorSpec {self.name!r}: batch_axis is {self.batch_axis}; pass an axis, or None")
 
-def batch_flags(shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int]] | None = None) -> list[bool]:
-    """Say for each graph input whether its first dimension is the batch (split) or not (replicated).
+    @property
+    def batched(self) -> bool:
+        """Whether one of the dimensions is the batch."""
+        return self.batch_axis is not None
+
+
+def symbols_of(shape: Sequence[Dim]) -> tuple[str | None, ...]:
+    """Return the symbols of a declared shape, as :attr:`TensorSpec.symbols` has them."""
+    return tuple(d if isinstance(d, str) else None for d in shape)
+
+
+def batch_axes(
+    shapes: Sequence[Sequence[Dim]],
+    input_size: Sequence[Sequence[int | None]] | None = None,
+    no_batch: Collection[str] = (),
+) -> list[int | None]:
+    """Guess for each graph input which dimension is the batch, from the declared shapes alone.
 
     Args:
         shapes: declared shapes; a dynamic dimension is its symbol or ``None``.
         input_size: the shapes they will be bound to, where known.
+        no_batch: symbols that are known not to be the batch.
 
-    The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch; another input
-    is batched when its leading dimension is the same number, the same symbol, or a dynamic one bound to the same size.
-    A declared leading 0 is no batch: there is nothing to split.
+    The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch. It gives way
+    to a dimension anywhere whose symbol says that it is the batch (``batch``), unless its own does. Another
+    input is batched along the dimension of the same symbol, or along its leading one where that is the same number, or
+    a dynamic one bound to the same size. A declared leading 0 is no batch: there is nothing to split.
+    What the model computes is not looked at; :func:`engine.batching.find_batching` does that.
     """
     dynamic = [i for i, shape in enumerate(shapes) if shape and not isinstance(shape[0], int)]
     ranked = [i for i, shape in enumerate(shapes) if shape and shape[0] != 0]
-    if not ranked:
-        return [False] * len(shapes)
-    lead = (dynamic or ranked)[0]
-    return [bool(shape) and _same_batch(i, lead, shapes, input_size) for i, shape in enumerate(shapes)]
+    leads = [i for i in dynamic if shapes[i][0] not in no_batch] if dynamic else ranked
+    symbol = shapes[leads[0]][0] if leads else None
+    if not (isinstance(symbol, str) and _BATCH.fullmatch(symbol)):
+        every = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
+        named = next((d for d in every if _SURELY_BATCH.fullmatch(d)), None)
+        if named is not None:
+            return [_named_axis(named, shape) for shape in shapes]
+    if not leads:
+        return [None] * len(shapes)
+    return [_batch_axis(i, leads[0], shapes, input_size, no_batch) for i in range(len(shapes))]
 
 
-def _same_batch(i: int, lead: int, shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int]] | None) -> bool:
+def axis_of(symbol: str, shape: Sequence[Dim]) -> int | None:
+    """Return the first dimension with a symbol."""
+    return list(shape).index(symbol) if symbol in shape else None
+
+
+def _named_axis(symbol: str, shape: Sequence[Dim]) -> int | None:
+    """Return where a symbol is, else the leading dimension where that has no name a user gave."""
+    anonymous = bool(shape) and (shape[0] is None or (isinstance(shape[0], str) and _MADE_UP.match(shape[0])))
+    return axis_of(symbol, shape) if symbol in shape else 0 if anonymous else None
+
+
+def _batch_axis(
+    i: int,
+    lead: int,
+    shapes: Sequence[Sequence[Dim]],
+    input_size: Sequence[Sequence[int | None]] | None,
+    no_batch: Collection[str],
+) -> int | None:
+    shape, symbol = shapes[i], shapes[lead][0]
+    if shape and shape[0] not in no_batch and _same_batch(i, lead, shapes, input_size):
+        return 0
+    return axis_of(symbol, shape) if isinstance(symbol, str) else None
+
+
+def _same_batch(
+    i: int, lead: int, shapes: Sequence[Sequence[Dim]], input_size: Sequence[Sequence[int | None]] | None
+) -> bool:
     mine, leads = shapes[i][0], shapes[lead][0]
     if isinstance(mine, int) or isinstance(leads, int) or mine == leads:
         return mine == leads
-    if input_size is not None:
+    if input_size is not None and None not in (*input_size[i][:1], *input_size[lead][:1]):
         return input_size[i][:1] == input_size[lead][:1]  # slices: a shape that is too short is refused later
     return any(name is None or _MADE_UP.match(name) for name in (mine, leads))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A model's tensors as declared, in the model's order.
+
+    Attributes:
+        inputs, outputs: the tensors. shapes: of the inputs, dynamic dimensions by their symbol.
+        order: for each input as the caller lists them its place in the model.
+    """
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    shapes: Sequence[Sequence[Dim]]
+    order: list[int]
+
+    def bound(
+        self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None, spec: EngineSpec
+    ) -> tuple[list[TensorSpec], list[TensorSpec], tuple[int, int] | None]:
+        """Return inputs in the caller's order, outputs, and which input and dimension set the batch.
+
+        Args:
+            axes: batch axes of the inputs, in the model's order.
+            output_axes: those of the outputs; ``None`` goes by the batch's symbol, and takes the first without one.
+            spec: its ``input_size`` binds dynamic dimensions.
+        """
+        named = [
+            replace(tensor, batch_axis=axis, symbols=symbols_of(shape))
+            for tensor, axis, shape in zip(self.inputs, axes, self.shapes, strict=True)
+        ]
+        inputs = [named[i] for i in self.order]
+        if spec.input_size is not None:
+            inputs = bind_sizes(inputs, spec.input_size, spec.ckpt)
+        found = next(((i, axis) for i, axis in enumerate(axes) if axis is not None), None)
+        symbol = named[found[0]].symbols[found[1]] if found else None
+        if output_axes is None:
+            output_axes = [(axis_of(symbol, tensor.symbols) or 0) if symbol else 0 for tensor in self.outputs]
+        outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(self.outputs, output_axes, strict=True)]
+        return inputs, outputs, (self.order.index(found[0]), found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAxes:
+    """What is known of a model's batch from more than its declared shapes.
+
+    Attributes:
+        inputs, outputs: batch axis of each, in the model's order; ``None``: no batch.
+        independent: whether a sample's outputs depend on that sample alone; ``None``: not known.
+        reason: why they do not, or why that is not known.
+    """
+
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    independent: bool | None = True
+    reason: str = ""
+
+    def without(self, shapes: Sequence[Sequence[Dim]], symbols: Collection[str]) -> BatchAxes:
+        """Return the same, or that there is no batch where the caller gives its symbol sizes of its own.
+
+        A graph's nodes are an example: they look like a batch whose samples depend on one another, and are one sample.
+        A batch whose samples are known to be independent stays one.
+
+        Args:
+            shapes: declared shapes of the inputs, with symbols. symbols: those that have sizes of their own.
+        """
+        mine = {shape[axis] for shape, axis in zip(shapes, self.inputs, strict=True) if axis is not None}
+        if self.independent or not mine.intersection(symbols):
+            return self
+        return BatchAxes((None,) * len(self.inputs), (None,) * len(self.outputs))
 
 
 def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int]:
@@ -89,45 +222,84 @@ def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int
     return list(range(len(names)))
 
 
-def bind_sizes(inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int]], ckpt: Path) -> list[TensorSpec]:
+def bind_sizes(
+    inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int | None]], ckpt: Path
+) -> list[TensorSpec]:
     """Fill dynamic dimensions from ``input_size``, one shape per input; the batch stays as it is.
+
+    ``None`` in a shape leaves the dimension as the model has it, or as the same symbol is bound elsewhere.
 
     Raises:
         ConfigError: a rank or a fixed dimension differs from the model's, or a dynamic one is to be 0.
     """
-    return [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
+    bound = [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
+    known = {
+        symbol: size
+        for tensor in bound
+        for axis, (symbol, size) in enumerate(zip(tensor.symbols, tensor.shape, strict=False))
+        if symbol is not None and size is not None and axis != tensor.batch_axis
+    }
+    return [_bind_symbols(tensor, known) for tensor in bound] if known else bound
 
 
-def _bind_size(tensor: TensorSpec, size: tuple[int, ...], ckpt: Path) -> TensorSpec:
-    first = 1 if tensor.batched else 0
-    clash = any(have not in (None, want) for have, want in zip(tensor.shape[first:], size[first:], strict=False))
-    empty = any(want == 0 and have != 0 for have, want in zip(tensor.shape, size, strict=False))
+def _bind_size(tensor: TensorSpec, size: tuple[int | None, ...], ckpt: Path) -> TensorSpec:
+    axis, pairs = tensor.batch_axis, list(zip(tensor.shape, size, strict=False))
+    clash = any(None not in (have, want) and have != want for i, (have, want) in enumerate(pairs) if i != axis)
+    empty = any(want == 0 and have != 0 for have, want in pairs)
     if len(size) != len(tensor.shape) or clash or empty:
-        have = ["N" if d is None else d for d in tensor.shape]
+        have, given = (["N" if d is None else d for d in shape] for shape in (tensor.shape, size))
         raise ConfigError(
-            f"{ckpt}: input_size {list(size)} does not fit input {tensor.name!r} of shape {have}".replace("'N'", "N")
+            f"{ckpt}: input_size {given} does not fit input {tensor.name!r} of shape {have}".replace("'N'", "N")
         )
-    return replace(tensor, shape=(*tensor.shape[:first], *size[first:]))
+    return replace(
+        tensor, shape=tuple(have if i == axis or want is None else want for i, (have, want) in enumerate(pairs))
+    )
+
+
+def _bind_symbols(tensor: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
+    shape = tuple(
+        known.get(symbol, size) if symbol is not None and size is None and i != tensor.batch_axis else size
+        for i, (symbol, size) in enumerate(zip(tensor.symbols, tensor.shape, strict=True))
+    )
+    return replace(tensor, shape=shape)
 
 
 def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
     """Say whether an array of this shape can be fed to an input; one without elements only where the model says so."""
-    want = spec.shape
+    want, axis = spec.shape, spec.batch_axis
     if len(shape) != len(want) or (0 in shape and 0 not in want):
         return False
-    if spec.batched:
-        shape, want = shape[1:], want[1:]
+    if axis is not None:
+        shape, want = shape[:axis] + shape[axis + 1 :], want[:axis] + want[axis + 1 :]
     return shape == want or all(w is None or w == got for w, got in zip(want, shape, strict=True))
 
 
 def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
     """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
-    return next((array.shape[0] for array, spec in zip(inputs, specs, strict=True) if spec.batched), 1)
+    for array, spec in zip(inputs, specs, strict=True):
+        if spec.batch_axis is not None:
+            return int(array.shape[spec.batch_axis])
+    return 1
+
+
+def with_batch(shape: Sequence[int | None], axis: int | None, rows: int) -> tuple[int, ...]:
+    """Return a shape whose batch is ``rows``; what else is not known becomes 0, which no real dimension is.
+
+    Args:
+        shape: a tensor's. axis: its batch axis, or ``None``. rows: samples.
+    """
+    return tuple(rows if i == axis else d or 0 for i, d in enumerate(shape))
 
 
 def tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
     """Return a tensor's description in plain types, as saved engines keep it."""
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "batched": tensor.batched}
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype.name,
+        "shape": list(tensor.shape),
+        "batch_axis": tensor.batch_axis,
+        "symbols": list(tensor.symbols),
+    }
 
 
 def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
@@ -136,4 +308,16 @@ def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
     Raises:
         KeyError, TypeError: it is something else.
     """
-    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), tuple(entry["shape"]), entry["batched"])
+    shape, symbols = tuple(entry["shape"]), tuple(entry["symbols"])
+    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), shape, axis_from_json(entry["batch_axis"]), symbols)
+
+
+def axis_from_json(value: Any) -> int | None:
+    """Read a batch axis.
+
+    Raises:
+        TypeError: it is neither a whole number nor ``None``.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"{value!r} is no axis")
+    return value

@@ -224,17 +224,27 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
         engine: the engine whose inputs they are.
         batch: samples in a call; fewer where it would be more than :data:`TRIAL_NUMBERS` numbers.
     """
-    shapes = [tensor.shape[tensor.batched :] for tensor in engine.inputs]
+    shapes = [_open_shape(tensor, engine.spec.dims) for tensor in engine.inputs]
     if any(d is None for shape in shapes for d in shape):
         return None
     largest = max((prod(d or 1 for d in shape) for shape in shapes), default=1)
     rows = engine.static_batch or max(1, min(batch, TRIAL_NUMBERS // largest))
     random = np.random.default_rng(0)
-    return [_random(random, tensor, rows) for tensor in engine.inputs]
+    return [_random(random, tensor, rows, engine.spec.dims) for tensor in engine.inputs]
 
 
-def _random(random: np.random.Generator, tensor: TensorSpec, rows: int) -> Array:
-    shape = [rows if d is None else d for d in tensor.shape]
+def _open_shape(tensor: TensorSpec, dims: Mapping[str, tuple[int, ...]]) -> list[int | None]:
+    """Return a tensor's shape without the batch, symbolic dimensions in their largest size where that is known."""
+    symbols = tensor.symbols or (None,) * len(tensor.shape)
+    largest = [dims[name][-1] if name is not None and name in dims else None for name in symbols]
+    both = enumerate(zip(tensor.shape, largest, strict=True))
+    return [size if d is None else d for i, (d, size) in both if i != tensor.batch_axis]
+
+
+def _random(random: np.random.Generator, tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> Array:
+    shape = [d or 0 for d in _open_shape(tensor, dims)]
+    if tensor.batch_axis is not None:
+        shape.insert(tensor.batch_axis, rows)
     if tensor.dtype.kind != "f":
         return np.zeros(shape, tensor.dtype)
     return random.random(shape, np.float32).astype(tensor.dtype)

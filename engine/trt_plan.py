@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from engine.base import ConfigError, ModelError, TensorSpec
+from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
+from engine.dims import how_to_bind, shown_shape
 from engine.files import write_file
 from engine.signature import Dim, tensor_from_json, tensor_to_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of the record; 2 has batch axes and symbols."""
 
 Shapes: TypeAlias = dict[str, list[list[int]]]
 """Input name -> [smallest, typical, largest] shape, the form of a TensorRT optimisation profile."""
@@ -62,45 +64,60 @@ def record_path(plan: Path) -> Path:
     return plan.with_name(f"{plan.name}.json")
 
 
-def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], ckpt: Path) -> list[list[Dim]]:
-    """Return declared shapes in which only a dynamic batch is still open.
+def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], spec: EngineSpec) -> list[list[Dim]]:
+    """Return declared shapes in which only a dynamic batch, and dimensions that have a range of sizes, are still open.
 
     Args:
         inputs: the inputs after ``input_size`` was applied.
         dims: their declared shapes, in the same order.
-        ckpt: the model, for the message.
+        spec: the model, for the message, and the sizes of symbolic dimensions.
 
     Raises:
-        ConfigError: another dimension is dynamic and ``input_size`` does not say how large.
+        ConfigError: another dimension is dynamic and nothing says how large.
     """
     result: list[list[Dim]] = []
     for tensor, declared in zip(inputs, dims, strict=True):
-        first = 1 if tensor.batched else 0
-        if None in tensor.shape[first:]:
-            shape = ", ".join("N" if d is None else str(d) for d in tensor.shape)
+        both = list(zip(declared, tensor.shape, strict=True))
+        if any(d is None and i != tensor.batch_axis and name not in spec.dims for i, (name, d) in enumerate(both)):
             raise ConfigError(
-                f"{ckpt}: input {tensor.name!r} has dynamic dimensions ({shape}); pass input_size with one full shape "
-                "per input, such as [[16, 3, 224, 224]]"
+                f"{spec.ckpt}: input {tensor.name!r} has dynamic dimensions ({shown_shape(tensor)}); "
+                f"{how_to_bind(inputs, spec.dims)}"
             )
-        result.append([*declared[:first], *tensor.shape[first:]])
+        result.append([name if i == tensor.batch_axis or d is None else d for i, (name, d) in enumerate(both)])
     return result
 
 
-def profile_shapes(inputs: Sequence[TensorSpec], declared: Sequence[Sequence[Dim]], batch: int) -> Shapes:
+def profile_shapes(
+    inputs: Sequence[TensorSpec],
+    declared: Sequence[Sequence[Dim]],
+    batch: int,
+    dims: Mapping[str, tuple[int, ...]] | None = None,
+) -> Shapes:
     """Return the optimisation profile: batches from 1 to ``batch``, tuned for ``batch``.
 
     Args:
-        inputs: bound inputs; only a dynamic batch is ``None``.
+        inputs: bound inputs; only a dynamic batch, and what ``dims`` has sizes for, is ``None``.
         declared: the model's own shapes, in the same order; an input without a dynamic dimension needs no profile.
         batch: largest number of samples in one run.
+        dims: rising sizes of symbolic dimensions: from the first to the last, tuned for the last.
     """
+    sizes = dims or {}
     shapes: Shapes = {}
-    for tensor, dims in zip(inputs, declared, strict=True):
-        if all(isinstance(d, int) for d in dims):
+    for tensor, own in zip(inputs, declared, strict=True):
+        if all(isinstance(d, int) for d in own):
             continue
-        smallest, largest = ([n if d is None else d for d in tensor.shape] for n in (1, batch))
+        smallest = list(smallest_shape(tensor, 1, sizes))
+        largest = list(smallest_shape(tensor, batch, {symbol: found[-1:] for symbol, found in sizes.items()}))
         shapes[tensor.name] = [smallest, largest, list(largest)]
     return shapes
+
+
+def smallest_shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return an input's shape for a number of samples, symbolic dimensions in the first of their sizes."""
+    symbols = tensor.symbols or (None,) * len(tensor.shape)
+    open_sizes = (dims.get(symbol or "", (rows,))[0] for symbol in symbols)
+    both = enumerate(zip(tensor.shape, open_sizes, strict=True))
+    return tuple(size if d is None and i != tensor.batch_axis else rows if d is None else d for i, (d, size) in both)
 
 
 def stale_reason(record: PlanRecord, key: PlanKey, plan: bytes) -> str | None:

@@ -86,12 +86,15 @@ def _read(path: Path, _: int) -> Signature:
 
         saved = read_saved(path)
         names = [spec.name for spec in saved.inputs]
-        shapes, batched = tuple(saved.shapes[name] for name in names), tuple(saved.batched[name] for name in names)
-        return Signature(path, tuple(saved.inputs), shapes, batched)
+        shapes, batching = tuple(saved.shapes[name] for name in names), saved.batching
+        return Signature(path, tuple(saved.inputs), shapes, batching.inputs, batching.independent is not False)
+    from engine.independence import batching_of
     from engine.onnx_graph import load_model, signature
 
-    inputs, _outputs, dims = signature(load_model(path))
-    return Signature(path, tuple(inputs), tuple(map(tuple, dims)))
+    model = load_model(path)
+    inputs, _outputs, dims = signature(model)
+    batching = batching_of(model)
+    return Signature(path, tuple(inputs), tuple(map(tuple, dims)), batching.inputs, batching.independent is not False)
 
 
 def call_shapes(request: Request) -> CardShapes:

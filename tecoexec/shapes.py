@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.base import ConfigError, TensorSpec
-from engine.signature import Dim, batch_flags, input_order
+from engine.signature import Dim, batch_axes, input_order, with_batch
 
 Shape = tuple[int, ...]
 
@@ -27,17 +27,19 @@ INPUT_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int3
 class Signature:
     """A model's inputs: names and dtypes, and their declared shapes with the symbols of dynamic dimensions.
 
-    ``batched`` says which of them carry the batch where that is on record; ``None`` leaves it to the shapes.
+    ``batch_axes`` says which dimension of each is the batch where that is known; ``None`` leaves it to the shapes.
+    ``split`` says whether a call is divided over the SPA: not where its samples depend on one another.
     """
 
     path: Path
     inputs: tuple[TensorSpec, ...]
     dims: tuple[tuple[Dim, ...], ...]
-    batched: tuple[bool, ...] | None = None
+    batch_axes: tuple[int | None, ...] | None = None
+    split: bool = True
 
-    def flags(self, shapes: Sequence[Shape] | None = None) -> tuple[bool, ...]:
-        """Return which inputs carry the batch, given the shapes they are bound to where those are known."""
-        return self.batched if self.batched is not None else tuple(batch_flags(self.dims, shapes))
+    def axes(self, shapes: Sequence[Shape] | None = None) -> tuple[int | None, ...]:
+        """Return the batch axis of each input, given the shapes they are bound to where those are known."""
+        return self.batch_axes if self.batch_axes is not None else tuple(batch_axes(self.dims, shapes))
 
     def __str__(self) -> str:
         shapes = ("x".join("N" if d is None else str(d) for d in dims) or "scalar" for dims in self.dims)
@@ -49,17 +51,19 @@ class CardShapes:
     """The shapes of one call to the whole card, in the model's order of inputs.
 
     Attributes:
-        whole: one shape per input. batched: which of them carry the batch. batch: samples in a call.
+        whole: one shape per input. axes: the batch axis of each, or ``None``. batch: samples in a call.
+        split: whether the call is divided over the SPA.
     """
 
     whole: tuple[Shape, ...]
-    batched: tuple[bool, ...]
+    axes: tuple[int | None, ...]
     batch: int
+    split: bool = True
 
     def per_spa(self, spa_count: int) -> tuple[Shape, ...]:
         """Return the shapes of one SPA's share: the batch over the SPA, rounded up."""
-        share = -(-self.batch // spa_count)
-        return tuple((share, *s[1:]) if b else s for s, b in zip(self.whole, self.batched, strict=True))
+        share = -(-self.batch // (spa_count if self.split else 1))
+        return tuple(with_batch(shape, axis, share) for shape, axis in zip(self.whole, self.axes, strict=True))
 
 
 def parse_shapes(text: str) -> list[tuple[str, Shape]]:
@@ -107,18 +111,17 @@ def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShap
     for shape, spec, dims in zip(shapes, model.inputs, model.dims, strict=True):
         if len(shape) != len(dims):
             raise ConfigError(f"{_told(shape, spec)}: it has {len(shape)} dimensions, not {len(dims)}; {_takes(model)}")
-    flags = model.flags(shapes)
-    for shape, spec, dims, batched in zip(shapes, model.inputs, model.dims, flags, strict=True):
-        first = 1 if batched else 0
-        for size, dim in zip(shape[first:], dims[first:], strict=True):
-            if isinstance(dim, int) and dim != size:
+    axes = model.axes(shapes)
+    for shape, spec, dims, batch_axis in zip(shapes, model.inputs, model.dims, axes, strict=True):
+        for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):
+            if isinstance(dim, int) and dim != size and axis != batch_axis:
                 raise ConfigError(f"{_told(shape, spec)}: the model has {dim} where it says {size}; {_takes(model)}")
-    sizes = sorted({shape[0] for shape, batched in zip(shapes, flags, strict=True) if batched})
+    sizes = sorted({shape[axis] for shape, axis in zip(shapes, axes, strict=True) if axis is not None})
     if len(sizes) > 1:
         raise ConfigError(
             f"--input_shapes: the inputs disagree on the batch ({', '.join(map(str, sizes))}); {_takes(model)}"
         )
-    return CardShapes(tuple(shapes), flags, sizes[0] if sizes else 1)
+    return CardShapes(tuple(shapes), axes, sizes[0] if sizes else 1, model.split)
 
 
 def own_shapes(model: Signature, spa_count: int) -> CardShapes:
@@ -131,10 +134,12 @@ def own_shapes(model: Signature, spa_count: int) -> CardShapes:
         raise ConfigError(
             f"{model.path}: the model's shapes are dynamic, so --input_shapes must say them; {_takes(model)}"
         )
-    flags = model.flags()
+    axes = model.axes()
     own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
-    whole = [(s[0] * spa_count, *s[1:]) if b else s for s, b in zip(own, flags, strict=True)]
-    return CardShapes(tuple(whole), flags, next((s[0] for s, b in zip(whole, flags, strict=True) if b), 1))
+    batch = next((shape[axis] for shape, axis in zip(own, axes, strict=True) if axis is not None), 1)
+    batch *= spa_count if model.split and any(axis is not None for axis in axes) else 1
+    whole = tuple(with_batch(shape, axis, batch) for shape, axis in zip(own, axes, strict=True))
+    return CardShapes(whole, axes, batch, model.split)
 
 
 def _in_order(given: Sequence[tuple[str, Shape]], model: Signature) -> list[Shape]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
+from engine.independence import RANDOM, difference
 from engine.passes.options import PassOptions, one_line
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ UNBOUND_SIZE = 32
 TOLERANCE = 1e-4
 TOLERANCE_FLOAT16 = 2e-2
 """Largest |after - before| / max|before| of an output: of float32 models, and of those that hold float16."""
-
-_RANDOM_OPS = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 _warned: set[str] = set()
 
@@ -136,7 +133,7 @@ def _check_outputs(
 ) -> None:
     from engine.ort import HostSession
 
-    if any(node.op_type in _RANDOM_OPS for node in _nodes(before.graph)):
+    if any(node.op_type in RANDOM for node in _nodes(before.graph)):
         _warn_unchecked(where, "the model draws random numbers")
         return
     try:
@@ -181,30 +178,6 @@ def _size(dim: int | str | None, axis: int, sizes: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
     return sizes.get(dim or "", UNBOUND_SIZE if axis else UNBOUND_BATCH)
-
-
-def difference(want: Array, got: Array, tolerance: float) -> str:
-    """Say in what two arrays differ, or return "" where they agree.
-
-    Floats agree when |got - want| is at most ``tolerance`` times the largest finite |want| everywhere, with NaN and
-    infinities in the same places; everything else agrees only when equal.
-    """
-    if want.dtype != got.dtype or want.shape != got.shape:
-        return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"
-    if want.dtype.kind != "f":
-        wrong = int(np.count_nonzero(want != got))
-        return f"{wrong} of {want.size} values differ" if wrong else ""
-    finite = np.isfinite(want)
-    if not np.array_equal(np.where(finite, 0, want), np.where(np.isfinite(got), 0, got), equal_nan=True):
-        return "NaN or infinite values differ"
-    exact, found = want[finite].astype(np.float64), got[finite].astype(np.float64)
-    scale = np.abs(exact).max(initial=0.0)
-    error = np.abs(found - exact).max(initial=0.0)
-    return (
-        f"largest error {error:.3g} at values up to {scale:.3g}, above {tolerance:g} of them"
-        if error > tolerance * scale
-        else ""
-    )
 
 
 def _half(model: onnx.ModelProto) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, engine_nums
+from engine.base import ConfigError, EngineSpec, engine_nums
 from engine.sdaa.status import CARDS_VARIABLE, card_count
 
 CARDS = Path(__file__).resolve().parent
@@ -119,6 +119,17 @@ def visible_devices(rank: int) -> list[int]:
             f"check {VISIBLE_VARIABLE}, {CARDS_VARIABLE} and the rank"
         )
     return mine
+
+
+def spa_count(spec: EngineSpec) -> int:
+    """Return over how many SPA the simulated card splits a call: those visible, or one where nothing is divided.
+
+    The batch of a SPA is that of the call divided by this number, rounded up.
+
+    Raises:
+        ConfigError: a variable cannot be read, or there is no such card.
+    """
+    return len(visible_devices(spec.rank)) if spec.divided else 1
 
 
 def _selected(text: str, devices: list[int]) -> list[int]:

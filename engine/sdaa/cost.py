@@ -98,6 +98,13 @@ def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], boo
         float16: whether floats are stored in float16 (else float32).
         keep: says which nodes stay float32 all the same.
     """
+    return weighed_work(model, float16, keep)[0]
+
+
+def weighed_work(
+    model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None
+) -> tuple[ShardWork, dict[str, int]]:
+    """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
     from engine.onnx_graph import graph_inputs, infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.sdaa.float16 import inlined, widen
 
@@ -111,16 +118,18 @@ def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], boo
     walk = kernels(nodes, inner_tensors(wide.graph, keep), known, float32)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
-    return ShardWork(
+    weights = {name: sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known}
+    work = ShardWork(
         float16=float16,
         inputs=len(inputs),
         outputs=len(outputs),
         bytes_in=sum(_copied(info, float16) for info in inputs),
         bytes_out=sum(_copied(info, float16) for info in outputs),
-        weights=sum(sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known),
+        weights=sum(weights.values()),
         activations=peak_bytes(walk, sizes, known | ends),
         kernels=tuple(walk),
     )
+    return work, weights
 
 
 def _floats(graph: GraphProto) -> set[str]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,14 @@ from engine.timeline import Timeline
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
+
+
+class Instance(NamedTuple):
+    """What a SPA does with one shard: its cost, and what computes its values."""
+
+    cost: ShardCost
+    compute: Compute
+
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
 
@@ -62,7 +71,8 @@ class Card:
 
     Args:
         description: the figures. devices: the SPA's numbers on the host.
-        cost: of one shard. compute: a shard's values.
+        cost: of one shard; its memory is what each SPA takes. compute: a shard's values. Both are those of a usual
+            shard: :meth:`run` may be told otherwise, and :meth:`hold` that more memory is taken.
         faults: what goes wrong. threads: shards computed side by side on the host.
         largest_batch: finds the largest batch of a shard that would fit; asked only where this one does not.
 
@@ -80,7 +90,7 @@ class Card:
         threads: int = 1,
         largest_batch: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self.description, self.cost, self._compute = description, cost, compute
+        self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
         self.timeline = Timeline()
         """Simulated spans, one lane per SPA."""
@@ -89,36 +99,49 @@ class Card:
         self.events: list[str] = []
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
-        for spa in self.spas:
-            self._allocate(spa, largest_batch)
+        self.memory = 0
+        """Bytes of device memory taken on every SPA."""
+        self.hold(cost, largest_batch)
 
     @property
     def healthy(self) -> list[Spa]:
         """The SPA that still take shards."""
         return [spa for spa in self.spas if spa.health == OK]
 
-    def _allocate(self, spa: Spa, largest_batch: Callable[[], int | None]) -> None:
-        free = self.description.memory_bytes - spa.used
-        if self.cost.memory > free:
+    def hold(self, cost: ShardCost, largest_batch: Callable[[], int | None] = lambda: None) -> None:
+        """Take the device memory of ``cost`` on every SPA, in the place of what is held; nothing changes on an error.
+
+        Raises:
+            DeviceOutOfMemory: it does not fit.
+        """
+        free = self.description.memory_bytes
+        if self.spas and cost.memory > free:
             largest = largest_batch()
             fits = f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
             if largest is None:
                 fits = "the model's batch is fixed: export it with a smaller one"
             raise DeviceOutOfMemory(
-                f"SPA {spa.index} of {self.description.name}: the model needs {_mb(self.cost.memory)} (weights "
-                f"{_mb(self.cost.weights)}, activations {_mb(self.cost.activations)}, input and output buffers "
-                f"{_mb(self.cost.io)}), free are {_mb(free)}; {fits}"
+                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {_mb(cost.memory)} (weights "
+                f"{_mb(cost.weights)}, activations {_mb(cost.activations)}, input and output buffers {_mb(cost.io)}), "
+                f"free are {_mb(free)}; {fits}"
             )
-        spa.used += self.cost.memory
+        self.memory = cost.memory
+        for spa in self.healthy:
+            spa.used = cost.memory
 
     def run(
-        self, shards: Sequence[Shard], first_sample: int = 0, wait: bool = True
+        self,
+        shards: Sequence[Shard],
+        first_sample: int = 0,
+        wait: bool = True,
+        instances: Sequence[Instance] | None = None,
     ) -> tuple[list[list[Array]], CallTimes]:
         """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
 
         Args:
             shards: in order. first_sample: number of the call's first sample in the run.
             wait: whether the host waits for the results before the next call (else calls overlap on the clock).
+            instances: what a SPA does with each shard; ``None``: the usual.
 
         Returns:
             The outputs of every shard, in order, and the simulated times of the call.
@@ -128,6 +151,7 @@ class Card:
             DeviceOutOfMemory: a SPA ran out of memory.
         """
         step, self.step = self.step, self.step + 1
+        each = instances or [self.usual] * len(shards)
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
         submitted = self.now
@@ -142,12 +166,12 @@ class Card:
             work = [(i, healthy[n % len(healthy)]) for n, i in enumerate(waiting)]
             at = self.now  # later than submitted where the host had to wait for a SPA that hangs
             for i, spa in work:
-                spans = self._schedule(spa, step, at)
+                spans = self._schedule(spa, step, at, each[i].cost)
                 if spans is not None:
                     times[spa.index].append(spans)
                     results[i] = []
             done = [(i, spa) for i, spa in work if i in results]
-            computed = self._map([(spa, shards[i], step) for i, spa in done])
+            computed = self._map([(spa, shards[i], step, each[i].compute) for i, spa in done])
             results |= dict(zip([i for i, _ in done], computed, strict=True))
         call = _call(submitted, [spans for spans in times.values() if spans])
         self.elapsed = max(self.elapsed, call.completed)
@@ -155,7 +179,7 @@ class Card:
             self.now = call.completed
         return [results[i] for i in range(len(shards))], call
 
-    def _map(self, jobs: Sequence[tuple[Spa, Shard, int]]) -> list[list[Array]]:
+    def _map(self, jobs: Sequence[tuple[Spa, Shard, int, Compute]]) -> list[list[Array]]:
         """Compute shards side by side, this thread being one of those that do: waking one less is what is saved."""
         if self._pool is None or len(jobs) < 2:
             return [self._values(*job) for job in jobs]
@@ -175,7 +199,7 @@ class Card:
                     helper.result()
         return [results[i] for i in range(len(jobs))]
 
-    def _schedule(self, spa: Spa, step: int, at: float) -> ShardTimes | None:
+    def _schedule(self, spa: Spa, step: int, at: float, cost: ShardCost) -> ShardTimes | None:
         """Give a shard to a SPA on the clock; ``None`` where the SPA fails and the shard is still to be done."""
         if spa.health != OK:
             return None  # failed on an earlier shard of this round
@@ -190,15 +214,15 @@ class Card:
             self.now = max(self.now, at + self.description.heartbeat_ms * 1e-3)  # until it is given up
             self._fail(spa, NO_HEARTBEAT, step)
             return None
-        slow, cost = spa.slowdown(step), self.cost
+        slow = spa.slowdown(step)
         spans = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
         for stage, (start, end) in zip(("copy in", "compute", "copy out"), spans, strict=True):
             self.timeline.add(stage, start, end, lane=f"SPA {spa.index}")
         spa.shards += 1
         return spans
 
-    def _values(self, spa: Spa, shard: Shard, step: int) -> list[Array]:
-        values = self._compute(shard)
+    def _values(self, spa: Spa, shard: Shard, step: int, compute: Compute) -> list[Array]:
+        values = compute(shard)
         if spa.strike("nan", step):
             return [np.full_like(array, np.nan) if array.dtype.kind == "f" else array for array in values]
         return values

@@ -8,45 +8,48 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, usable_cores
+from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
 from engine.files import hash_files
-from engine.ort import HostSession
 from engine.passes.options import PassOptions
-from engine.passes.runner import apply_passes
 from engine.sdaa.card import load_card, visible_devices
 from engine.sdaa.clock import CallTimes
-from engine.sdaa.cost import ShardCost, price, shard_cost, shard_work
-from engine.sdaa.device import Card
+from engine.sdaa.cost import ShardCost
+from engine.sdaa.device import Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
+from engine.sdaa.plan import Lowering, Plan, PlanKey, shared_cost
+from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import DeviceStatus, Publisher
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
 _log = logging.getLogger(__name__)
-
-CHECK_BATCH = 2
-"""Samples a pass is checked with: as telling as a full batch, and much quicker."""
 
 KEPT_CALLS = 10_000
 
-_checked_passes: set[tuple[Any, ...]] = set()
+KEPT_WHOLE = 16
+"""Plans kept for the batch sizes of calls that cannot be split; the oldest goes first."""
 
 
 class SdaaEngine(Engine):
     """One engine instance per SPA of the card, each of a fixed batch.
 
-    The batch of an instance is the model's own where that is fixed, else the first number of ``input_size``, else the
-    card's batch divided over its SPA (rounded up). A call may carry any number of samples. Times in :attr:`calls`
-    and :meth:`device_report` are simulated; ``run_time`` is host wall time.
+    The batch of an instance is the model's own where that is fixed, else the batch in ``input_size``, else the card's
+    batch divided over its SPA (rounded up). A call may carry any number of samples. Times in :attr:`calls` and
+    :meth:`device_report` are simulated; ``run_time`` is host wall time.
+
+    Samples that depend on one another are not split: the whole call runs on one SPA, with a plan for its very batch,
+    and a warning says so once. Where the graph alone does not tell, the first call whose samples differ is computed
+    both whole and in parts, in float32 on the host.
+
+    With ``dims`` there is a plan for each combination of sizes that occurs, beginning with the largest; a call takes
+    the one of its arrays' sizes. On each SPA all plans share their constants, and one set of buffers for activations,
+    inputs and outputs, as large as the largest plan's (:func:`engine.sdaa.plan.shared_cost`).
 
     A ``ckpt`` that ends in ``.tecoengine`` is loaded as it is. One that lies beside an ONNX file is loaded in its place
     where it was made from exactly that; with ``save_engine`` it is written where it was not.
@@ -71,28 +74,35 @@ class SdaaEngine(Engine):
         super().__init__(spec)
         self.description = load_card()
         devices = visible_devices(spec.rank)[: None if spec.divided else 1]
+        self._spa_count = len(devices)
+        self._side_by_side = min(len(devices), usable_cores())
+        self._plans: dict[PlanKey, Plan] = {}
+        self._said = False
         faults = faults_from_environment() if faults is None else list(faults)
         check_spas(faults, len(devices))
-        saved = None if save_to else self._restore(len(devices))
-        self.loaded = saved is not None
-        if spec.save_engine and not self.loaded:
-            save_to = save_to or saved_path(spec.ckpt)
+        restored = None if save_to else self._restore()
+        self.loaded = restored is not None
+        save_to = None if self.loaded else self._place_to_save(save_to)
         origin = Origin.of(spec, self.dtype) if save_to else None  # read first: a change while building is then seen
-        model = self._build(len(devices)) if saved is None else saved
-        side_by_side = min(len(devices), usable_cores())
-        self._open_session(model, self._threads(side_by_side))
-        self.cost = self._priced()
+        self._main = restored or self._build()
+        self._plans[self._main.key] = self._main
+        self._warn_unknown(self._main)
+        self._take_tensors(self._main)
+        largest_batch = partial(self._lowering.largest_batch, self._main.key)
         self.card = Card(
             self.description,
             devices,
-            self.cost,
-            self._zeros if spec.simulate_only else self._session.run,
+            self._main.cost,
+            self._main.run,
             faults,
-            threads=side_by_side,
-            largest_batch=self._largest_batch,
+            threads=self._side_by_side,
+            largest_batch=(lambda: None) if self.loaded else largest_batch,
         )
         if save_to is not None and origin is not None:
-            self._save(save_to, origin, model)
+            self._save(save_to, origin, self._main)
+        self._main = self._plans[self._main.key] = replace(self._main, stored=None)
+        if self.independent and len(self._combinations()) == 1:
+            self._lowering.forget()
         self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)
         """Simulated times of the newest calls, oldest first."""
         self._samples = self._calls = 0
@@ -103,179 +113,171 @@ class SdaaEngine(Engine):
 
     # ------------------------------------------------------------------------------------------------------ building
 
-    def _build(self, spa_count: int) -> ModelProto:
-        """Bind the shapes, run the passes, and put the values into the card's storage."""
+    def _build(self) -> Plan:
+        """Read the model and lower the plan of its largest sizes."""
+        from engine.independence import batching_of
         from engine.onnx_graph import load_model, metadata, signature
-        from engine.sdaa.float16 import float16_storage, widen
 
-        self._options = PassOptions.load(self.spec.pass_path)
+        options = PassOptions.load(self.spec.pass_path)
         model = load_model(self.spec.ckpt)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
-        self.bind(inputs, outputs, dims)
-        self.shard_size = self.static_batch or self._shard_size(spa_count)
-        self._batched_outputs = self._find_batched_outputs(model)
-        shaped = self._shaped(model, self.shard_size, compare=True)
-        self._work = shard_work(shaped, self._float16, self._options.keeps_float32)
-        if self._float16:
-            shaped = float16_storage(shaped, self._options.keeps_float32, self._options.skip_input_name)
-        elif self._options.need_convert:
-            shaped = widen(shaped)  # a float16 file asked to run in float32
-        self._stored = signature(shaped)[:2]
-        return shaped
+        self.bind(inputs, outputs, dims, batching_of(model))
+        self._prepare(options)
+        self._lowering.keep(model)
+        key = PlanKey(self.shard_size, self._combinations()[-1])
+        return self._lowering.plan(key, self._threads())
 
-    @property
-    def _float16(self) -> bool:
-        return self.dtype == "float16" and self._options.need_convert
+    def _prepare(self, options: PassOptions) -> None:
+        """Set what follows from the model's signature."""
+        self._options = options
+        self._lowering = Lowering(
+            self.spec, options, self.dtype, self.description, self.inputs, self.outputs, self._places, self.static_batch
+        )
+        self.shard_size = self._rows()
 
-    def _shard_size(self, spa_count: int) -> int:
-        if self.spec.input_size and self.inputs[self.lead].batched:
-            return self.spec.input_size[self.lead][0]
-        return -(-self.spec.batch_size // spa_count)
+    def _rows(self) -> int:
+        """Return how many samples a SPA gets."""
+        if not any(tensor.batched for tensor in self.inputs):
+            return 1
+        if self.static_batch is not None:
+            return self.static_batch
+        if self.independent is False:
+            return self.spec.batch_size
+        given = self.spec.input_size[self.lead][self.batch_axis] if self.spec.input_size else None
+        return given or -(-self.spec.batch_size // self._spa_count)
 
-    def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        """Return the full shape of every input of a shard of ``size`` samples."""
-        shapes = {}
-        for tensor in self.inputs:
-            if None in tensor.shape[1 if tensor.batched else 0 :]:
-                shape = ["N" if d is None else str(d) for d in tensor.shape]
-                raise ConfigError(
-                    f"{self.spec.ckpt}: input {tensor.name!r} has dynamic dimensions ({', '.join(shape)}); pass "
-                    "input_size with one full shape per input, such as [[16, 3, 224, 224]] (--input_size 224)"
-                )
-            fixed = tuple(d or 0 for d in tensor.shape)
-            shapes[tensor.name] = (size, *fixed[1:]) if tensor.batched else fixed
-        return shapes
+    def _combinations(self) -> list[tuple[int, ...]]:
+        """Return every combination of sizes of the symbolic dimensions, the largest last."""
+        return list(product(*(self.spec.dims[symbol] for symbol in self._places)))
 
-    def _bound(self, model: ModelProto, size: int) -> ModelProto:
-        from engine.onnx_graph import bind_shapes, graph_inputs
-
-        shapes = self._shapes(size)
-        return bind_shapes(model, {info.name: shapes[info.name] for info in graph_inputs(model)})
-
-    def _shaped(self, model: ModelProto, size: int, compare: bool) -> ModelProto:
-        """Bind a shard's shapes and run the passes, which are compared with the original on a small batch, once."""
-        # Two pass files may hold one function (resnet_pass and its blocked twin): that is one thing to compare.
-        code = getattr(self._options.use_passes, "__code__", None)
-        path = Path(code.co_filename) if code else self.spec.pass_path
-        key = (self.spec.ckpt.resolve(), self.spec.ckpt.stat().st_mtime_ns, path, path and path.stat().st_mtime_ns)
-        if compare and key not in _checked_passes:
-            small = self.static_batch or min(size, CHECK_BATCH)
-            apply_passes(self._bound(model, small), self._options, input_shapes=self._shapes(small))
-            _checked_passes.add(key)
-        return apply_passes(self._bound(model, size), self._options, compare=False)
-
-    def _priced(self) -> ShardCost:
-        cost = price(self._work, self.description, self.description.layout(self._options.layout))
-        if cost.unknown:
-            warnings.warn(
-                f"{self.spec.ckpt}: {len(cost.unknown)} kernels work on data of a size not known beforehand "
-                f"({', '.join(cost.unknown[:3])}, ...); the simulated time counts only their launch",
-                stacklevel=4,
-            )
-        return cost
-
-    def _largest_batch(self) -> int | None:
-        """Return the largest batch of a shard that fits (0: none does); ``None`` where the model's batch is fixed."""
-        if self.static_batch is not None or self.loaded:
-            return None
-        from engine.onnx_graph import load_model
-
-        model, layout = load_model(self.spec.ckpt), self.description.layout(self._options.layout)
-        fits, too_large = 0, self.shard_size
-        while too_large - fits > 1:
-            size = (fits + too_large) // 2
-            shaped, keep = self._shaped(model, size, compare=False), self._options.keeps_float32
-            cost = shard_cost(shaped, self.description, layout, self._float16, keep)
-            fits, too_large = (size, too_large) if cost.memory <= self.description.memory_bytes else (fits, size)
-        return fits
-
-    def _find_batched_outputs(self, model: ModelProto) -> list[bool]:
-        """Say which outputs have the batch first: a fixed first dimension that is the shard's by chance does not."""
-        if self.static_batch is not None or not any(o.shape[:1] == (self.shard_size,) for o in self.outputs):
-            return [True] * len(self.outputs)
-        from engine.onnx_graph import signature
-
-        _, one, _ = signature(self._bound(model, self.shard_size))
-        _, other, _ = signature(self._bound(model, self.shard_size + 1))
-        return [a.shape[:1] != b.shape[:1] for a, b in zip(one, other, strict=True)]
-
-    def _threads(self, side_by_side: int) -> int | None:
+    def _threads(self) -> int | None:
         """Return the threads a shard gets, so that the shards of a usual call, side by side, take every core once.
 
         ``None`` stands for all: where the call is one shard, or its shards would leave cores idle in the last round.
         """
         shards = -(-self.spec.batch_size // self.shard_size)
-        return usable_cores() // side_by_side if shards % side_by_side == 0 else None
+        return usable_cores() // self._side_by_side if shards % self._side_by_side == 0 else None
 
-    def _open_session(self, model: ModelProto | bytes, threads: int | None) -> None:
-        """Open the host session that computes the values."""
-        inputs, outputs = self._stored
-        if not self.spec.simulate_only:
-            try:
-                self._session = HostSession(model, threads)
-            except ModelError as error:
-                raise ModelError(f"{self.spec.ckpt}: {error}") from error
-            inputs, outputs = self._session.inputs, self._session.outputs
-        dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+    def _plan(self, key: PlanKey) -> Plan:
+        """Return a plan, lowered now where it is the first call of its shapes.
+
+        Raises:
+            DeviceOutOfMemory: it does not fit beside the others.
+            EngineError: the engine was loaded by itself, without the model.
+        """
+        plan = self._plans.get(key)
+        if plan is not None:
+            return plan
+        if saved_path(self.spec.ckpt) == self.spec.ckpt:
+            raise EngineError(
+                f"saved engine {self.spec.ckpt} has a plan for {self._main.key.rows} samples that cannot be split "
+                f"({self._why}), the call has {key.rows}; open the ONNX file instead"
+            )
+        if self.loaded:
+            self._lowering.options = PassOptions.load(self.spec.pass_path)
+        plan = replace(self._lowering.plan(key, self._threads()), stored=None)
+        kept = [other for other in self._plans.values() if other.key.rows == self.shard_size]
+        others = [other for other in self._plans.values() if other.key.rows != self.shard_size]
+        plans = [*kept, *others[-KEPT_WHOLE + 1 :], plan]
+        self.card.hold(shared_cost(plans), partial(self._lowering.largest_batch, key))
+        self._plans = {each.key: each for each in plans}
+        if self._main.key not in self._plans:
+            self._main = plan
+        return plan
+
+    def _warn_unknown(self, plan: Plan) -> None:
+        if unknown := plan.cost.unknown:
+            warnings.warn(
+                f"{self.spec.ckpt}: {len(unknown)} kernels work on data of a size not known beforehand "
+                f"({', '.join(unknown[:3])}, ...); the simulated time counts only their launch",
+                stacklevel=4,
+            )
+
+    def _take_tensors(self, plan: Plan) -> None:
+        """Show the dtypes as stored, and the outputs' shapes where all plans have the same."""
+        dtypes = {tensor.name: tensor.dtype for tensor in plan.inputs}
         self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
-        self.outputs = [replace(o, batched=b) for o, b in zip(outputs, self._batched_outputs, strict=True)]
-        self._order = [[t.name for t in self.inputs].index(t.name) for t in inputs]
+        if self._places:
+            both = zip(self.outputs, plan.outputs, strict=True)
+            self.outputs = [replace(out, dtype=own.dtype, batch_axis=own.batch_axis) for out, own in both]
+        else:
+            self.outputs = plan.outputs
+        self._order = [[t.name for t in self.inputs].index(t.name) for t in plan.inputs]
+        self._model_inputs = [self.inputs[i] for i in self._order]
 
-    def _zeros(self, _: Sequence[Array]) -> list[Array]:
-        return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in self.outputs]
+    @property
+    def cost(self) -> ShardCost:
+        """What one shard costs in the plan of the largest sizes; memory that plans share: :attr:`Card.memory`."""
+        return self._main.cost
 
     # ------------------------------------------------------------------------------------------------- saved engines
 
-    def _restore(self, spa_count: int) -> bytes | None:
-        """Take over the saved engine that is the ``ckpt``, or the one beside it where it fits; return its model."""
+    def _place_to_save(self, save_to: Path | None) -> Path | None:
+        if save_to is None and self.spec.save_engine:
+            save_to = saved_path(self.spec.ckpt)
+        several = [symbol for symbol, sizes in self.spec.dims.items() if len(sizes) > 1]
+        if save_to is not None and several:
+            raise ConfigError(
+                f"{save_to}: a saved engine holds one plan, --dim {several[0]}="
+                f"{','.join(map(str, self.spec.dims[several[0]]))} asks for several; give one size, or do not save it"
+            )
+        return save_to
+
+    def _restore(self) -> Plan | None:
+        """Take over the saved engine that is the ``ckpt``, or the one beside it where it fits."""
         path = saved_path(self.spec.ckpt)
         by_itself = path == self.spec.ckpt
         if not by_itself and not path.is_file():
             return None
         try:
-            model = self._adopt(path, read_saved(path), spa_count)
+            if any(len(sizes) > 1 for sizes in self.spec.dims.values()):
+                raise ModelError(f"saved engine {path} holds one plan, --dim asks for several; open the ONNX file")
+            plan = self._adopt(path, read_saved(path))
         except ModelError as error:
             if by_itself:
                 raise
             _log.info("%s; building from %s", error, self.spec.ckpt)
             return None
         _log.info("loaded %s", path)
-        return model
+        return plan
 
-    def _adopt(self, path: Path, saved: Saved, spa_count: int) -> bytes:
+    def _adopt(self, path: Path, saved: Saved) -> Plan:
         """Become the engine that was saved, after checking that it is the one that would be built now."""
         if path == self.spec.ckpt:
             self.dtype = self.spec.dtype or saved.origin.dtype
-            self.spec = saved.complete(self.spec, spa_count)
+            self.spec = saved.complete(self.spec, self._spa_count)
         saved.origin.check(self.spec, self.dtype)
-        self.bind(saved.inputs, saved.outputs, list(saved.dims.values()))
-        size = self.static_batch or self._shard_size(spa_count)
-        saved.check_shapes(self.spec.ckpt, size, self._shapes(size), {t.name: t.batched for t in self.inputs})
-        self._options = PassOptions(need_convert=saved.converted, layout=saved.layout)
-        self.metadata, self.shard_size, self._work = saved.metadata, size, saved.work
-        self._dims, self._stored = saved.dims, (saved.inputs, saved.outputs)
-        self._batched_outputs = [tensor.batched for tensor in saved.outputs]
-        return read_model(path, saved)
+        self.bind(saved.inputs, saved.outputs, list(saved.dims.values()), saved.batching)
+        self._prepare(PassOptions(need_convert=saved.converted, layout=saved.layout))
+        key = PlanKey(self.shard_size, self._combinations()[-1])
+        axes = {tensor.name: tensor.batch_axis for tensor in self.inputs}
+        saved.check_shapes(self.spec.ckpt, key.rows, self._lowering.shapes(key), axes)
+        self.metadata, self._dims = saved.metadata, saved.dims
+        model, weights = read_model(path, saved), {"": saved.work.weights}
+        return self._lowering.open(key, model, saved.inputs, saved.outputs, saved.work, weights, self._threads())
 
-    def _save(self, path: Path, origin: Origin, model: ModelProto | bytes) -> None:
+    def _save(self, path: Path, origin: Origin, plan: Plan) -> None:
+        assert plan.stored is not None  # noqa: S101 -- for the type checker
         saved = Saved(
             origin=origin,
             card=self.description.name,
             card_sha256=hash_files(self.description.source),
             shard_size=self.shard_size,
-            shapes=self._shapes(self.shard_size),
-            batched={tensor.name: tensor.batched for tensor in self.inputs},
+            shapes=self._lowering.shapes(plan.key),
+            batch_axes={tensor.name: tensor.batch_axis for tensor in self.inputs},
+            independent=self.independent,
+            reason=self._why,
             dims=self._dims,
-            dtypes={self.inputs[i].name: self.inputs[i].dtype.name for i in self._order},
-            outputs=self.outputs,
+            dtypes={tensor.name: tensor.dtype.name for tensor in plan.inputs},
+            outputs=plan.outputs,
             metadata=dict(self.metadata),
             layout=self._options.layout,
             converted=self._options.need_convert,
-            work=self._work,
+            work=plan.work,
         )
-        write_saved(path, saved, model)
+        write_saved(path, saved, plan.stored)
 
     # ------------------------------------------------------------------------------------------------------- running
 
@@ -284,23 +286,90 @@ class SdaaEngine(Engine):
         storage = f"{self.dtype} storage"
         if not self._options.need_convert:
             storage = "stored as the model is (need_convert = False)"
-        card = f"simulated T1 card: {len(self.card.spas)} SPA x batch {self.shard_size}"
-        return f"{card}, {storage}; times are host wall time unless they say simulated"
+        sizes = [f"{name} {', '.join(map(str, self.spec.dims[name]))}" for name in self._places]
+        plans = f", plans for {'; '.join(sizes)}" if sizes else ""
+        spas = f"{len(self.card.spas)} SPA x batch {self.shard_size}"
+        if self.independent is False:
+            spas = f"{len(self.card.spas)} SPA, the whole call on one (samples depend on one another)"
+        return f"simulated T1 card: {spas}, {storage}{plans}; times are host wall time unless they say simulated"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""
+        if self.independent is None and not self.spec.simulate_only:
+            self._find_out(inputs)
         ordered = [inputs[i] for i in self._order]
-        specs = [self.inputs[i] for i in self._order]
-        results = run_sharded(
-            lambda shard: self._on_card([shard])[0], ordered, specs, self.outputs, self.shard_size, self._on_card
-        )
+        if self.independent is False:
+            results = self._whole(inputs, ordered)
+        else:
+            plan = self._plan(PlanKey(self.shard_size, self._sizes(inputs)))
+            on_card = partial(self._on_card, plan=plan)
+            results = run_sharded(
+                lambda shard: on_card([shard])[0], ordered, self._model_inputs, plan.outputs, self.shard_size, on_card
+            )
         self._samples += batch_of(inputs, self.inputs)
         return results
 
-    def _on_card(self, shards: list[list[Array]]) -> list[list[Array]]:
+    def _sizes(self, inputs: Sequence[Array]) -> tuple[int, ...]:
+        """Return the sizes that a call has in its symbolic dimensions."""
+        if not self._places:
+            return ()
+        return tuple(inputs[spots[0][0]].shape[spots[0][1]] for spots in self._places.values())
+
+    def _find_out(self, inputs: list[Array]) -> None:
+        """Find out by this call whether samples depend on one another, as far as it can tell."""
+        sizes = self._sizes(inputs)
+        plan = self._plan(PlanKey(self.shard_size, sizes))
+        alone = saved_path(self.spec.ckpt) == self.spec.ckpt
+        # What was loaded runs without the model where it can.
+        source = None if alone or (self.loaded and self.shard_size > 1) else self._lowering
+        why = prove(source, plan, [inputs[i] for i in self._order], self._model_inputs, self.static_batch)
+        if why is None:
+            return
+        self.independent, self._why = not why, why or self._why
+        if why and self.static_batch is None:
+            self.shard_size = self.spec.batch_size
+            self._plans.clear()  # the plans of calls' own batches take their place
+        if self.independent and len(self._combinations()) == 1:
+            self._lowering.forget()
+
+    def _whole(self, inputs: list[Array], ordered: list[Array]) -> list[Array]:
+        """Run a call on one SPA, in one piece."""
+        total = batch_of(inputs, self.inputs)
+        if self.static_batch is not None and total != self.static_batch:
+            self._refuse_pieces(total, self.static_batch)
+        if not self._said and total > 1:
+            self._said = True
+            warnings.warn(
+                f"{self.spec.ckpt}: samples depend on one another ({self._why}): the whole call runs on one SPA",
+                stacklevel=5,
+            )
+        return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
+
+    def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
+        """Run shards side by side on the SPA, each by the plan of its very shape; what exceeds the SPA is queued.
+
+        Raises:
+            InputError: a shard has another number of samples than a SPA takes.
+        """
+        keys = [PlanKey(batch_of(shard, self.inputs), self._sizes(shard)) for shard in shards]
+        for i, key in enumerate(keys):
+            if key.rows != self.shard_size and (self.independent is not False or self.static_batch is not None):
+                raise InputError(
+                    f"shard {i} has {key.rows} samples, the plan of each SPA takes {self.shard_size}; pad the shard to "
+                    "it, or open the engine with another input_size"
+                )
+        plans = [self._plan(key) for key in keys]
+        results = self._on_card([[shard[i] for i in self._order] for shard in shards], *plans)
+        self._samples += sum(key.rows for key in keys)
+        return results
+
+    def _on_card(self, shards: list[list[Array]], plan: Plan, *others: Plan) -> list[list[Array]]:
+        """Run shards by one plan, or each by its own."""
         events = len(self.card.events)
         before = self.card.elapsed
-        results, call = self.card.run(shards, self._samples, wait=self._wait)
+        plans = (plan, *others) if others else (plan,) * len(shards)
+        instances = [Instance(each.cost, each.run) for each in plans]
+        results, call = self.card.run(shards, self._samples, self._wait, instances)
         self.calls.append(call)
         self._calls += 1
         self._latency += call.latency
@@ -332,11 +401,24 @@ class SdaaEngine(Engine):
             "card": self.description.name,
             "spas": len(self.card.spas),
             "healthy": len(self.card.healthy),
-            "memory_per_spa": self.cost.memory,
+            "memory_per_spa": self.card.memory,
             "simulated_latency": self._latency / max(self._calls, 1),
             "simulated_sps": self._samples / self.card.elapsed if self._calls else 0.0,
             "events": list(self.card.events),
+            **({"plans": self._plan_report()} if len(self._plans) > 1 else {}),
         }
+
+    def _plan_report(self) -> list[dict[str, Any]]:
+        """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
+        return [
+            {
+                "batch": plan.key.rows,
+                **dict(zip(self._places, plan.key.sizes, strict=True)),
+                "simulated_compute": plan.cost.compute,
+                "memory": plan.cost.memory,
+            }
+            for plan in self._plans.values()
+        ]
 
     def _publish(self, busy: float, force: bool = False) -> None:
         spas = self.card.spas
@@ -346,12 +428,14 @@ class SdaaEngine(Engine):
 
     def cancel(self) -> None:
         """Stop what the host computes for the card at its next node."""
-        if not self.spec.simulate_only:
-            self._session.cancel()
+        for plan in list(self._plans.values()):
+            if plan.session is not None:
+                plan.session.cancel()
 
     def close(self) -> None:
         """Free the devices, the engine instances and the weights they share."""
         self.card.close()
         self._publisher.close()
-        if not self.spec.simulate_only:
-            del self._session
+        self._plans.clear()
+        self._lowering.forget()
+        self._main = replace(self._main, session=None)

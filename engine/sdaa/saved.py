@@ -22,12 +22,12 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.signature import Dim, tensor_from_json, tensor_to_json
+from engine.signature import BatchAxes, Dim, axis_from_json, symbols_of, tensor_from_json, tensor_to_json
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of header and manifest; it rises when a field changes its meaning, comes or goes."""
 
 SUFFIX = ".tecoengine"
@@ -41,8 +41,11 @@ MAX_MODEL = 2**31 - 2**24
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
 
-_MAKERS = ("onnx_graph.py", "signature.py", "sdaa/engine.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py")
-"""The zoo's own files that decide what is saved; its passes are added to them."""
+_MAKERS = (
+    *("onnx_graph.py", "signature.py", "dims.py", "independence.py", "batching.py"),
+    *("sdaa/engine.py", "sdaa/plan.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py"),
+)
+"""The zoo's own files that decide what is saved; its passes are added to them, and what else finds the batch."""
 
 _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
@@ -118,7 +121,8 @@ class Saved:
     Attributes:
         origin: what it was made from.
         card, card_sha256: name and hash of the card's description at the time; another card may run it.
-        shard_size: samples of a shard. shapes: of every input of a shard. batched: which of them hold the batch.
+        shard_size: samples of a shard. shapes: of every input of a shard. batch_axes: the batch axis of each, or null.
+        independent: whether samples depend on themselves alone; null: not known. reason: why not.
         dims: the inputs' shapes as the ONNX file declares them, dynamic dimensions by their symbol.
         dtypes: of the inputs as stored, in the model's order. outputs: as stored.
         metadata: the ONNX file's. layout: of the data. converted: whether floats are stored in the origin's dtype.
@@ -131,7 +135,9 @@ class Saved:
     card_sha256: str
     shard_size: int
     shapes: dict[str, tuple[int, ...]]
-    batched: dict[str, bool]
+    batch_axes: dict[str, int | None]
+    independent: bool | None
+    reason: str
     dims: dict[str, list[Dim]]
     dtypes: dict[str, str]
     outputs: list[TensorSpec]
@@ -150,28 +156,36 @@ class Saved:
                 name,
                 np.dtype(kind),
                 tuple(d if isinstance(d, int) else None for d in self.dims[name]),
-                self.batched[name],
+                self.batch_axes[name],
+                symbols_of(self.dims[name]),
             )
             for name, kind in self.dtypes.items()
         ]
+
+    @property
+    def batching(self) -> BatchAxes:
+        """What was known of the batch, in the model's order."""
+        inputs = tuple(self.batch_axes[name] for name in self.dtypes)
+        return BatchAxes(inputs, tuple(t.batch_axis for t in self.outputs), self.independent, self.reason)
 
     def complete(self, spec: EngineSpec, spa_count: int) -> EngineSpec:
         """Fill in what a spec that names the saved engine itself may leave open: the shapes and the batch."""
         names = spec.input_name if sorted(spec.input_name) == sorted(self.shapes) else list(self.dtypes)
         sizes = spec.input_size or tuple(self.shapes[name] for name in names)
-        return replace(spec, input_size=sizes, batch_size=self.shard_size * spa_count)
+        shards = 1 if self.independent is False else spa_count
+        return replace(spec, input_size=sizes, batch_size=self.shard_size * shards)
 
     def check_shapes(
-        self, ckpt: Path, size: int, shapes: Mapping[str, tuple[int, ...]], batched: Mapping[str, bool]
+        self, ckpt: Path, size: int, shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, int | None]
     ) -> None:
-        """Refuse an engine for another shard: its number of samples, its inputs' shapes, and which have the batch.
+        """Refuse an engine for another shard: its number of samples, its inputs' shapes, and where they have the batch.
 
         Raises:
             ModelError: it says what differs.
         """
         path = saved_path(ckpt)
         _same(path, "input shapes", _shapes_text(self.shapes), _shapes_text(shapes))
-        _same(path, "inputs with a batch", self.batched, dict(batched))
+        _same(path, "batch axes", self.batch_axes, dict(axes))
         _same(path, "shard size", self.shard_size, size)
 
 
@@ -187,7 +201,8 @@ def versions() -> Mapping[str, str]:
 
     found = components()
     root = Path(__file__).resolve().parents[1]
-    files = [*(root / name for name in _MAKERS), *sorted((root / "passes").rglob("*.py"))]
+    others = {*(root / "passes").rglob("*.py"), *root.glob("batching*.py")} - {root / "batching.py"}
+    files = [*(root / name for name in _MAKERS), *sorted(others)]
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*files)[:12]}
 
 
@@ -302,6 +317,9 @@ def _from_json(data: Mapping[str, Any]) -> Saved:
             | {"external": tuple(_beside(name) for name in origin["external"]), "versions": dict(origin["versions"])}
         ),
         "shapes": {str(name): tuple(int(d) for d in shape) for name, shape in data["shapes"].items()},
+        "batch_axes": {str(name): axis_from_json(axis) for name, axis in data["batch_axes"].items()},
+        "independent": _known(data["independent"]),
+        "reason": str(data["reason"]),
         "outputs": [tensor_from_json(entry) for entry in data["outputs"]],
         "work": _parse(ShardWork, data["work"]),
         "model_bytes": int(data["model_bytes"]),
@@ -325,6 +343,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple[str, ...]": lambda names: tuple(map(str, names)),
     "tuple[Kernel, ...]": lambda entries: tuple(_parse(Kernel, entry) for entry in entries),
 }
+
+
+def _known(value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true, false nor null")
+    return value
 
 
 def _beside(name: str) -> str:

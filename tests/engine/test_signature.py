@@ -8,53 +8,60 @@ from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
 from engine.errors import ConfigError
-from engine.signature import TensorSpec, batch_flags, bind_sizes, fits, input_order
+from engine.signature import TensorSpec, batch_axes, bind_sizes, fits, input_order
 
 CKPT = Path("m.onnx")
 
 
 @pytest.mark.parametrize(
-    ("shapes", "flags"),
+    ("shapes", "axes"),
     [
         ([], []),
-        ([[]], [False]),
-        ([[], []], [False, False]),
-        ([["N", 3, 32, 32]], [True]),
-        ([[16, 3, 32, 32]], [True]),
-        ([["N", 4], ["N", 5]], [True, True]),
-        ([["N", 4], ["M", 5]], [True, False]),
-        ([["batch", "seq"], ["seq", 5]], [True, False]),
-        ([["N", 4], []], [True, False]),
-        ([[], ["N", 4]], [False, True]),
-        ([[7, 4], ["N", 4]], [False, True]),  # a fixed input beside a dynamic one is no batch
-        ([[16, 4], [16, 9], [4]], [True, True, False]),
-        ([[16, 4], [8, 4]], [True, False]),
+        ([[]], [None]),
+        ([[], []], [None, None]),
+        ([["N", 3, 32, 32]], [0]),
+        ([[16, 3, 32, 32]], [0]),
+        ([["N", 4], ["N", 5]], [0, 0]),
+        ([["N", 4], ["M", 5]], [0, None]),
+        ([["batch", "seq"], ["seq", 5]], [0, None]),
+        ([["N", 4], []], [0, None]),
+        ([[], ["N", 4]], [None, 0]),
+        ([[7, 4], ["N", 4]], [None, 0]),  # a fixed input beside a dynamic one is no batch
+        ([[16, 4], [16, 9], [4]], [0, 0, None]),
+        ([[16, 4], [8, 4]], [0, None]),
         # names that exporters make up: two different ones may still be the same batch
-        ([["unk__6", 4], ["unk__7", 4]], [True, True]),
-        ([["s0", 4], ["s77", 4]], [True, True]),
-        ([["ids_dynamic_axes_1", 4], ["mask_dynamic_axes_1", 4]], [True, True]),
-        ([["p2o.DynamicDimension.0", 4], ["p2o.DynamicDimension.5", 4]], [True, True]),
-        ([[None, 4], [None, 4]], [True, True]),
-        ([["batch", 4], [None, 4]], [True, True]),
-        ([["batch", 4], ["classes", 4]], [True, False]),
-        ([[0, 4]], [False]),  # nothing to split
-        ([[0, 4], [0, 4]], [False, False]),
-        ([[0, 4], [16, 4], [16]], [False, True, True]),
-        ([[0, 4], ["N", 4]], [False, True]),
-        ([["size", 4], ["batch", 4]], [True, False]),  # "size" only begins like s0
+        ([["unk__6", 4], ["unk__7", 4]], [0, 0]),
+        ([["s0", 4], ["s77", 4]], [0, 0]),
+        ([["ids_dynamic_axes_1", 4], ["mask_dynamic_axes_1", 4]], [0, 0]),
+        ([["p2o.DynamicDimension.0", 4], ["p2o.DynamicDimension.5", 4]], [0, 0]),
+        ([[None, 4], [None, 4]], [0, 0]),
+        ([["batch", 4], [None, 4]], [0, 0]),
+        ([["batch", 4], ["classes", 4]], [0, None]),
+        ([[0, 4]], [None]),  # nothing to split
+        ([[0, 4], [0, 4]], [None, None]),
+        ([[0, 4], [16, 4], [16]], [None, 0, 0]),
+        ([[0, 4], ["N", 4]], [None, 0]),
+        ([["size", 4], ["other", 4]], [0, None]),  # "size" only begins like s0
+        # a symbol that is sure to be the batch, wherever it is
+        ([["size", 4], ["batch", 4]], [None, 0]),
+        ([["T", "batch", 4], [1, "batch", 8]], [1, 1]),
+        ([["batch", 512], [2, "batch", 128], []], [0, 1, None]),
+        ([[5, "batch_size", 4]], [1]),
+        ([[None, 4], ["batch", 4], [3]], [0, 0, None]),
+        ([["T", 1, 4]], [0]),  # shapes alone do not tell
     ],
 )
-def test_which_inputs_are_batched(shapes: list[list[int | str | None]], flags: list[bool]) -> None:
-    assert batch_flags(shapes) == flags
+def test_which_inputs_are_batched(shapes: list[list[int | str | None]], axes: list[int | None]) -> None:
+    assert batch_axes(shapes) == axes
 
 
 def test_input_size_decides_for_symbols_that_differ() -> None:
     shapes = [["a", 4], ["b", 4], ["c"], []]
-    assert batch_flags(shapes, [(16, 4), (16, 4), (3,), ()]) == [True, True, False, False]
+    assert batch_axes(shapes, [(16, 4), (16, 4), (3,), ()]) == [0, 0, None, None]
 
 
 def test_input_size_of_too_low_rank_is_not_an_index_error() -> None:
-    assert batch_flags([["a", 4], ["b", 4]], [(), (1, 4)]) == [True, False]
+    assert batch_axes([["a", 4], ["b", 4]], [(), (1, 4)]) == [0, None]
 
 
 def test_input_order() -> None:
@@ -72,7 +79,7 @@ def test_a_wrong_name_for_the_only_input_warns() -> None:
 
 
 def spec(*shape: int | None, batched: bool = True) -> TensorSpec:
-    return TensorSpec("x", np.dtype(np.float32), shape, batched)
+    return TensorSpec("x", np.dtype(np.float32), shape, 0 if batched else None)
 
 
 def test_bind_sizes_fills_all_but_the_batch() -> None:

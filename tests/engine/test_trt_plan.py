@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base import ConfigError, ModelError, TensorSpec
+from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.signature import Dim
 from engine.trt_plan import (
     PlanKey,
@@ -34,7 +34,7 @@ KEY = PlanKey("a" * 64, "", {"x": [[1, 3, 8, 8], [16, 3, 8, 8], [16, 3, 8, 8]]},
 RECORD = PlanRecord(
     key=KEY,
     plan_sha256=hashlib.sha256(PLAN).hexdigest(),
-    inputs=[X, TensorSpec("ids", np.dtype(np.int64), (4,), False)],
+    inputs=[X, TensorSpec("ids", np.dtype(np.int64), (4,), None)],
     outputs=[TensorSpec("y", np.dtype(np.float16), (None, 10))],
     dims=[["N", 3, 8, 8], [4]],
     metadata={"labels": "零,一"},
@@ -54,7 +54,7 @@ def test_profile_spans_one_to_the_batch(batch: int, rest: list[int]) -> None:
 
 def test_profile_of_static_unbatched_and_bound_inputs() -> None:
     static = TensorSpec("static", F32, (16, 3))
-    unbatched = TensorSpec("shared", F32, (5, 7), batched=False)
+    unbatched = TensorSpec("shared", F32, (5, 7), batch_axis=None)
     declared: list[list[Dim]] = [["N", 3, "H", "W"], [16, 3], ["K", 7]]
     assert profile_shapes([X, static, unbatched], declared, 4) == {
         "x": [[1, 3, 8, 8], [4, 3, 8, 8], [4, 3, 8, 8]],
@@ -63,17 +63,17 @@ def test_profile_of_static_unbatched_and_bound_inputs() -> None:
 
 
 def test_dims_keep_only_the_batch_open() -> None:
-    assert bound_dims([X], [["N", 3, "H", "W"]], Path("m.onnx")) == [["N", 3, 8, 8]]
-    unbatched = TensorSpec("k", F32, (5,), batched=False)
-    assert bound_dims([unbatched], [["K"]], Path("m.onnx")) == [[5]]
+    assert bound_dims([X], [["N", 3, "H", "W"]], EngineSpec(Path("m.onnx"))) == [["N", 3, 8, 8]]
+    unbatched = TensorSpec("k", F32, (5,), batch_axis=None)
+    assert bound_dims([unbatched], [["K"]], EngineSpec(Path("m.onnx"))) == [[5]]
 
 
 @pytest.mark.parametrize(
-    "tensor", [TensorSpec("x", F32, (None, 3, None, None)), TensorSpec("x", F32, (None,), batched=False)]
+    "tensor", [TensorSpec("x", F32, (None, 3, None, None)), TensorSpec("x", F32, (None,), batch_axis=None)]
 )
 def test_a_dimension_nobody_gave_is_asked_for(tensor: TensorSpec) -> None:
     with pytest.raises(ConfigError, match=r"m\.onnx: input 'x' has dynamic dimensions.*input_size"):
-        bound_dims([tensor], [[None] * len(tensor.shape)], Path("m.onnx"))
+        bound_dims([tensor], [[None] * len(tensor.shape)], EngineSpec(Path("m.onnx")))
 
 
 def test_a_fitting_plan_is_used() -> None:
@@ -89,7 +89,7 @@ def test_a_fitting_plan_is_used() -> None:
         ("precision", "float32"),
         ("tensorrt", "10.13.0"),
         ("gpu", "NVIDIA L4"),
-        ("schema_version", 2),
+        ("schema_version", 3),
     ],
 )
 def test_every_field_of_the_key_makes_a_plan_stale(field: str, value: object) -> None:
@@ -155,7 +155,7 @@ def test_a_damaged_record_is_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@given(st.sampled_from(["dtype", "shape", "name", "dims", "batched"]))
+@given(st.sampled_from(["dtype", "shape", "name", "dims", "batch_axis"]))
 def test_a_record_with_a_missing_part(part: str) -> None:
     from engine.trt_plan import _from_json, _to_json
 

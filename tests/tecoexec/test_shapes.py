@@ -63,7 +63,7 @@ def test_names_put_shapes_into_the_models_order() -> None:
     model = signature(a=("batch", 3), b=("batch", 5), table=(7, 2))
     shapes = fit_shapes([("table", (7, 2)), ("b", (6, 5)), ("a", (6, 3))], model)
     assert shapes.whole == ((6, 3), (6, 5), (7, 2))
-    assert shapes.batched == (True, True, False)
+    assert shapes.axes == (0, 0, None)
     assert shapes.batch == 6
     assert shapes.per_spa(4) == ((2, 3), (2, 5), (7, 2))
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.base import EngineSpec, engine_nums
+from engine.base import EngineSpec
 from engine.passes.options import PassOptions
 from engine.passes.runner import apply_passes
-from engine.sdaa.card import CardDescription, Layout, load_card
+from engine.sdaa.card import CardDescription, Layout, load_card, spa_count
 from engine.sdaa.cost import ShardCost, price, shard_work
 from engine.sdaa.kernels import Kernel
 from toolkit.inputs import Shapes, input_shapes
@@ -56,7 +56,7 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
     options = PassOptions.load(spec.pass_path)
     original = load_model(spec.ckpt)
     checked_inputs(original, shapes or {})
-    batch = -(-spec.batch_size // engine_nums()) if spec.divided else spec.batch_size
+    batch = -(-spec.batch_size // spa_count(spec))
     full = input_shapes(original, batch, shapes)
     shaped = bind_shapes(original, {info.name: full[info.name] for info in graph_inputs(original)})
     model = apply_passes(shaped, options, input_shapes=full, compare=compare)

@@ -290,8 +290,8 @@ def with_version(name: str) -> Callable[[Path], None]:
 
 def raise_schema(path: Path) -> None:
     data = saved_path(path).read_bytes()
-    assert data.startswith(b"tecoengine 1 ")
-    saved_path(path).write_bytes(data.replace(b"tecoengine 1 ", b"tecoengine 2 ", 1))
+    assert data.startswith(b"tecoengine 2 ")
+    saved_path(path).write_bytes(data.replace(b"tecoengine 2 ", b"tecoengine 1 ", 1))
 
 
 SOURCE = "def use_passes(model):\n    return model\n"
@@ -305,7 +305,7 @@ STALE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "input_size": (lambda p: None, {"input_size": ((5, 3),)}, "input shapes was x 2x3, now x 5x3"),
     "zoo": (with_version("sources"), {}, "version of sources was 0.0.1, now "),
     "onnx": (with_version("onnx"), {}, "version of onnx was 0.0.1, now "),
-    "schema": (raise_schema, {}, "has format version 2, this zoo reads 1"),
+    "schema": (raise_schema, {}, "has format version 1, this zoo reads 2"),
 }
 
 
@@ -447,7 +447,7 @@ def test_anything_else_is_never_taken(data: bytes, whole: Path) -> None:
 
 def forge(path: Path, manifest: bytes) -> None:
     """Write a file whose manifest has the right hash."""
-    header = f"tecoengine 1 {len(manifest)} {hashlib.sha256(manifest).hexdigest()}\n".encode()
+    header = f"tecoengine 2 {len(manifest)} {hashlib.sha256(manifest).hexdigest()}\n".encode()
     saved_path(path).write_bytes(header + manifest)
 
 
@@ -471,6 +471,9 @@ MISSING = object()
         (("dtypes",), {"x": "float17"}),
         (("dtypes",), {"y": "float16"}),
         (("dims",), {}),
+        (("batch_axes",), {"x": True}),
+        (("batch_axes",), MISSING),
+        (("independent",), "yes"),
         (("model_bytes",), "1e3"),
         (("model_bytes",), -5),
         (("model_bytes",), 10**18),
@@ -499,7 +502,7 @@ def test_a_manifest_that_is_none_is_refused(manifest: bytes, whole: Path) -> Non
 
 
 def test_a_manifest_of_a_size_nobody_writes_is_not_read(whole: Path) -> None:
-    check_damaged(whole, b"tecoengine 1 999999999 " + b"0" * 64 + b"\n")
+    check_damaged(whole, b"tecoengine 2 999999999 " + b"0" * 64 + b"\n")
 
 
 def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None:

@@ -1,0 +1,257 @@
+"""Plans: a model lowered for one number of samples and one size of each symbolic dimension.
+
+A SPA runs fixed shapes. What a model makes of other shapes is another plan: shapes bound, passes run, values put into
+the card's storage, a host session to compute them, and a cost of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
+from engine.dims import how_to_bind, shown_shape
+from engine.ort import HostSession
+from engine.passes.options import PassOptions
+from engine.passes.runner import apply_passes
+from engine.sdaa.card import CardDescription
+from engine.sdaa.cost import ShardCost, ShardWork, price, weighed_work
+from engine.signature import with_batch
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+CHECK_BATCH = 2
+"""Samples a pass is checked with: as telling as a full batch, and much quicker."""
+
+_checked_passes: set[tuple[Any, ...]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanKey:
+    """What tells the plans of an engine apart: samples of a shard, and the sizes of its symbolic dimensions."""
+
+    rows: int
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a SPA holds for shards of one shape.
+
+    Attributes:
+        key: which shape.
+        inputs, outputs: as stored, in the model's order; an output's ``batch_axis`` is that of this plan's shapes.
+        work, cost: of one shard.
+        weights: bytes of every constant by name; plans that hold the same one share it.
+        session: computes the values; ``None`` where none are computed.
+        stored: the model as a SPA runs it, for whoever saves it.
+    """
+
+    key: PlanKey
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    work: ShardWork
+    cost: ShardCost
+    weights: Mapping[str, int]
+    session: HostSession | None
+    stored: ModelProto | bytes | None = None
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Compute one shard; zeros where no values are computed."""
+        if self.session is not None:
+            return self.session.run(arrays)
+        return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in self.outputs]
+
+
+class Lowering:
+    """Lowers one model for any number of samples and sizes.
+
+    Args:
+        spec: the model and how it is to run.
+        options: what its pass file says. dtype: the precision asked for. description: the card.
+        inputs: of the model, in the caller's order, with batch axes and known sizes.
+        outputs: in the model's order.
+        symbols: those with sizes of their own, in the order of :attr:`PlanKey.sizes`.
+        static_batch: the batch the model is fixed to, or ``None``.
+
+    The model is loaded when it is first needed, unless :meth:`keep` gave it.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        options: PassOptions,
+        dtype: str,
+        description: CardDescription,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        symbols: Iterable[str],
+        static_batch: int | None,
+    ) -> None:
+        self.spec, self.options, self.description = spec, options, description
+        self._half = dtype == "float16"
+        self._inputs, self._outputs, self._symbols = list(inputs), list(outputs), list(symbols)
+        self._static_batch = static_batch
+        self._model: ModelProto | None = None
+
+    @property
+    def float16(self) -> bool:
+        """Whether floats are stored in float16."""
+        return self._half and self.options.need_convert
+
+    @property
+    def model(self) -> ModelProto:
+        """The model as it is in its file."""
+        if self._model is None:
+            from engine.onnx_graph import load_model
+
+            self._model = load_model(self.spec.ckpt)
+        return self._model
+
+    def keep(self, model: ModelProto) -> None:
+        """Take the model, which is at hand."""
+        self._model = model
+
+    def forget(self) -> None:
+        """Drop the model; it is read again if another plan is needed."""
+        self._model = None
+
+    # ------------------------------------------------------------------------------------------------------- shapes
+
+    def shapes(self, key: PlanKey) -> dict[str, tuple[int, ...]]:
+        """Return the full shape of every input of a shard.
+
+        Raises:
+            ConfigError: a dimension has no size.
+        """
+        sizes = dict(zip(self._symbols, key.sizes, strict=True))
+        return {tensor.name: self._shape(tensor, key.rows, sizes) for tensor in self._inputs}
+
+    def _shape(self, tensor: TensorSpec, rows: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        symbols = tensor.symbols or (None,) * len(tensor.shape)
+        shape = [sizes.get(s or "") if d is None else d for s, d in zip(symbols, tensor.shape, strict=True)]
+        if any(d is None and axis != tensor.batch_axis for axis, d in enumerate(shape)):
+            raise ConfigError(
+                f"{self.spec.ckpt}: input {tensor.name!r} has dynamic dimensions ({shown_shape(tensor)}); "
+                f"{how_to_bind(self._inputs, self.spec.dims)}"
+            )
+        return with_batch(shape, tensor.batch_axis, rows)
+
+    def _bound(self, key: PlanKey) -> ModelProto:
+        from engine.onnx_graph import bind_shapes, graph_inputs
+
+        shapes = self.shapes(key)
+        return bind_shapes(self.model, {info.name: shapes[info.name] for info in graph_inputs(self.model)})
+
+    # ------------------------------------------------------------------------------------------------------ lowering
+
+    def plan(self, key: PlanKey, threads: int | None) -> Plan:
+        """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
+
+        Args:
+            key: which shapes. threads: that compute a shard on the host; ``None``: every core.
+
+        Raises:
+            ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
+        """
+        from engine.onnx_graph import signature
+        from engine.sdaa.float16 import float16_storage, widen
+
+        shaped = self._shaped(key, compare=True)
+        work, weights = weighed_work(shaped, self.float16, self.options.keeps_float32)
+        if self.float16:
+            shaped = float16_storage(shaped, self.options.keeps_float32, self.options.skip_input_name)
+        elif self.options.need_convert:
+            shaped = widen(shaped)  # a float16 file asked to run in float32
+        inputs, outputs, _ = signature(shaped)
+        axes = self._output_axes(key)
+        outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
+        return self.open(key, shaped, inputs, outputs, work, weights, threads)
+
+    def open(
+        self,
+        key: PlanKey,
+        stored: ModelProto | bytes,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        work: ShardWork,
+        weights: Mapping[str, int],
+        threads: int | None,
+    ) -> Plan:
+        """Open what was lowered, now or when it was saved; arguments as the fields of :class:`Plan`."""
+        session = None
+        if not self.spec.simulate_only:
+            try:
+                session = HostSession(stored, threads)
+            except ModelError as error:
+                raise ModelError(f"{self.spec.ckpt}: {error}") from error
+            axes = [tensor.batch_axis for tensor in outputs]
+            inputs = session.inputs
+            outputs = [replace(o, batch_axis=a) for o, a in zip(session.outputs, axes, strict=True)]
+        cost = price(work, self.description, self.description.layout(self.options.layout))
+        return Plan(key, list(inputs), list(outputs), work, cost, weights, session, stored)
+
+    def _shaped(self, key: PlanKey, compare: bool) -> ModelProto:
+        """Bind a shard's shapes and run the passes, which are compared with the original on a small batch, once."""
+        # Two pass files may hold one function (resnet_pass and its blocked twin): that is one thing to compare.
+        code = getattr(self.options.use_passes, "__code__", None)
+        path = Path(code.co_filename) if code else self.spec.pass_path
+        stamp = (self.spec.ckpt.resolve(), self.spec.ckpt.stat().st_mtime_ns, path, path and path.stat().st_mtime_ns)
+        seen = (*stamp, key.sizes)
+        if compare and seen not in _checked_passes:
+            small = PlanKey(self._static_batch or min(key.rows, CHECK_BATCH), key.sizes)
+            apply_passes(self._bound(small), self.options, input_shapes=self.shapes(small))
+            _checked_passes.add(seen)
+        return apply_passes(self._bound(key), self.options, compare=False)
+
+    def _output_axes(self, key: PlanKey) -> list[int | None]:
+        """Return the outputs' batch axes: a fixed dimension that is the shard's size by chance is none."""
+        axes = [tensor.batch_axis for tensor in self._outputs]
+        both = zip(axes, self._outputs, strict=True)
+        chance = any(axis is not None and tensor.shape[axis : axis + 1] == (key.rows,) for axis, tensor in both)
+        if self._static_batch is not None or not chance:
+            return axes
+        from engine.onnx_graph import signature
+
+        _, one, _ = signature(self._bound(key))
+        _, other, _ = signature(self._bound(PlanKey(key.rows + 1, key.sizes)))
+        return [
+            None if axis is None or a.shape[axis : axis + 1] == b.shape[axis : axis + 1] else axis
+            for axis, a, b in zip(axes, one, other, strict=True)
+        ]
+
+    # ---------------------------------------------------------------------------------------------------------- cost
+
+    def largest_batch(self, key: PlanKey) -> int | None:
+        """Return the largest batch of a shard that fits (0: none does); ``None`` where the model's batch is fixed."""
+        if self._static_batch is not None:
+            return None
+        fits, too_large = 0, key.rows
+        while too_large - fits > 1:
+            rows = (fits + too_large) // 2
+            shaped = self._shaped(PlanKey(rows, key.sizes), compare=False)
+            work, _ = weighed_work(shaped, self.float16, self.options.keeps_float32)
+            cost = price(work, self.description, self.description.layout(self.options.layout))
+            fits, too_large = (rows, too_large) if cost.memory <= self.description.memory_bytes else (fits, rows)
+        return fits
+
+
+def shared_cost(plans: Iterable[Plan]) -> ShardCost:
+    """Return the first plan's cost with the memory that all of them take on one SPA.
+
+    Counted are each constant once, as plans read the same array where name and size are the same; and the activations
+    and the input and output buffers of the plan that needs most, as a SPA runs one shard at a time.
+    """
+    plans = list(plans)
+    constants = {constant for plan in plans for constant in plan.weights.items()}
+    return replace(
+        plans[0].cost,
+        weights=sum(size for _, size in constants),
+        activations=max(plan.cost.activations for plan in plans),
+        io=max(plan.cost.io for plan in plans),
+    )

@@ -1,0 +1,58 @@
+"""Whether samples depend on one another, where the graph alone does not tell: found out by real inputs of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base import Array, EngineError, TensorSpec
+from engine.independence import compare_with_changed, compare_with_parts, tells
+from engine.ort import HostSession
+from engine.sdaa.plan import Lowering, Plan
+from engine.signature import batch_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def prove(
+    source: Lowering | None, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec], static_batch: int | None
+) -> str | None:
+    """Say why the samples of a call depend on one another: "" where they do not, ``None`` where it does not tell.
+
+    Where the model takes any batch it is run on the whole call and on parts of it, in float32 on the host, as it is in
+    its file. Else samples are changed beside others, in the plan.
+
+    Args:
+        source: the model; ``None`` where there is only the plan of a saved engine.
+        plan: of the engine's usual shard. static_batch: the batch the model is fixed to, or ``None``.
+        inputs, specs: the call's arrays and what they are fed to, in the model's order.
+    """
+    told = tells(inputs, specs)
+    if static_batch is not None or source is None:
+        if not told or plan.key.rows < 2:
+            return None
+        return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
+    total, rows = batch_of(inputs, specs), plan.key.rows
+    session = HostSession(_float32(source.model))
+    arrays = [np.asarray(a, s.dtype) for a, s in zip(inputs, session.inputs, strict=True)]
+    try:
+        why = compare_with_parts(session.run, arrays, specs, plan.outputs, rows if rows < total else -(-total // 2))
+        if total == 1 and rows > 1 and not why:
+            why = compare_with_parts(session.run, arrays, specs, plan.outputs, rows)
+    except EngineError:  # the model refuses the whole call, or a part of it: there is nothing to compare
+        return None
+    return why if why or told else None
+
+
+def _float32(model: ModelProto) -> ModelProto:
+    from onnx import TensorProto
+
+    from engine.onnx_graph import tensors
+    from engine.sdaa.float16 import widen
+
+    halves = any(tensor.data_type == TensorProto.FLOAT16 for tensor in tensors(model.graph))
+    inputs = any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in model.graph.input)
+    return widen(model) if halves or inputs else model

@@ -1,0 +1,103 @@
+"""What to open: the model, and how it is to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.errors import ConfigError, PassError
+
+PASS_PATH = Path(__file__).resolve().parent / "passes"
+"""Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
+
+DTYPES = ("float32", "float16")
+"""Precisions every target understands."""
+
+ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
+"""Precisions any target understands; :attr:`Engine.dtypes` says which a target takes."""
+
+MAX_SPA = 8
+"""Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What to open: the model and how it is to run.
+
+    Attributes:
+        ckpt: path of the ONNX file.
+        batch_size: samples in one call to the whole card.
+        input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own,
+            and so does a ``None`` in a shape. The batch of a SPA is then the call's divided over the SPA there are.
+        input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
+        dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
+            takes the target's own default.
+        pass_path: Python file with optimisation passes; ``None`` runs the model as it is.
+        rank: index of the card (device) to use.
+        save_engine: keep the built engine beside the model, where the target builds one.
+        divided: split a call over every SPA of the card; ``False`` uses a single one.
+        streams: calls that may compute side by side (:meth:`Engine.run_async`), on targets that can; an engine on the
+            host then computes each call with its share of the cores. 1 gives every call all of them.
+        calibration: real samples from which an ``"int8"`` engine chooses its ranges (:meth:`Engine.calibrate`).
+        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
+        dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
+            has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
+    """
+
+    ckpt: Path
+    batch_size: int = 1
+    input_size: tuple[tuple[int | None, ...], ...] | None = None
+    input_name: tuple[str, ...] = ()
+    dtype: str | None = None
+    pass_path: Path | None = None
+    rank: int = 0
+    save_engine: bool = False
+    divided: bool = True
+    streams: int = 1
+    calibration: int = 128
+    simulate_only: bool = False
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size {self.batch_size} must be at least 1")
+        if self.streams < 1:
+            raise ConfigError(f"streams {self.streams} must be at least 1")
+        if self.calibration < 1:
+            raise ConfigError(f"calibration {self.calibration} must be at least 1 sample")
+        if self.dtype is not None and self.dtype not in ALL_DTYPES:
+            raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
+        for shape in self.input_size or ():
+            # Whether a 0 fits is for the model to say.
+            if any(d is not None and (not isinstance(d, int) or d < 0) for d in shape):
+                raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
+        object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
+        if self.pass_path is not None and not self.pass_path.is_file():
+            known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
+            raise PassError(
+                f"pass file {self.pass_path} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}"
+            )
+
+
+def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of a symbolic dimension, rising."""
+    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+        raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 1")
+    return tuple(sorted(set(sizes)))
+
+
+def engine_nums() -> int:
+    """Return how many SPA a card has, from ``MAX_ENGINE_NUMS`` (default 4; 1 to 8).
+
+    Raises:
+        ConfigError: the variable is not a whole number from 1 to 8.
+    """
+    text = os.environ.get("MAX_ENGINE_NUMS", "4")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_SPA:
+        raise ConfigError(
+            f"environment variable MAX_ENGINE_NUMS={text!r} must be a whole number from 1 to {MAX_SPA} "
+            "(real cards: 3 or 4)"
+        )
+    return int(text)
