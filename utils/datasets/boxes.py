@@ -127,14 +127,15 @@ def _listed(file: Path) -> BoxedPictures:
         else:
             usable.append(key)
     if not usable:
-        raise DataError(f"{file}: none of its {len(pictures)} images can be used, the first: {_first(rejected)}")
+        if not rejected:
+            raise DataError(f"{file} lists no image; list at least one")
+        raise DataError(
+            f"{file}: none of its {len(pictures)} images can be used, "
+            f"the first: {rejected[0].path}: {rejected[0].reason}; check the paths"
+        )
     paths = [pictures[key] for key in usable]
     targets = [_objects(objects[key], names) for key in usable]
     return BoxedPictures(paths, targets, file, rejected)
-
-
-def _first(rejected: Sequence[Rejected]) -> str:
-    return f"{rejected[0].path}: {rejected[0].reason}" if rejected else "there is none; list at least one image"
 
 
 def _json(file: Path) -> Mapping[str, Any]:

@@ -188,7 +188,8 @@ def _average(records: Array, weights: Array, total: float, threshold: int) -> fl
     bit = _BITS[threshold]
     right = np.cumsum(np.where(records["right"] & bit, weights, 0.0))
     wrong = np.cumsum(np.where((records["right"] | records["ignored"]) & bit, 0.0, weights))
-    recall, precision = right / total, right / (right + wrong + np.spacing(1.0))
+    recall, counted = right / total, right + wrong
+    precision = np.divide(right, counted, out=np.zeros_like(right), where=counted > 0)
     best = np.maximum.accumulate(precision[::-1])[::-1]
     reached = np.searchsorted(recall, RECALLS, side="left")
     return float(np.append(best, 0.0)[np.minimum(reached, len(best))].mean())

@@ -152,7 +152,7 @@ def _planned(longest: int | None, symbol: str | None, model: Model) -> int | Non
     if longest is None or not sizes:
         return longest
     if longest > sizes[-1]:
-        listed = ", ".join(map(str, sizes))
+        listed = ",".join(map(str, sizes))
         raise DataError(
             f"a sample has length {longest} along {symbol!r}, and the largest size {model.ckpt.name} has a plan for is "
             f"{sizes[-1]} (of {listed}); add a size with --dim {symbol}={listed},{longest}, or truncate the sample"

@@ -25,7 +25,7 @@ NAME = "tiny"
 def written(task: Task, folder: Path) -> Path:
     """Write a template's files and sample data into a folder, run its export there, and return the folder."""
     assert task.template is not None
-    words = {"model": NAME, "title": "Tiny", "folder": "example/x/tiny", "paths": f"sys.path.insert(0, {str(ROOT)!r})"}
+    words = {"model": NAME, "title": "Tiny", "folder": "example/x/tiny", "paths": f'sys.path.insert(0, "{ROOT}")'}
     words |= task.template.fill(folder)
     for file in task.template.folder.glob("*.tmpl"):
         text = Text(file.read_text(encoding="utf-8")).substitute(words)
@@ -59,7 +59,9 @@ def described(engine: Engine, dims: Mapping[str, tuple[int, ...]] | None = None)
     )
 
 
-def evaluated(task: Task, engine: Engine, model: Model, path: Path, opt: argparse.Namespace) -> tuple[Metric, list[Any]]:
+def evaluated(
+    task: Task, engine: Engine, model: Model, path: Path, opt: argparse.Namespace
+) -> tuple[Metric, list[Any]]:
     """Take a data set through a task's functions and an engine; return the metric and all predictions."""
     dataset = task.load({"data": path}, opt)
     metric = task.metric(opt, dataset, model)

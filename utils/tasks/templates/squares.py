@@ -53,7 +53,8 @@ def fill(folder: Path) -> Mapping[str, str]:
 def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
     """Return a picture, H x W x 3 uint8, and the boxes (left, top, width, height) of its squares with their classes."""
     unit = max(height, width) / SIZE
-    pixels = chance.integers(15, 45, (height, width, 3)).astype(np.uint8)
+    pixels = np.empty((height, width, 3), np.uint8)
+    pixels[...] = 15 + 8 * chance.integers(0, 4, (height, width, 1))  # few levels: noise makes large files
     free = np.ones((height, width), bool)
     paints = [*COLOURS.values(), GREY]
     boxes = []
@@ -66,7 +67,7 @@ def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Arra
             continue
         free[around] = False
         label = int(chance.integers(0, len(paints)))
-        shade = chance.integers(-12, 13, (side, side, 3))
+        shade = 4 * chance.integers(-3, 4, (side, 1, 1))
         pixels[top : top + side, left : left + side] = np.clip(np.array(paints[label]) + shade, 0, 255)
         if label < len(COLOURS):
             boxes.append(([left, top, side, side], label))

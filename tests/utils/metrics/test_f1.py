@@ -1,0 +1,112 @@
+"""Accuracy and macro F1: scikit-learn's values, weights, labels by name, and bad input."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.base import ConfigError, DataError, InputError
+from utils.metrics.f1 import Accuracy, Labelled, MacroF1
+
+CLASSES = 4
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Scores with ties, and labels."""
+    count = draw(st.integers(1, 12))
+    row = st.lists(st.integers(0, 3), min_size=CLASSES, max_size=CLASSES)
+    scores = np.array(draw(st.lists(row, min_size=count, max_size=count)), np.float32)
+    return scores, np.array(draw(st.lists(st.integers(0, CLASSES - 1), min_size=count, max_size=count)))
+
+
+@settings(deadline=None)
+@given(batches(), st.integers(1, CLASSES))
+def test_they_are_what_scikit_learn_computes(batch: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    scores, labels = batch
+    accuracy, f1 = Accuracy(k), MacroF1(k)
+    for metric in (accuracy, f1):
+        metric.update(list(scores), labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of k >= classes
+        wanted = sklearn.top_k_accuracy_score(labels, scores, k=k, labels=range(CLASSES))
+    predicted = CLASSES - 1 - np.argmax(scores[:, ::-1], axis=1)
+    macro = sklearn.f1_score(labels, predicted, average="macro", zero_division=0)
+    assert accuracy.compute() == pytest.approx(wanted)
+    assert f1.compute() == pytest.approx(macro)
+    assert accuracy.secondary() == {"macro_f1": f1.compute()}
+    assert f1.secondary() == {f"top{k}": accuracy.compute()}
+
+
+@pytest.mark.parametrize("kind", [Accuracy, MacroF1])
+@settings(deadline=None)
+@given(batch=batches(), data=st.data())
+def test_weights_repeat_samples(
+    kind: type[Labelled], batch: tuple[np.ndarray, np.ndarray], data: st.DataObject
+) -> None:
+    scores, labels = batch
+    counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(labels), max_size=len(labels))))
+    metric = kind()
+    weighted = metric.value(metric.records(scores, labels), counts.astype(float))
+    if not counts.any():
+        assert math.isnan(weighted)
+        return
+    metric.update(scores.repeat(counts, axis=0), labels.repeat(counts))
+    assert weighted == metric.compute()
+
+
+def test_labels_by_name_and_number() -> None:
+    metric = MacroF1(labels=["no", "yes"])
+    scores = np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.float32)
+    assert metric.update(scores, ["no", "yes", 1, "0"])["right"].all()
+    with pytest.raises(DataError, match=r"label 'yess' is no class of the model \(did you mean 'yes'\?\)"):
+        metric.update(scores[:1], ["yess"])
+    with pytest.raises(DataError, match="the model stores no names"):
+        MacroF1().update(scores[:1], ["yes"])
+    with pytest.raises(DataError, match=r"label 2 is not a class of the model, which has 2 \(0 to 1\)"):
+        metric.update(scores[:1], [2])
+
+
+def test_a_nan_is_wrong_whatever_k() -> None:
+    metric = Accuracy(2)
+    found = metric.update(np.array([[np.nan, 1.0], [2.0, 1.0]]), [1, 0])
+    assert found["right"].tolist() == [False, True]
+    assert found["predicted"].tolist() == [-1, 0]
+    assert metric.compute() == 0.5
+
+
+def test_an_empty_batch_has_no_records() -> None:
+    assert len(MacroF1().update(np.zeros((0, 3)), [])) == 0
+
+
+def test_merge_and_replay() -> None:
+    scores, labels = np.eye(3, dtype=np.float32), [0, 1, 1]
+    whole, parts, again = MacroF1(), MacroF1(), MacroF1()
+    again.replay(whole.update(scores, labels))
+    parts.update(scores[:1], labels[:1])
+    other = MacroF1()
+    other.update(scores[1:], labels[1:])
+    parts.merge(other)
+    assert whole.compute() == parts.compute() == again.compute()
+    with pytest.raises(ConfigError, match="cannot merge"):
+        MacroF1(2).merge(other)
+    with pytest.raises(ConfigError, match="cannot merge"):
+        Accuracy().merge(other)
+
+
+@pytest.mark.parametrize("scores", [np.zeros(2), np.zeros((1, 2)), np.array([["a", "b"]] * 2)])
+def test_scores_of_a_wrong_kind(scores: np.ndarray) -> None:
+    with pytest.raises(InputError, match="needs a row of real numbers per label"):
+        Accuracy().update(scores, [0, 1])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5])
+def test_bad_k(k: int) -> None:
+    with pytest.raises(ConfigError, match="whole number of at least 1"):
+        Accuracy(k)

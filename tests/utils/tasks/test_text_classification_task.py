@@ -1,0 +1,134 @@
+"""Text classification from data to metric: the template's model on both targets, inputs by name, and bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from constructed_models import NAME, described, evaluated, opened, options, written
+
+from engine.base import ConfigError, DataError, InputError, ModelError, TensorSpec
+from utils.metrics.f1 import Accuracy, MacroF1
+from utils.tasks.model import Model
+from utils.tasks.text_classification import TEXT_CLASSIFICATION as TASK
+from utils.tasks.text_classification import decode, load, prepare, show
+
+IDS = TensorSpec("input_ids", np.dtype(np.int64), (None, None), True, 0, ("batch", "seq"))
+NOTES = {"vocabulary": '["<pad>", "<unk>", "good", "bad"]', "class_labels": '["negative", "positive"]'}
+MODEL = Model(Path("m.onnx"), (IDS, replace(IDS, name="attention_mask")), metadata=NOTES)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(TASK, tmp_path_factory.mktemp("texts"))
+
+
+@pytest.mark.parametrize("file", ["_dyn", "_float16_dyn"])
+def test_the_constructed_model_reads_on_the_baseline(tiny: Path, file: str) -> None:
+    """With no plans, with plans, and one text at a time: padding changes nothing."""
+    with opened(tiny / f"{NAME}{file}.onnx", "onnx") as engine:
+        data = tiny / "data" / "val.tsv"
+        metric, scores = evaluated(TASK, engine, described(engine), data, options(TASK))
+        _, planned = evaluated(TASK, engine, described(engine, {"seq": (8, 32, 64)}), data, options(TASK))
+        _, alone = evaluated(TASK, engine, described(engine), data, options(TASK, batch_size=1))
+    assert metric.compute() == pytest.approx(0.95)
+    assert metric.secondary()["macro_f1"] == pytest.approx(0.95, abs=0.001)
+    np.testing.assert_allclose(planned, scores, atol=2e-3)
+    np.testing.assert_allclose(alone, scores, atol=2e-3)
+
+
+@pytest.mark.parametrize("file", ["_dyn", "_float16_dyn"])
+def test_the_constructed_model_reads_on_the_card(tiny: Path, file: str) -> None:
+    with opened(tiny / f"{NAME}{file}.onnx", "sdaa", input_size=((4, 32), (4, 32))) as engine:
+        opt = options(TASK, metric="macro_f1")
+        metric, scores = evaluated(TASK, engine, described(engine), tiny / "data" / "val.tsv", opt)
+    assert metric.name == "macro_f1"
+    assert metric.compute() == pytest.approx(0.95, abs=0.001)
+    assert len(scores) == 80
+
+
+def test_the_static_file_takes_truncated_texts(tiny: Path) -> None:
+    with opened(tiny / f"{NAME}.onnx", "onnx") as engine:
+        model, data = described(engine), tiny / "data" / "texts.txt"
+        _, scores = evaluated(TASK, engine, model, data, options(TASK, batch_size=1, max_length=16))
+        with pytest.raises(DataError, match="where the model is fixed to 16; truncate"):
+            evaluated(TASK, engine, model, tiny / "data" / "val.tsv", options(TASK, batch_size=1))
+    assert np.argmax(scores, axis=1).tolist() == [0, 1] * 4
+
+
+def test_inputs_go_by_name() -> None:
+    prepared = prepare(["Good, unheard!", "bad"], MODEL, options(TASK))
+    assert [[row.tolist() for row in rows] for rows in prepared.arrays] == [[[2, 1], [3]], [[1, 1], [1]]]
+    assert prepared.contexts is None
+    ids, mask = TASK.collate([prepared], replace(MODEL, dims={"seq": (4,)}))
+    assert ids.tolist() == [[2, 1, 0, 0], [3, 0, 0, 0]]
+    assert mask.tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
+    bert = replace(
+        MODEL, inputs=(replace(IDS, name="token_type_ids"), replace(IDS, name="mask", dtype=np.dtype("f4")), IDS)
+    )
+    kinds, flags, numbers = prepare(["bad bad bad"], bert, options(TASK, max_length=2)).arrays
+    assert (kinds[0].tolist(), flags[0].tolist(), numbers[0].tolist()) == ([0, 0], [1, 1], [3, 3])
+    assert flags[0].dtype == np.float32
+
+
+def test_models_it_cannot_feed() -> None:
+    with pytest.raises(ModelError, match="no vocabulary is stored"):
+        prepare(["x"], replace(MODEL, metadata={}), options(TASK))
+    with pytest.raises(ModelError, match="has no token <unk>"):
+        prepare(["x"], replace(MODEL, metadata={"vocabulary": '["a"]'}), options(TASK))
+    with pytest.raises(ModelError, match="its inputs are input_ids, pixels; text classification feeds"):
+        prepare(["x"], replace(MODEL, inputs=(IDS, replace(IDS, name="pixels"))), options(TASK))
+
+
+def test_decode_is_a_softmax() -> None:
+    logits = np.array([[0, np.log(3)], [1e4, -1e4]], np.float32)
+    found = decode(logits, None, MODEL, options(TASK))
+    np.testing.assert_allclose(found, [[0.25, 0.75], [1, 0]], atol=1e-6)
+    np.testing.assert_allclose(decode([logits.astype(np.float16)], None, MODEL, options(TASK)), found, atol=1e-3)
+    assert np.isnan(decode(np.array([[np.inf, 0]], np.float32), None, MODEL, options(TASK))).any()
+    for bad in (np.zeros((2, 3, 4), np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 0), np.float32)):
+        with pytest.raises(InputError, match="takes N x C floating-point logits"):
+            decode(bad, None, MODEL, options(TASK))
+
+
+def test_answers() -> None:
+    scores = np.array([0.07, 0.93], np.float32)
+    assert show("x", scores, MODEL, options(TASK)).text == "positive  0.93"
+    both = show("x", scores, MODEL, options(TASK, topk=5))
+    assert both.text == "positive  0.93   negative  0.07"
+    assert json.loads(json.dumps(both.answer)) == [
+        {"label": "positive", "score": 0.93},
+        {"label": "negative", "score": 0.07},
+    ]
+    assert both.save is None
+    assert show("x", scores, replace(MODEL, metadata={}), options(TASK)).text == "1  0.93"
+    with pytest.raises(ModelError, match="stores 2 labels and gives scores of 3 classes"):
+        show("x", np.ones(3), MODEL, options(TASK))
+
+
+def test_one_sample_is_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+    paths = {"data": tmp_path / "a.txt"}
+    assert len(load(paths, options(TASK, "multi"))) == 3
+    assert load(paths, options(TASK, "single", batch_size=1)).batch([0]).samples == ["one"]
+    assert len(load(paths, options(TASK, "single", batch_size=2))) == 2
+    assert len(load(paths, options(TASK, "single", batch_size=9))) == 3
+
+
+def test_the_metric_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    data = load({"data": tmp_path / "a.txt"}, options(TASK))
+    accuracy, f1 = (TASK.metric(options(TASK, metric=name, topk=2), data, MODEL) for name in ("accuracy", "macro_f1"))
+    assert isinstance(accuracy, Accuracy)
+    assert isinstance(f1, MacroF1)
+    assert (accuracy.name, accuracy.labels) == ("top2", ("negative", "positive"))
+
+
+@pytest.mark.parametrize(("given", "said"), [({"max_length": -1}, "--max_length -1"), ({"topk": 0}, "--topk 0 must")])
+def test_options_that_make_no_sense(given: dict[str, int], said: str) -> None:
+    TASK.check(options(TASK))
+    with pytest.raises(ConfigError, match=said):
+        TASK.check(options(TASK, **given))
