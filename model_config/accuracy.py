@@ -100,7 +100,7 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
     """Compare with another run over the same data, by the records of both where they wrote them."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
     reference = math.nan if other.eval_metric is None else other.eval_metric
-    change = Change.of(metric, reference, _direction(valid.result))
+    change = Change.of(metric, reference, direction(valid.result))
     drift = math.nan if change.relative is None else change.relative
 
     def unpaired(verdict: Verdict, reason: str) -> Accuracy:
@@ -180,7 +180,7 @@ def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:
         tolerance=rule.reference_tolerance,
         against=_source(case),
         share=known is None or _is_share(known),
-        higher_is_better=_direction(valid.result),
+        higher_is_better=direction(valid.result),
     )
 
 
@@ -208,7 +208,7 @@ def _records_of(result: Path) -> Path | None:
     return find_records(result)
 
 
-def _direction(result: Path | None) -> bool:
+def direction(result: Path | None) -> bool:
     """Say whether a higher metric is better: what the result says, or true for one that says nothing."""
     return _read(result).get("higher_is_better") is not False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from engine.base import ConfigError
 from model_config import cache, scorecard
-from model_config.accuracy import RANDOM, judge_case, read_result
+from model_config.accuracy import RANDOM, direction, judge_case, read_result
 from model_config.config import ROOT, Case, Step
 from model_config.imports import Imports
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -200,7 +199,7 @@ class _CaseRun:
             speed,
             scorecard.hash_models(self._folder, step.ckpts),
             scorecard.hash_data(self._folder, step.data_paths),
-            _higher_is_better(valid.result),
+            direction(valid.result),
         )
 
     def _update(self, found: scorecard.Measured) -> None:
@@ -209,12 +208,3 @@ class _CaseRun:
             return
         written = scorecard.write(self._home, found, self.settings.commit, self.settings.date)
         self.notes += [f"written: {path.relative_to(self.settings.root)}" for path in written]
-
-
-def _higher_is_better(result: Path | None) -> bool:
-    """Return the direction of the metric that a step wrote down; a script with a JSON of its own names none."""
-    try:
-        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
-        return found.get("higher_is_better") is not False
-    except (OSError, ValueError, AttributeError):
-        return True
