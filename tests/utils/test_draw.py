@@ -106,3 +106,13 @@ def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(ConfigError, match="choose another folder"):
         save_drawn(tmp_path / "a.png", ["x"], tmp_path / "a.png")
+
+
+def test_a_picture_that_is_drawn_on_already(tmp_path: Path) -> None:
+    Image.new("RGB", (300, 300)).save(tmp_path / "a.png")
+    saved = save_drawn(tmp_path / "a.png", ["x"], tmp_path / "out", Image.new("RGB", (300, 300), (255, 0, 0)))
+    assert saved == tmp_path / "out" / "a.png"
+    assert Image.open(saved).getpixel((5, 5)) == (255, 0, 0)
+    again = save_drawn(tmp_path / "a.png", ["x"], tmp_path / "out")
+    assert again == saved
+    assert Image.open(saved).getpixel((5, 5)) == (0, 0, 0)

@@ -1,0 +1,155 @@
+"""The templates of ``teco new``: what they render keeps the rules of a folder, and the data is what it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from string import Template as Text
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from model_config.config import read_cases
+from model_config.structure import check_structure
+from utils.datasets.boxes import load_boxes
+from utils.datasets.text import load_texts
+from utils.tasks.base import Template
+from utils.tasks.templates import sentences, shapes, squares
+
+TEMPLATES = {
+    "classification": shapes.TEMPLATE,
+    "detection": squares.TEMPLATE,
+    "text_classification": sentences.TEMPLATE,
+}
+LONG = "a" * 40
+PATHS = """\
+sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it"""
+NEW = ("detection", "text_classification")
+
+
+def rendered(template: Template, root: Path) -> Path:
+    """Render a template as ``teco new`` does, with the longest names, and return the folder."""
+    name = f"contrib/example/{LONG}/{LONG}"
+    folder = root / name
+    folder.mkdir(parents=True)
+    words = {"model": LONG, "title": LONG.title(), "folder": name, "paths": PATHS, **template.fill(folder)}
+    for file in template.folder.glob("*.tmpl"):
+        text = Text(file.read_text(encoding="utf-8")).substitute(words)
+        target = root / "case.yaml" if file.name == "case.yaml.tmpl" else folder / file.name.removesuffix(".tmpl")
+        target.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("task", NEW)
+def test_what_is_rendered_keeps_the_style(task: str, root: Path, tmp_path: Path) -> None:
+    folder = rendered(TEMPLATES[task], tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes((root / "pyproject.toml").read_bytes())
+    for command in (["check"], ["format", "--check"]):
+        linted = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, folder], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert linted.returncode == 0, linted.stdout
+    for script in folder.glob("example_*.py"):
+        assert len(script.read_text().splitlines()) <= 20
+        ast.parse(script.read_text())
+    assert "constructed, not trained" in (folder / "README.md").read_text(encoding="utf-8")
+    assert "constructed, not trained" in (folder / "model.py").read_text(encoding="utf-8")
+    assert "torch" not in "".join(path.read_text() for path in folder.glob("*.py"))
+
+
+@pytest.mark.parametrize("task", NEW)
+def test_readme_and_case_keep_the_rules(task: str, tmp_path: Path) -> None:
+    rendered(TEMPLATES[task], tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)  # noqa: S607
+    subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)  # noqa: S607
+    (case,), problems = read_cases([tmp_path / "case.yaml"], tmp_path)
+    assert not problems
+    rules = {
+        "layout",
+        "required-files",
+        "names",
+        "sample-data",
+        "readme-headings",
+        "readme-order",
+        "readme-text",
+        "readme-steps",
+        "requirements-lines",
+        "requirements-versions",
+        "size",
+        "text",
+        "syntax",
+        "absolute-path",
+    }
+    assert [str(found) for found in check_structure(case, tmp_path) if found.rule in rules] == []
+
+
+@pytest.mark.parametrize("task", TEMPLATES)
+def test_sample_data_is_always_the_same_and_small(task: str, tmp_path: Path) -> None:
+    def drawn(name: str) -> dict[str, bytes]:
+        folder = tmp_path / name
+        folder.mkdir()
+        TEMPLATES[task].fill(folder)
+        return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    first = drawn("a")
+    assert first == drawn("b")
+    assert sum(map(len, first.values())) < 200_000
+
+
+def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
+    squares.fill(tmp_path)
+    found = load_boxes(tmp_path / "data" / "val.json")
+    assert len(found) == squares.PICTURES
+    assert not found.rejected
+    batch = found.batch(range(len(found)))
+    assert batch.targets is not None
+    counts = np.zeros(len(squares.COLOURS), int)
+    for path, real in zip(batch.samples, batch.targets, strict=True):
+        pixels = np.asarray(Image.open(path)).astype(int)
+        assert real.categories == tuple(squares.COLOURS)
+        for box, label in zip(real.boxes.astype(int), real.classes, strict=True):
+            left, top, right, bottom = box
+            inside = pixels[top:bottom, left:right] - np.array(squares.COLOURS[real.categories[label]])
+            assert np.abs(inside).max() <= 12
+            counts[label] += 1
+    assert (counts > 5).all()
+    assert any(len(real.boxes) == 0 for real in batch.targets)
+    assert len({np.asarray(Image.open(path)).shape for path in batch.samples}) == len(squares.SHAPES)
+
+
+def test_the_words_say_what_the_labels_say(tmp_path: Path) -> None:
+    sentences.fill(tmp_path)
+    found = load_texts(tmp_path / "data" / "val.tsv")
+    batch = found.batch(range(len(found)))
+    assert len(found) == sentences.TEXTS
+    assert batch.targets == list(sentences.WORDS) * (len(found) // 2)
+    misleading = 0
+    for text, label in zip(batch.samples, batch.targets, strict=True):
+        parts = text.lower().replace(",", " ").replace("!", " ").replace(".", " ").split()
+        counts = {name: sum(part in words for part in parts) for name, words in sentences.WORDS.items()}
+        misleading += max(counts, key=lambda name: counts[name]) != label
+        assert len(parts) <= 32
+        assert counts["negative"] != counts["positive"]
+    assert misleading == sentences.TEXTS // sentences.NEGATED
+    assert load_texts(tmp_path / "data" / "texts.txt").batch([0]).targets is None
+
+
+def test_classification_draws_what_the_scaffold_draws(tmp_path: Path) -> None:
+    words = shapes.fill(tmp_path)
+    assert words == {"shapes": "circle, cross, square", "size": "32", "labels": '["circle", "cross", "square"]'}
+    listed = (tmp_path / "images" / "val.txt").read_text().splitlines()[1:]
+    assert listed == [f"{shape}_{i}.png {label}" for label, shape in enumerate(shapes.SHAPES) for i in (0, 1)]
+    assert all((tmp_path / "images" / line.split()[0]).is_file() for line in listed)
+    assert json.loads(words["labels"]) == list(shapes.SHAPES)
+
+
+def test_the_templates_are_package_data(root: Path) -> None:
+    files = sorted(path.relative_to(root / "utils") for path in (root / "utils").rglob("*.tmpl"))
+    assert len(files) >= 24
+    assert all(path.match("tasks/templates/*/*.tmpl") for path in files)
+    assert '"tasks/templates/*/*.tmpl"' in (root / "pyproject.toml").read_text(encoding="utf-8")
