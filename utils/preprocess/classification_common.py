@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -89,7 +89,6 @@ def preprocess_pictures(
     crop = (lengths[0], lengths[-1])
     _check_names(dtype, decode, interpolation)
     resample, fused = _FILTERS[interpolation], decode != "exact"
-    cropped = partial(resize_and_crop, resize=resize, crop=crop, crop_start=crop_start, fused=fused, resample=resample)
     scale = _channels(mean, "mean"), _channels(std, "std")
     _check_range(*scale, dtype)
     batch = _listed(pictures)
@@ -102,7 +101,8 @@ def preprocess_pictures(
         for planes, (index, picture) in zip(block, enumerate(part, first), strict=False):
             name = f"picture {index}" if isinstance(picture, Image.Image) else str(picture)
             decoded = _decoded(picture, name, max(resize) * _REDUCED_MARGIN if decode == "reduced" else None)
-            _fill(planes, cropped(decoded, name=name))
+            image = resize_and_crop(decoded, resize, crop, crop_start, fused=fused, name=name, resample=resample)
+            _fill(planes, image)
         _normalise(block[: len(part)], result[first : first + len(part)], *scale)
     return result
 

@@ -51,6 +51,13 @@ def test_writes_three_checked_files(net: Net, tmp_path: Path, images: np.ndarray
     assert net.training  # as it was
 
 
+def test_further_notes_are_stored(net: Net, tmp_path: Path, images: np.ndarray) -> None:
+    kept = {"vocabulary": ["a", "b"], "sample_rate": 8000, "notes": {"blank": 1}}
+    for result in export_paddle_onnx(net, images, tmp_path / "net", float16=False, **kept):
+        noted = {prop.key: prop.value for prop in onnx.load(result.path).metadata_props}
+        assert [json.loads(noted[key]) for key in ("vocabulary", "sample_rate", "blank")] == [["a", "b"], 8000, 1]
+
+
 def test_files_answer_as_the_source_does(net: Net, tmp_path: Path, images: np.ndarray) -> None:
     results = export_paddle_onnx(net, images, tmp_path / "net", float16=False)
     net.eval()
