@@ -41,11 +41,11 @@ def kept(
             keep["journal"] = stack.enter_context(Journal.open(opt.resume, identity))
         if opt.json is not None:
             from utils.pipeline.launch.part_records import part_path
-            from utils.pipeline.records import open_records, records_path
+            from utils.pipeline.records import record_writer, records_path
 
             path = records_path(opt.json, metric)
             path = path if size == 1 else part_path(path, rank, size)
-            keep["records"] = stack.enter_context(open_records(path, metric, dataset.has_units, rank=rank, size=size))
+            keep["records"] = stack.enter_context(record_writer(path, metric, rank=rank, size=size))
         yield keep
         if opt.resume is not None and _fingerprint_now(task, opt, dataset, before) != identity["data"]:
             raise DataError(
