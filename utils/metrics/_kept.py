@@ -1,4 +1,4 @@
-"""A base for metrics of records until the shared one takes its place."""
+"""Stands in for ``utils.metrics.base.RecordMetric`` until that is merged; then import that and remove this file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 class RecordMetric(Metric):
     """Keeps every record; a metric writes :meth:`records` and ``value``."""
 
-    def __init__(self) -> None:
-        self._kept: list[Array] = []
+    _parts: list[Array]
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Make one that has seen nothing, and note its options."""
+        made = super().__new__(cls)
+        made._parts, made._arguments = [], (args, options)
+        return made
 
     @abstractmethod
-    def records(
-        self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None
-    ) -> Array | Records:
+    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None) -> Array | Records:
         """Return the records of a batch."""
 
     def update(
@@ -40,21 +44,21 @@ class RecordMetric(Metric):
         values = record.values if isinstance(record, Records) else record
         if not isinstance(values, np.ndarray):
             raise InputError(f"{self.name}: a {type(values).__name__} is not a record; pass what update() returned")
-        self._kept.append(values)
+        self._parts.append(values)
 
     def merge(self, other: Self) -> None:
         """Take in everything another metric has seen."""
-        if type(other) is not type(self) or other.name != self.name:
-            raise ConfigError(f"cannot merge {other.name} into {self.name}")
-        self._kept += other._kept
-
-    def kept(self) -> Array:
-        """Return everything seen so far."""
-        if not self._kept:
-            raise DataError(f"{self.name}: no samples were evaluated, so there is no value; check the data set")
-        return np.concatenate(self._kept)
+        if type(other) is not type(self) or other._arguments != self._arguments:
+            raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics made with the same options")
+        self._parts += other._parts
 
     def compute(self) -> float:
         """Return the metric over everything seen so far."""
-        kept = self.kept()
-        return self.value(kept, np.ones(len(kept)))
+        values = self._all()
+        return self.value(values, np.ones(len(values)))
+
+    def _all(self) -> Array:
+        """Return everything seen so far."""
+        if not self._parts:
+            raise DataError(f"{self.name}: there are no records, so there is no value; check the data set")
+        return np.concatenate(self._parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine.base import Array, DataError, InputError
 from utils.metrics._kept import RecordMetric
 from utils.metrics.base import Records
 from utils.metrics.class_names import places
@@ -30,13 +30,16 @@ _BITS = 1 << np.arange(len(IOU_THRESHOLDS), dtype=np.uint16)
 
 
 class MeanAveragePrecision(RecordMetric):
-    """COCO's mAP@[0.50:0.95]: average precision over 101 recalls, classes and ten thresholds; agrees with pycocotools.
+    """COCO's mAP@[0.50:0.95]: average precision over 101 recalls, classes and ten thresholds, as pycocotools has it.
 
     The rules are those of ``COCOeval`` (Lin et al. 2014; cocodataset.org, "Detection evaluation") for all areas. In a
     picture and class the best 100 detections are taken from the surest on; each is matched to the free object it
     overlaps most, where that is at least the threshold. Precision at a recall is the best one reached at that recall or
     a higher one, 0 where it is not reached. A class without objects does not count. Crowds may be found any number of
     times and count for nothing.
+
+    Detections of one class with equal scores are counted together, so that the order of the pictures says nothing;
+    pycocotools takes them in that order, and agrees where scores differ.
 
     Args:
         labels: the model's class names, in the order of its classes; the targets' categories are found among them by
@@ -46,7 +49,6 @@ class MeanAveragePrecision(RecordMetric):
     name = "mAP"
 
     def __init__(self, labels: Sequence[str] | None = None) -> None:
-        super().__init__()
         self.labels = None if labels is None else tuple(labels)
         self._places: dict[tuple[str, ...], Array] = {}
 
@@ -87,7 +89,7 @@ class MeanAveragePrecision(RecordMetric):
 
     def secondary(self) -> Mapping[str, float]:
         """Return ``mAP50``, the mean average precision at an intersection over union of 0.50 alone."""
-        kept = self.kept()
+        kept = self._all()
         return {"mAP50": _mean(self._precisions(kept, np.ones(len(kept)), range(1)))}
 
     def _precisions(self, records: Array, weights: Array, thresholds: range) -> list[float]:
@@ -130,12 +132,6 @@ class MeanAveragePrecision(RecordMetric):
         if names not in self._places:
             self._places[names] = places(names, self.labels)
         return self._places[names][np.asarray(target.classes, np.int64)]
-
-    def merge(self, other: MeanAveragePrecision) -> None:
-        """Take in everything another metric of the same classes has seen."""
-        if isinstance(other, MeanAveragePrecision) and other.labels != self.labels:
-            raise ConfigError(f"cannot merge {self.name} of other classes; merge metrics of the same model")
-        super().merge(other)
 
 
 def _checked(prediction: Any) -> tuple[Array, Array, Array]:
@@ -186,13 +182,14 @@ def _matched(shares: Array, crowd: Array) -> tuple[Array, Array]:
 def _average(records: Array, weights: Array, total: float, threshold: int) -> float:
     """Return the average precision of one class at one threshold; the records are sorted, the surest first."""
     bit = _BITS[threshold]
-    right = np.cumsum(np.where(records["right"] & bit, weights, 0.0))
-    wrong = np.cumsum(np.where((records["right"] | records["ignored"]) & bit, 0.0, weights))
+    last = np.flatnonzero(np.append(np.diff(records["score"]) != 0, True)) if len(records) else np.empty(0, np.intp)
+    right = np.cumsum(np.where(records["right"] & bit, weights, 0.0))[last]
+    wrong = np.cumsum(np.where((records["right"] | records["ignored"]) & bit, 0.0, weights))[last]
     recall, counted = right / total, right + wrong
     precision = np.divide(right, counted, out=np.zeros_like(right), where=counted > 0)
     best = np.maximum.accumulate(precision[::-1])[::-1]
     reached = np.searchsorted(recall, RECALLS, side="left")
-    return float(np.append(best, 0.0)[np.minimum(reached, len(best))].mean())
+    return float(np.append(best, 0.0)[reached].mean())
 
 
 def _mean(values: Sequence[float]) -> float:

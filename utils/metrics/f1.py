@@ -26,7 +26,6 @@ class Labelled(RecordMetric):
     def __init__(self, k: int = 1, labels: Sequence[str] | None = None) -> None:
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
-        super().__init__()
         self.k = k
         self.labels = None if labels is None else tuple(labels)
 
@@ -85,12 +84,6 @@ class Labelled(RecordMetric):
             f"label {target!r} is no class of the model{names}; correct the data set, or write class numbers"
         )
 
-    def merge(self, other: Labelled) -> None:
-        """Take in everything another metric of the same model has seen."""
-        if isinstance(other, Labelled) and (other.labels, other.k) != (self.labels, self.k):
-            raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics of the same model and k")
-        super().merge(other)
-
 
 class Accuracy(Labelled):
     """Share of samples, 0 to 1, whose class is among the ``k`` highest scores; ranked as :class:`TopK` does."""
@@ -105,7 +98,7 @@ class Accuracy(Labelled):
 
     def secondary(self) -> Mapping[str, float]:
         """Return ``macro_f1``."""
-        kept = self.kept()
+        kept = self._all()
         return {"macro_f1": _macro_f1(kept, np.ones(len(kept)))}
 
 
@@ -124,7 +117,7 @@ class MacroF1(Labelled):
 
     def secondary(self) -> Mapping[str, float]:
         """Return ``top1``, or what ``k`` was given."""
-        kept = self.kept()
+        kept = self._all()
         return {f"top{self.k}": _accuracy(kept, np.ones(len(kept)))}
 
 

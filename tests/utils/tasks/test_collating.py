@@ -16,11 +16,11 @@ from utils.tasks.base import Prepared
 from utils.tasks.collating import collate
 from utils.tasks.model import Model
 
-IDS = TensorSpec("ids", np.dtype(np.int64), (None, None), True, 0, ("batch", "seq"))
+IDS = TensorSpec("ids", np.dtype(np.int64), (None, None), batch_axis=0, symbols=("batch", "seq"))
 MASK = replace(IDS, name="mask")
-PICTURE = TensorSpec("picture", np.dtype(np.float32), (None, 3, None, None), True, 0, ("batch", None, "h", "w"))
-TIME_FIRST = TensorSpec("frames", np.dtype(np.float32), (None, None, 2), False, 1, ("t", "batch", None))
-SHARED = TensorSpec("scale", np.dtype(np.float32), (2,), False, None, (None,))
+PICTURE = TensorSpec("picture", np.dtype(np.float32), (None, 3, None, None), symbols=("batch", None, "h", "w"))
+TIME_FIRST = TensorSpec("frames", np.dtype(np.float32), (None, None, 2), batch_axis=1, symbols=("t", "batch", None))
+SHARED = TensorSpec("scale", np.dtype(np.float32), (2,), batch_axis=None, symbols=(None,))
 
 
 def model(*inputs: TensorSpec, **dims: tuple[int, ...]) -> Model:

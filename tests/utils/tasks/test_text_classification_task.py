@@ -16,7 +16,7 @@ from utils.tasks.model import Model
 from utils.tasks.text_classification import TEXT_CLASSIFICATION as TASK
 from utils.tasks.text_classification import decode, load, prepare, show
 
-IDS = TensorSpec("input_ids", np.dtype(np.int64), (None, None), True, 0, ("batch", "seq"))
+IDS = TensorSpec("input_ids", np.dtype(np.int64), (None, None), batch_axis=0, symbols=("batch", "seq"))
 NOTES = {"vocabulary": '["<pad>", "<unk>", "good", "bad"]', "class_labels": '["negative", "positive"]'}
 MODEL = Model(Path("m.onnx"), (IDS, replace(IDS, name="attention_mask")), metadata=NOTES)
 
