@@ -119,7 +119,7 @@ def _in_words(answer: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _save_drawn(sample: Path, answer: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    from utils.pipeline.draw import save_drawn
+    from utils.draw import save_drawn
     from utils.postprocess.drawn_boxes import draw_boxes
 
     return save_drawn(sample, [_in_words(answer)], folder, draw_boxes(open_image(sample), answer))

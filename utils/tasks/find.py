@@ -70,7 +70,9 @@ def find_task(name: str) -> Task:
 def _on_the_path() -> Iterator[tuple[str, Task]]:
     """Yield the tasks in modules of ``utils.tasks``; one that several import counts once."""
     seen: set[int] = set()
-    for module in sorted(pkgutil.iter_modules(utils.tasks.__path__), key=lambda found: found.name):
+    # Any folder utils/tasks on the path joins the package; ours and contrib's say that they mean to.
+    meant = [place for place in utils.tasks.__path__ if os.path.isfile(os.path.join(place, "__init__.py"))]
+    for module in sorted(pkgutil.iter_modules(meant), key=lambda found: found.name):
         if module.ispkg or module.name in _CONTRACT:
             continue
         where = f"utils/tasks/{module.name}.py"
