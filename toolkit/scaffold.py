@@ -74,12 +74,12 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 
 
 def _task(domain: str, name: str, root: Path) -> Task:
-    """Return the task of this name, or the only one of the domain."""
+    """Return the task of this name, or else the one named as the domain, or the only one of the domain."""
     add_contrib(root)
     known = tasks()
-    if name:
-        return find_task(name)
-    own = [task for task in known.values() if domain in (task.name, task.domain)]
+    if name or domain in known:
+        return known.get(name or domain) or find_task(name)
+    own = [task for task in known.values() if task.domain == domain]
     if len(own) == 1:
         return own[0]
     choose = "choose one by --task NAME"
