@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -124,15 +124,15 @@ class Engine(ABC):
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         shapes: Sequence[Sequence[Dim]],
-        batching: BatchAxes | None = None,
+        ask: Callable[[Mapping[str, int]], BatchAxes] | None = None,
     ) -> None:
         """Take over the model's signature, in the caller's order of inputs, with dynamic dimensions bound.
 
         Args:
             inputs, outputs: the model's tensors, in the model's order.
             shapes: declared input shapes in the same order, dynamic dimensions by their symbol.
-            batching: where the batch is and whether samples are independent, from the graph; ``None`` guesses the
-                former from the shapes.
+            ask: says where the batch is and whether samples are independent, given the batch axes that the caller
+                knows, by input (:func:`engine.independence.batching_of`); ``None`` guesses the former from the shapes.
 
         Raises:
             ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
@@ -144,12 +144,28 @@ class Engine(ABC):
             )
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
         self._signature = Signature(inputs, outputs, shapes, order)
-        if batching is not None:
-            self.take_batching(batching.without(shapes, self.spec.dims))
-            return
-        sizes = self.spec.input_size and [self.spec.input_size[order.index(i)] for i in range(len(inputs))]
-        # In the model's order: how the caller lists the inputs says nothing.
-        self._take_axes(batch_axes(shapes, sizes, self.spec.dims), None)
+        if ask is not None:
+            self.take_batching(ask(self._known_axes()))
+        else:
+            self._take_axes(batch_axes(shapes, self._sizes_in_order(), self.spec.dims), None)
+
+    def _sizes_in_order(self) -> Sequence[Sequence[int | None]] | None:
+        """Return ``input_size`` in the model's order: how the caller lists the inputs says nothing of the batch."""
+        if self.spec.input_size is None or self._signature is None:
+            return None
+        order = self._signature.order
+        return [self.spec.input_size[order.index(i)] for i in range(len(order))]
+
+    def _known_axes(self) -> dict[str, int]:
+        """Return the batch axes that ``input_size`` tells: dimensions of several symbols bound to one size."""
+        if self._signature is None:
+            return {}
+        shapes = self._signature.shapes
+        told = batch_axes(shapes, self._sizes_in_order(), self.spec.dims)
+        if told == batch_axes(shapes, None, self.spec.dims):
+            return {}
+        both = zip(self._signature.inputs, told, strict=True)
+        return {tensor.name: axis for tensor, axis in both if axis is not None}
 
     def _take_axes(self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None) -> None:
         """Set inputs and outputs for these batch axes, which are in the model's order."""
@@ -180,12 +196,14 @@ class Engine(ABC):
         except ModelError:
             return
         dtypes = {tensor.name: tensor.dtype for tensor in (*self.inputs, *self.outputs)}
-        self.take_batching(batching_of(model).without(self._signature.shapes, self.spec.dims))
+        self.take_batching(batching_of(model, self._known_axes()))
         self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
         self.outputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.outputs]
 
     def take_batching(self, found: BatchAxes) -> None:
         """Take over what a graph says of the batch of its inputs and outputs, in the model's order."""
+        if self._signature is not None:
+            found = found.without(self._signature.shapes, self.spec.dims)
         self._asked, self.batching = True, found
         self._take_axes(found.inputs, found.outputs)
         # With a batch of 1 a sample never meets another one.
@@ -213,6 +231,11 @@ class Engine(ABC):
         if self.independent is False:
             self._refuse_pieces(batch_of(inputs, self.inputs), size)
         return run_sharded(run, inputs, self.inputs, self.outputs, size)
+
+    @property
+    def why_dependent(self) -> str:
+        """Why samples depend on one another, or why that is not known; empty where they are independent."""
+        return self._why
 
     def _refuse_pieces(self, total: int, size: int) -> NoReturn:
         if self.static_batch is None:

@@ -109,9 +109,10 @@ class CpuEngine(Engine):
         if self.static_batch is not None and not self._asked and batch_of(inputs, self.inputs) != self.static_batch:
             self.learn_batching()  # here, as the inner engine's list of inputs would not be this one's
             inputs = self._checked(inputs)
-        results = self._inner.infer(inputs)
-        self.independent = self._inner.independent
-        return results
+        try:
+            return self._inner.infer(inputs)
+        finally:
+            self.independent = self._inner.independent
 
     def cancel(self) -> None:
         """Stop the calls that are under way as soon as the chosen engine can."""

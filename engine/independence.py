@@ -5,7 +5,7 @@ One call proves nothing for all; it shows dependence where it is there and the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,11 +26,15 @@ RANDOM = frozenset(
 """Operators that draw random numbers: two runs of them cannot be compared."""
 
 
-def batching_of(model: ModelProto) -> BatchAxes:
-    """Return what a graph says of its batch; samples that share random numbers count as dependent."""
+def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
+    """Return what a graph says of its batch; samples that share random numbers count as dependent.
+
+    Args:
+        model: the model. axes: batch axes that are known, by input.
+    """
     from engine.batching import find_batching
 
-    found = find_batching(model)
+    found = find_batching(model, axes or None)
     independent = True if found.proven else False if found.depends else None
     if independent is None and draws_random(model):
         return BatchAxes(found.inputs, found.outputs, False, "the model draws random numbers")

@@ -21,7 +21,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
 from engine.files import hash_files
-from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, symbols_of
+from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, sizes_of, symbols_of
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _SMALL = 1024
@@ -195,8 +195,7 @@ def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], li
         ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
     """
     shapes = [dims(info) for info in graph_inputs(model)]
-    axes = batch_axes(shapes)
-    inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), axes, strict=True)]
+    inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), batch_axes(shapes), strict=True)]
     return inputs, [_tensor_spec(info, 0) for info in model.graph.output], shapes
 
 
@@ -207,8 +206,7 @@ def _tensor_spec(info: ValueInfoProto, batch_axis: int | None) -> TensorSpec:
     if kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
         raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
     declared = dims(info)
-    shape = tuple(d if isinstance(d, int) else None for d in declared)
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind))
+    shape, dtype = sizes_of(declared), np.dtype(helper.tensor_dtype_to_np_dtype(kind))
     return TensorSpec(info.name, dtype, shape, batch_axis, symbols_of(declared))
 
 

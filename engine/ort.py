@@ -18,7 +18,7 @@ import onnxruntime as ort
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
 from engine.cores import host_slots
 from engine.functions import clashing, without_clashes
-from engine.signature import NO_TENSOR, Dim, batch_axes, symbols_of
+from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
 
 if TYPE_CHECKING:
     import onnx
@@ -174,8 +174,8 @@ def _tensor_spec(node: Any, batch_axis: int | None) -> TensorSpec:
     if node.type not in _DTYPES:
         fix = "export it as float32 or float16" if node.type.startswith("tensor") else NO_TENSOR
         raise ModelError(f"{node.name!r} has type {node.type}, which numpy arrays cannot hold; {fix}")
-    shape = tuple(d if isinstance(d, int) else None for d in node.shape)
-    return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batch_axis, symbols_of(node.shape))
+    shape, symbols = sizes_of(node.shape), symbols_of(node.shape)
+    return TensorSpec(node.name, np.dtype(_DTYPES[node.type]), shape, batch_axis, symbols)
 
 
 def _session(

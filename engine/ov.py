@@ -57,6 +57,7 @@ class OpenVinoEngine(Engine):
             # By name: a tensor that is input and output at once, or listed twice, has one port less.
             self._ports = [self._compiled.output(tensor.name) for tensor in self.outputs]
             self._requests = [self._compiled.create_infer_request() for _ in range(self.streams)]
+            _learn_dtypes(self._compiled)
         except OV_ERRORS as error:
             raise ModelError(
                 f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_one_line(error)}"
@@ -128,6 +129,17 @@ def _import() -> Any:
     finally:
         if hide:
             del sys.modules[report]
+
+
+def _learn_dtypes(compiled: Any) -> None:
+    """Ask for the NumPy type of every port once, in one thread.
+
+    OpenVINO (seen in 2026.4) fills a table of them on first use; two calls side by side that come first wait for each
+    other for ever.
+    """
+    with _beginning:
+        for port in (*compiled.inputs, *compiled.outputs):
+            port.get_element_type().to_dtype()
 
 
 def _core(openvino: Any) -> Any:

@@ -61,6 +61,11 @@ class TensorSpec:
         return self.batch_axis is not None
 
 
+def sizes_of(shape: Sequence[Dim]) -> tuple[int | None, ...]:
+    """Return the sizes of a declared shape, as :attr:`TensorSpec.shape` has them."""
+    return tuple(d if isinstance(d, int) else None for d in shape)
+
+
 def symbols_of(shape: Sequence[Dim]) -> tuple[str | None, ...]:
     """Return the symbols of a declared shape, as :attr:`TensorSpec.symbols` has them."""
     return tuple(d if isinstance(d, str) else None for d in shape)

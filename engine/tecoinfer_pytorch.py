@@ -97,12 +97,12 @@ class TecoInferEngine:
         self.engine.release()
 
 
-def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int, ...], ...] | None:
-    """Accept a list of shapes and, for one input, a bare shape."""
+def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
+    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model."""
     if not input_size:
         return None
-    shapes = [input_size] if isinstance(input_size[0], Integral) else input_size
-    return tuple(tuple(int(d) for d in shape) for shape in shapes)
+    shapes = [input_size] if input_size[0] is None or isinstance(input_size[0], Integral) else input_size
+    return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
 
 
 def _pass(pass_path: str | os.PathLike[str] | None, ckpt: Path) -> Path | None:

@@ -78,22 +78,25 @@ def judge(
     higher = metric_of is None or metric_of.higher_is_better
     why = _unusable(pairs, metric, reference)
     start = _failed(why, against, pairs.metric_name, metric, reference, tolerance)
-    start = replace(start, samples=pairs.samples or pairs.total, units=pairs.total, higher_is_better=higher)
-    if why:
-        return start
+    start = replace(start, samples=pairs.sampled, units=pairs.total, higher_is_better=higher)
+    return start if why else _judged(start, pairs, metric_of, seed)
+
+
+def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int) -> Accuracy:
+    """Judge figures that are finite by records that can be compared."""
     mean = is_mean(pairs, metric_of)
     if not mean and metric_of is None:
         raise DataError(
             f"{pairs.metric_name}: its records are not one number per sample, so its value does not follow from them "
             "alone; pass the metric too"
         )
-    _check_metrics(pairs, metric, reference, metric_of)
-    better, worse = _risen(pairs, higher) if mean else (0, 0)
+    _check_metrics(pairs, start.metric, start.reference, metric_of)
+    better, worse = _risen(pairs, start.higher_is_better) if mean else (0, 0)
     result = replace(start, better=better, worse=worse)
-    if reference == 0:
+    if result.reference == 0:
         return _both_zero(result, pairs)
-    evidence = _evidence(pairs, reference, metric_of if not mean else None, _bounds(metric_of), tolerance, seed)
-    verdict = _verdict(evidence.interval, tolerance)
+    evidence = _evidence(pairs, result.reference, None if mean else metric_of, metric_of, result.tolerance, seed)
+    verdict = _verdict(evidence.interval, result.tolerance)
     result = replace(
         result,
         verdict=verdict,
@@ -106,27 +109,22 @@ def judge(
 
 
 def _evidence(
-    pairs: Pairs,
-    reference: float,
-    metric: Metric | None,
-    bounds: tuple[float, float] | None,
-    tolerance: float,
-    seed: int,
+    pairs: Pairs, reference: float, metric: Metric | None, known: Metric | None, tolerance: float, seed: int
 ) -> Evidence:
-    """Weigh the records by the method that fits them; without a metric it is their mean."""
+    """Weigh the records by the method that fits them: by a metric, or without one as their mean.
+
+    ``known`` is the metric in either case, for what it knows of its records.
+    """
     if metric is not None:
         return of_values(pairs, metric, reference, tolerance, seed)
     target, baseline = (records.astype(np.float64) for records in (pairs.target, pairs.baseline))
     units = pairs.codes[0] if pairs.grouped else None
     if not _binary(pairs):
+        bounds = None if known is None else known.bounds
         return of_means(target, baseline, units, pairs.total, tolerance, bounds, seed)
     if units is None:
         return of_flips(target, baseline, tolerance, seed)
     return of_grouped_flips(target, baseline, units, pairs.total, tolerance, seed)
-
-
-def _bounds(metric: Metric | None) -> tuple[float, float] | None:
-    return None if metric is None else metric.bounds
 
 
 def _risen(pairs: Pairs, higher_is_better: bool) -> tuple[int, int]:
@@ -226,10 +224,10 @@ def _with_reason(result: Accuracy, counts: str = "", *, directed: bool = False) 
     """Return the same with the one line that a maintainer reads; ``directed``: say whether it is for the better."""
     places = max(2, math.ceil(-math.log10(100 * result.tolerance)) + 1)
     change = Change.of(result.metric, result.reference, result.higher_is_better)
-    words = (
-        f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: "
-        f"{change.percent(places)}{f', {change.word}' if directed and change.word != 'equal' else ''}"
-    )
+    percent = change.percent(places)
+    words = f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: {percent}"
+    if directed and any(digit in percent for digit in "123456789"):
+        words += f", {change.word}"
     if result.interval is not None:
         low, high = (f"{100 * end:+.{places}f}" for end in result.interval)
         words += f" (95 %: {low} to {high} %)"

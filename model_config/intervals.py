@@ -137,7 +137,7 @@ def of_grouped_flips(target: Array, baseline: Array, units: Array, count: int, t
     The interval is the widest of four. The score interval with all counts divided by the design effect of the flips:
     the sum over units of their net flips squared over the flips (Rao and Scott 1992: so many independent flips have
     that variance). The same at the seen difference for what no unit shows: whole units flip at once, and there are as
-    many as records over their size-weighted mean size. A t-interval of the ratio of two totals with the units' residuals
+    many as records over their size-weighted mean size. A t-interval of the ratio of totals with the units' residuals
     (Cochran 1977, 6.3), for few units. The bootstrap of units.
     """
     ours, theirs, both, size = (
@@ -227,12 +227,12 @@ def of_means(
     The bootstrap sees how the paired differences spread. It is made wider by what the samples cannot show: with a
     probability of 2.5 % a share 1 - 0.025 ** (1 / units) of the population, or more, is of kinds that are not among
     them. How far their records move is not in the data, so it is assumed: by the whole of ``bounds`` at most, where the
-    metric has any; otherwise, on average over such a kind, by no more than a record is large on average (it vanishes or
-    doubles), or than the largest difference that was seen.
+    metric has any; otherwise, on average over such a kind, by no more than the records' root mean square (a record
+    vanishes or doubles), at most twice their mean size, or than the largest difference that was seen.
     """
     total = len(target)
     gap = np.abs(target - baseline).max()
-    typical = max(float(np.abs(target).mean()), float(np.abs(baseline).mean()), float(gap))
+    typical = max(_size(target), _size(baseline), float(gap))
     width = bounds[1] - bounds[0] if bounds is not None else math.inf
     move = width if math.isfinite(width) else typical
     uneven, reference = 1.0, float(baseline.mean())
@@ -246,6 +246,11 @@ def of_means(
     drift = (float(target.mean()) - reference) / abs(reference)
     hidden = min((1 - TAIL ** (1 / count)) * move * uneven / abs(reference), WIDEST)
     return widened(drift, bootstrap, hidden, count, total, tolerance)
+
+
+def _size(records: Floats) -> float:
+    """Return the root mean square of records, or twice their mean size where a few of them make it larger."""
+    return min(float(np.sqrt((records**2).mean())), 2 * float(np.abs(records).mean()))
 
 
 def widened(
@@ -268,8 +273,8 @@ def widened(
         error: a standard error of the drift found in another way, 0 for none; the wider counts.
     """
     factor = t_factor(units)
-    ends = [min(factor * max(0.0, end), 2 * WIDEST) for end in (drift - bootstrap[0], bootstrap[1] - drift)]
-    sides = [max(end, factor * Z * error if error else 0.0) for end in ends]
+    ends = [max(0.0, drift - bootstrap[0], Z * error), max(0.0, bootstrap[1] - drift, Z * error)]
+    sides = [min(factor * end, 2 * WIDEST) if units > 1 else 2 * WIDEST for end in ends]
     interval = max(drift - sides[0] - hidden, -WIDEST), min(drift + sides[1] + hidden, WIDEST)
     margin = abs(abs(drift) - tolerance)
     # One more unit that moves as far as it can, so that equal records do not promise certainty.

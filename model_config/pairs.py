@@ -26,7 +26,7 @@ class Pairs:
         units: for each record of both runs its unit, whole numbers from 0 to ``count`` - 1. The runs may have other
             numbers of records in a unit. ``None``: every record is a unit of its own.
         count: how many units there are, those without records too; 0 without ``units``.
-        samples: samples that both ran; 0: one per record.
+        samples: samples that both ran; 0: not known.
     """
 
     target: Array
@@ -54,6 +54,11 @@ class Pairs:
     def total(self) -> int:
         """Number of units."""
         return len(self.target) if self.units is None else self.count
+
+    @property
+    def sampled(self) -> int:
+        """Number of samples; where that is not known, of records that both have, or of units."""
+        return self.samples or (len(self.target) if self.matched else self.total)
 
     @property
     def codes(self) -> tuple[Array, Array]:

@@ -76,7 +76,8 @@ def of_values(pairs: Pairs, metric: Metric, reference: float, tolerance: float, 
     """Weigh any metric by a bootstrap of units: both runs get the same weights in every resample.
 
     It is made wider by what the units cannot show: a share of 1 - 0.025 ** (1 / units) of other kinds, each of which is
-    taken to move one run alone by as much as the most influential unit that was seen does when it is left out.
+    taken to move one run alone by as much as the most influential unit that was seen does when it is left out, and at
+    least by an even share of the value: where all units are alike (all right, say) leaving one out shows nothing.
     """
     compute, total = values_of(pairs, metric), pairs.total
     whole = compute(np.ones(total))
@@ -87,11 +88,12 @@ def of_values(pairs: Pairs, metric: Metric, reference: float, tolerance: float, 
     chosen = _chosen(pairs)
     without = np.array([compute(_without(unit, total)) for unit in chosen]) if total > 1 else np.full((1, 2), math.nan)
     influence = float(np.nan_to_num(np.abs(without - whole), nan=math.inf).max())
+    influence = max(influence, abs(reference) / total)
     share = (1 - TAIL ** (1 / total)) * total
     hidden = min(share * influence / abs(reference), WIDEST)
     drift = (whole[0] - whole[1]) / abs(reference)
     error = _jackknife(without, reference) if len(chosen) == total > 1 else 0.0
-    return widened(drift, bootstrap, hidden, total, pairs.samples or total, tolerance, error)
+    return widened(drift, bootstrap, hidden, total, pairs.sampled, tolerance, error)
 
 
 def _drawn(rng: np.random.Generator, total: int) -> Floats:

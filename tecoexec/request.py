@@ -93,7 +93,7 @@ def _read(path: Path, _: int) -> Signature:
 
     model = load_model(path)
     inputs, _outputs, dims = signature(model)
-    batching = batching_of(model)
+    batching = batching_of(model, {})
     return Signature(path, tuple(inputs), tuple(map(tuple, dims)), batching.inputs, batching.independent is not False)
 
 

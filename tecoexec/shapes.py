@@ -39,7 +39,10 @@ class Signature:
 
     def axes(self, shapes: Sequence[Shape] | None = None) -> tuple[int | None, ...]:
         """Return the batch axis of each input, given the shapes they are bound to where those are known."""
-        return self.batch_axes if self.batch_axes is not None else tuple(batch_axes(self.dims, shapes))
+        told = tuple(batch_axes(self.dims, shapes))
+        if self.batch_axes is None or told != tuple(batch_axes(self.dims)):
+            return told  # shapes bind several symbols to one size
+        return self.batch_axes
 
     def __str__(self) -> str:
         shapes = ("x".join("N" if d is None else str(d) for d in dims) or "scalar" for dims in self.dims)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
+from hypothesis import HealthCheck, settings
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 VARIABLES = (
@@ -26,10 +29,43 @@ VARIABLES = (
 )
 
 
+LONGER = 20
+"""How many times more examples property tests try under the profile ``long``."""
+
+
 def pytest_configure() -> None:
-    """Undo what a shell does to its background jobs, or the commands that tests stop with Ctrl-C would inherit it."""
+    """Choose the profile, and undo what a shell does to its background jobs.
+
+    Otherwise the commands that tests stop with Ctrl-C would inherit it.
+    """
+    choose_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def choose_profile(name: str) -> None:
+    """Set how property tests try: as they say (``default``), or for as long as it takes (``long``: no deadline).
+
+    A profile alone holds only for tests that name no number of examples, and most do; so ``long`` multiplies theirs.
+    """
+    if name not in ("default", "long"):
+        raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default or long")
+    if name == "default":
+        return
+    usual, plain = settings.get_profile("default"), settings.__init__
+    examples, slow = LONGER * usual.max_examples, [HealthCheck.too_slow]
+    settings.register_profile(name, usual, max_examples=examples, deadline=None, suppress_health_check=slow)
+    settings.load_profile(name)
+
+    @functools.wraps(plain)
+    def stretched(self: settings, parent: settings | None = None, **given: Any) -> None:
+        if isinstance(given.get("max_examples"), int):
+            given["max_examples"] *= LONGER
+        if "deadline" in given:
+            given["deadline"] = None
+        plain(self, parent, **given)
+
+    settings.__init__ = stretched  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,6 @@ A pass file is a Python file anywhere on the disk; the names it may define are t
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import PassError
+from engine.source_file import import_file
 
 if TYPE_CHECKING:
     import onnx
@@ -130,19 +129,13 @@ def _import(path: Path) -> Any:
         raise PassError(
             f"pass file {path} does not exist; check pass_path (the zoo's own: PASS_PATH / 'default_pass.py')"
         )
-    name = f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise PassError(f"pass file {path} is not a Python file; give it the ending .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling in the file look their module up
     try:
-        spec.loader.exec_module(module)
+        return import_file(path, f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     except Exception as error:
-        del sys.modules[name]
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise PassError(f"pass file {path}{line} cannot be imported: {one_line(error)}; correct the file") from error
-    return module
 
 
 def _checked(path: Path, name: str, value: Any) -> Any:

@@ -123,7 +123,7 @@ class SdaaEngine(Engine):
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
-        self.bind(inputs, outputs, dims, batching_of(model))
+        self.bind(inputs, outputs, dims, partial(batching_of, model))
         self._prepare(options)
         self._lowering.keep(model)
         key = PlanKey(self.shard_size, self._combinations()[-1])
@@ -249,7 +249,7 @@ class SdaaEngine(Engine):
             self.dtype = self.spec.dtype or saved.origin.dtype
             self.spec = saved.complete(self.spec, self._spa_count)
         saved.origin.check(self.spec, self.dtype)
-        self.bind(saved.inputs, saved.outputs, list(saved.dims.values()), saved.batching)
+        self.bind(saved.inputs, saved.outputs, list(saved.dims.values()), lambda _: saved.batching)
         self._prepare(PassOptions(need_convert=saved.converted, layout=saved.layout))
         key = PlanKey(self.shard_size, self._combinations()[-1])
         axes = {tensor.name: tensor.batch_axis for tensor in self.inputs}

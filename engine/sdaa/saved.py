@@ -22,7 +22,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.signature import BatchAxes, Dim, axis_from_json, symbols_of, tensor_from_json, tensor_to_json
+from engine.signature import BatchAxes, Dim, axis_from_json, sizes_of, symbols_of, tensor_from_json, tensor_to_json
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,10 +42,10 @@ _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
 
 _MAKERS = (
-    *("onnx_graph.py", "signature.py", "dims.py", "independence.py", "batching.py"),
+    *("onnx_graph.py", "signature.py", "dims.py", "independence.py"),
     *("sdaa/engine.py", "sdaa/plan.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py"),
 )
-"""The zoo's own files that decide what is saved; its passes are added to them, and what else finds the batch."""
+"""The zoo's own files that decide what is saved; its passes are added to them, and what finds the batch."""
 
 _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
@@ -155,7 +155,7 @@ class Saved:
             TensorSpec(
                 name,
                 np.dtype(kind),
-                tuple(d if isinstance(d, int) else None for d in self.dims[name]),
+                sizes_of(self.dims[name]),
                 self.batch_axes[name],
                 symbols_of(self.dims[name]),
             )
@@ -201,7 +201,7 @@ def versions() -> Mapping[str, str]:
 
     found = components()
     root = Path(__file__).resolve().parents[1]
-    others = {*(root / "passes").rglob("*.py"), *root.glob("batching*.py")} - {root / "batching.py"}
+    others = (*(root / "passes").rglob("*.py"), *root.glob("batching*.py"), *(root / "batching").rglob("*.py"))
     files = [*(root / name for name in _MAKERS), *sorted(others)]
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*files)[:12]}
 

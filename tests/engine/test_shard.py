@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,6 +89,24 @@ def test_run_sharded_equals_one_call(call: tuple[list[Array], list[bool], int, i
         np.testing.assert_array_equal(got, want)
     assert results[-1] == np.float32(sum(array.sum() for array in fixed))
     assert batch_of(arrays, specs) == total
+
+
+@given(calls(), st.data())
+def test_any_axis_may_be_the_batch(call: tuple[list[Array], list[bool], int, int], data: st.DataObject) -> None:
+    """A call with the batch moved to other axes gives the same samples, moved."""
+    arrays, flags, total, size = call
+    axes = [data.draw(st.integers(0, a.ndim - 1)) if flag else None for a, flag in zip(arrays, flags, strict=True)]
+    moved = [a if axis is None else np.moveaxis(a, 0, axis) for a, axis in zip(arrays, axes, strict=True)]
+    specs = [TensorSpec(f"x{i}", a.dtype, a.shape, axis) for i, (a, axis) in enumerate(zip(moved, axes, strict=True))]
+
+    def model(inputs: list[Array]) -> list[Array]:
+        assert {a.shape[axis] for a, axis in zip(inputs, axes, strict=True) if axis is not None} == {size}
+        return inputs
+
+    outputs = [replace(tensor, name=f"y{tensor.name}") for tensor in specs]
+    assert batch_of(moved, specs) == total
+    for got, want in zip(run_sharded(model, moved, specs, outputs, size), moved, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_a_full_shard_is_not_copied() -> None:

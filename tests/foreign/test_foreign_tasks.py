@@ -15,6 +15,10 @@ import numpy as np
 import pytest
 from support import ROOT, RunPython
 
+from model_config.gate import judge, read_pairs
+from model_config.results import Accuracy, Verdict
+from utils.metrics.definition import metric_from_json
+
 DIMS = ("--dim", "left_length=4,16", "right_length=4,16")
 
 
@@ -124,7 +128,7 @@ def test_wrong_flags_are_one_line(run_python: RunPython, pairs: Path) -> None:
         (["--dim", "left_length"], "--dim 'left_length' is not NAME=SIZE"),
         (["--target", "sdaa", "--dim", "length=16"], "length"),
         (["--ckpt", "a=x.onnx", "b=y.onnx"], "takes one model"),
-        (["--data_path", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--target", "onnx", "--data_path", "nowhere.jsonl"], "nowhere.jsonl"),
     ):
         out = run(run_python, pairs, "example_valid.py", *words, code=2)
         assert said in out
@@ -212,17 +216,21 @@ def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path,
     assert "--dtype int8 against exact: count_error_rate" in done.stdout
 
 
+def judged(ours: dict[str, Any], theirs: dict[str, Any], root: Path) -> Accuracy:
+    """Judge two runs by their JSON results and what lies beside them, as the check does."""
+    metric = metric_from_json(ours["metric_definition"], root)
+    records = read_pairs(*(found["path"].with_name(found["records"]) for found in (ours, theirs)))
+    return judge(records, ours["metric"], theirs["metric"], metric_of=metric)
+
+
 def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
     """Two runs of the task, one with the model's counts scaled: the gate knows the ratio, its direction, its units."""
-    from model_config.accuracy import against_results
-    from model_config.results import Verdict
-
     good, same = (valid(run_python, pairs, "--target", target) for target in ("onnx", "cpu"))
     bad = valid(run_python, pairs, "--target", "onnx", "--gain", "1.5")
-    equal = against_results(same["path"], good["path"], root=pairs.parents[3])
+    equal = judged(same, good, pairs.parents[3])
     assert equal.verdict in (Verdict.PASS, Verdict.INCONCLUSIVE)
     assert equal.relative_difference == 0
-    worse = against_results(bad["path"], good["path"], root=pairs.parents[3])
+    worse = judged(bad, good, pairs.parents[3])
     assert worse.verdict is Verdict.FAIL
     assert worse.metric_name == "count_error_rate"
 

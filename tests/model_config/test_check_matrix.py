@@ -246,6 +246,7 @@ def test_there_are_at_least_forty() -> None:
     assert SAMPLES > 3700  # the rule of three: what a gate of 0.1 % needs to see
 
 
+@pytest.mark.slow
 def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
     (good,) = [found for found in report["cases"] if found["case"] == "good"]
     assert good["reasons"] == []
@@ -255,6 +256,7 @@ def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
     assert report["problems"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any]) -> None:
     _, part, words = BREAKAGES[name]
@@ -268,6 +270,7 @@ def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any])
     assert all("\n" not in reason for reason in found["reasons"])
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running(report: dict[str, Any]) -> None:
     work, left = str(Path(report["logs"]).parent), []
     for entry in Path("/proc").glob("[0-9]*"):

@@ -17,7 +17,7 @@ from engine.registry import open_engine
 from toolkit.profile.card import prepare, profile_prepared
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "shufflenet.md").read_text(encoding="utf-8")
 

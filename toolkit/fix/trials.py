@@ -80,7 +80,7 @@ class Trials:
             float32: names of nodes, or operators, that stay float32.
             pass_path: a pass file that says so; ``None`` writes one for ``float32``.
         """
-        # A file name of its own: Python would take the cached code of another one of the same second and size.
+        # A file name of its own, so that a traceback of an earlier trial's pass still shows its source.
         own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)
         size = self.samples.shapes(self.batch)
         spec = EngineSpec(path, self.batch, size, dtype="float16", pass_path=own, divided=False)

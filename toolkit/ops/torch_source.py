@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import ConfigError, ModelError, TargetError
+from engine.source_file import import_file
 from toolkit.inputs import Shapes
 from toolkit.ops.judge import Finding, dynamic_notes, judge
 from toolkit.ops.needs import Need
@@ -101,14 +101,8 @@ def _imported(place: str, source: str) -> Any:
 
 def _from_file(file: Path) -> Any:
     """Import a file as ``python file.py`` would: what lies beside it can be imported."""
-    name = f"teco_ops_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None  # noqa: S101 - every .py file has one
-    assert spec.loader is not None  # noqa: S101
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     with _found_in(str(file.resolve().parent)):
-        spec.loader.exec_module(module)
-    return module
+        return import_file(file, f"teco_ops_{file.stem}")
 
 
 @contextmanager

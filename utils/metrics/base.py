@@ -62,7 +62,7 @@ class Metric(ABC):
 
     @abstractmethod
     def update(
-        self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
     ) -> Array | Records:
         """Take in one batch and return its records.
 
@@ -135,7 +135,9 @@ class RecordMetric(Metric):
         return made
 
     @abstractmethod
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None) -> Array | Records:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None
+    ) -> Array | Records:
         """Return the records of one batch; the arguments are :meth:`update`'s.
 
         Returns:
@@ -143,7 +145,7 @@ class RecordMetric(Metric):
         """
 
     def update(
-        self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
     ) -> Array | Records:
         """Take in one batch and return its records, as :meth:`Metric.update` says."""
         if isinstance(predictions, Sized) and len(predictions) != len(targets):

@@ -41,7 +41,7 @@ class TopK(Metric):
         self.correct = 0
         self.total = 0
 
-    def update(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Flags:
+    def update(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Flags:
         """Take in one batch.
 
         Args:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, DataError, InputError
-from utils.metrics._kept import RecordMetric
-from utils.metrics.base import Records
+from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import places
 from utils.postprocess.nms import areas
 
@@ -52,7 +51,9 @@ class MeanAveragePrecision(RecordMetric):
         self.labels = None if labels is None else tuple(labels)
         self._places: dict[tuple[str, ...], Array] = {}
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Records:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Match one batch.
 
         Args:
@@ -85,46 +86,47 @@ class MeanAveragePrecision(RecordMetric):
         Raises:
             DataError: there is no object among the records.
         """
-        return _mean(self._precisions(records, weights, range(len(IOU_THRESHOLDS))))
+        return _mean(self._precisions(records, weights, slice(None)))
 
     def secondary(self) -> Mapping[str, float]:
         """Return ``mAP50``, the mean average precision at an intersection over union of 0.50 alone."""
         kept = self._all()
-        return {"mAP50": _mean(self._precisions(kept, np.ones(len(kept)), range(1)))}
+        return {"mAP50": _mean(self._precisions(kept, np.ones(len(kept)), slice(1)))}
 
-    def _precisions(self, records: Array, weights: Array, thresholds: range) -> list[float]:
-        """Return the average precision of every class with objects at every threshold."""
+    def _precisions(self, records: Array, weights: Array, thresholds: slice) -> Array:
+        """Return the average precisions of the classes with objects, one row each, at some thresholds."""
         is_object = np.isnan(records["score"])
         if not is_object.any():
             raise DataError(f"{self.name}: the data set holds no object to be found; check its annotations")
-        found = []
-        for label in np.unique(records["label"][is_object]):
-            mine = records["label"] == label
-            total = float(weights[mine & is_object].sum())
-            if total > 0:
-                chosen = mine & ~is_object
-                order = np.argsort(-records["score"][chosen], kind="stable")
-                ordered, counts = records[chosen][order], weights[chosen][order]
-                found += [_average(ordered, counts, total, threshold) for threshold in thresholds]
-        return found
+        labels = records["label"]
+        objects = np.bincount(labels[is_object], weights[is_object])
+        # NaN sorts last: the objects of a class stand behind its detections
+        order = np.lexsort((-records["score"], labels))
+        order = order[~is_object[order]]
+        ordered, counts = records[order], weights[order]
+        ends = np.searchsorted(ordered["label"], np.arange(len(objects) + 1))
+        rows = [
+            _average(ordered[start:end], counts[start:end], total, thresholds)
+            for start, end, total in zip(ends, ends[1:], objects, strict=False)
+            if total > 0
+        ]
+        return np.array(rows)
 
     def _picture(self, prediction: Any, target: Any) -> Iterator[Array]:
-        """Yield the records of one picture, class by class."""
+        """Yield the records of one picture: the classes that it holds, one by one, then all other detections."""
         boxes, scores, classes = _checked(prediction)
         labels = self._classes(target)
-        for label in np.unique(np.concatenate([labels, classes])):
-            mine = np.flatnonzero(classes == label)
-            mine = mine[np.argsort(-scores[mine], kind="stable")][:MOST]
-            real = labels == label
+        order = np.lexsort((-scores, classes))
+        order = order[_best(classes[order])]
+        present = np.unique(labels)
+        for label in present:
+            mine, real = order[classes[order] == label], labels == label
             objects, crowd = np.asarray(target.boxes, np.float64)[real], np.asarray(target.crowd, bool)[real]
             right, ignored = _matched(_shares(boxes[mine], objects, crowd), crowd)
-            wanted = np.zeros(np.count_nonzero(~crowd), RECORD)
-            wanted["label"], wanted["score"] = label, np.nan
-            yield wanted
-            found = np.zeros(len(mine), RECORD)
-            found["label"], found["score"] = label, scores[mine]
-            found["right"], found["ignored"] = right @ _BITS, ignored @ _BITS
-            yield found
+            yield _rows(np.full(np.count_nonzero(~crowd), label), np.nan)
+            yield _rows(classes[mine], scores[mine], right @ _BITS, ignored @ _BITS)
+        rest = order[~np.isin(classes[order], present)]
+        yield _rows(classes[rest], scores[rest])
 
     def _classes(self, target: Any) -> Array:
         """Return the model's classes of a picture's objects."""
@@ -147,6 +149,19 @@ def _checked(prediction: Any) -> tuple[Array, Array, Array]:
     if np.isnan(scores).any():
         raise InputError("a prediction has a score that is NaN; drop such detections")
     return boxes, scores, classes.astype(np.int64)
+
+
+def _best(classes: Array) -> Array:
+    """Return the places of the first detections of each class, where the classes are sorted."""
+    starts = np.searchsorted(classes, classes, side="left")
+    return np.flatnonzero(np.arange(len(classes)) - starts < MOST)
+
+
+def _rows(labels: Array, scores: Any, right: Any = 0, ignored: Any = 0) -> Array:
+    """Return records of :data:`RECORD`."""
+    rows = np.empty(len(labels), RECORD)
+    rows["label"], rows["score"], rows["right"], rows["ignored"] = labels, scores, right, ignored
+    return rows
 
 
 def _shares(found: Array, objects: Array, crowd: Array) -> Array:
@@ -179,18 +194,22 @@ def _matched(shares: Array, crowd: Array) -> tuple[Array, Array]:
     return right, ignored
 
 
-def _average(records: Array, weights: Array, total: float, threshold: int) -> float:
-    """Return the average precision of one class at one threshold; the records are sorted, the surest first."""
-    bit = _BITS[threshold]
-    last = np.flatnonzero(np.append(np.diff(records["score"]) != 0, True)) if len(records) else np.empty(0, np.intp)
-    right = np.cumsum(np.where(records["right"] & bit, weights, 0.0))[last]
-    wrong = np.cumsum(np.where((records["right"] | records["ignored"]) & bit, 0.0, weights))[last]
-    recall, counted = right / total, right + wrong
+def _average(records: Array, weights: Array, total: float, thresholds: slice) -> list[float]:
+    """Return the average precisions of one class at some thresholds; the records are sorted, the surest first."""
+    if not len(records):
+        return [0.0] * len(_BITS[thresholds])
+    last = np.flatnonzero(np.append(np.diff(records["score"]) != 0, True))
+    bits = _BITS[thresholds, None]
+    right = np.cumsum(((records["right"] & bits) > 0) * weights, axis=1)[:, last]
+    wrong = np.cumsum((((records["right"] | records["ignored"]) & bits) == 0) * weights, axis=1)[:, last]
+    counted = right + wrong
     precision = np.divide(right, counted, out=np.zeros_like(right), where=counted > 0)
-    best = np.maximum.accumulate(precision[::-1])[::-1]
-    reached = np.searchsorted(recall, RECALLS, side="left")
-    return float(np.append(best, 0.0)[reached].mean())
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    return [
+        float(np.append(row, 0.0)[np.searchsorted(recall, RECALLS, side="left")].mean())
+        for row, recall in zip(best, right / total, strict=True)
+    ]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _mean(values: Array) -> float:
+    return float(values.mean()) if values.size else float("nan")

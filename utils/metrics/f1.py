@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError, InputError
-from utils.metrics._kept import RecordMetric
+from utils.metrics.base import RecordMetric
 from utils.metrics.class_names import hint
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
@@ -29,7 +29,7 @@ class Labelled(RecordMetric):
         self.k = k
         self.labels = None if labels is None else tuple(labels)
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Sequence[Any] | None = None) -> Array:
+    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record of :data:`RECORD` per sample.
 
         Args:
@@ -59,7 +59,7 @@ class Labelled(RecordMetric):
         found["predicted"][lost] = -1
         return found
 
-    def _places(self, targets: Sequence[Any], classes: int) -> Array:
+    def _places(self, targets: Sequence[Any] | Array, classes: int) -> Array:
         """Return the targets' classes, int64."""
         known = {name: place for place, name in enumerate(self.labels or ())}
         found = np.array([self._place(target, known) for target in targets], np.int64)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from engine.base import usable_cores
+from engine.base import Engine, usable_cores
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
 from utils.pipeline.interrupt import ending_soon
@@ -77,12 +78,24 @@ def evaluate_task(task: Task, opt: Options) -> Report:
     """Evaluate this process's part of the data set."""
     with opt.open(task, streams=usable_cores()) as engines:
         tell_engines(task, opt, engines)
+        _tell_dependent(engines)
         model = described(engines)
         dataset = shard(task.load(opt.paths, opt), *rank_and_size())
         work = Work.of(task, engines, model, dataset, opt)
         metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
         with kept(task, opt, engines, dataset, metric) as keep:
             return evaluate_work(work, batches, metric, **keep, **limits(opt))
+
+
+def _tell_dependent(engines: Mapping[str, Engine]) -> None:
+    """Warn where parts of several processes make other batches, and samples depend on those beside them."""
+    if rank_and_size()[1] == 1:
+        return
+    for name, engine in engines.items():
+        engine.learn_batching()
+        if engine.independent is False:
+            why = f"samples of model {name} depend on one another ({engine.why_dependent})"
+            warn(f"warning: {why}, and each process makes batches of its own: the metric may be another one")
 
 
 def part(content: bytes) -> Report:

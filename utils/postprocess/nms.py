@@ -8,6 +8,9 @@ import numpy as np
 
 from engine.base import Array, InputError
 
+BLOCK = 1024
+"""Detections that are compared at a time: overlaps of a block with those that stay fit into a processor's cache."""
+
 
 class Detections(NamedTuple):
     """What was found in one picture, the best first.
@@ -43,8 +46,8 @@ def non_maximum_suppression(found: Detections, iou_threshold: float, limit: int)
     """Return the best detections, at most ``limit``, none overlapping a better one of its own class too much.
 
     Greedy, as torchvision's ``batched_nms``: the best stays, those of its class whose intersection over union with it
-    is above the threshold go, then the best of the rest, and so on. Of equal scores the earlier one is better. The time
-    goes with the detections times those that stay.
+    is above the threshold go, then the best of the rest, and so on. Of equal scores the earlier one is better. The best
+    are looked at first, a block at a time, and no more of them than it takes to fill the limit.
 
     Args:
         found: in any order.
@@ -55,14 +58,32 @@ def non_maximum_suppression(found: Detections, iou_threshold: float, limit: int)
         InputError: boxes, scores and classes do not belong together, or a score is NaN.
     """
     boxes, scores, classes = _checked(found)
-    waiting = np.argsort(-scores, kind="stable")
+    order = np.argsort(-scores, kind="stable")
+    kept = np.empty(0, np.intp)
+    for start in range(0, len(order), BLOCK):
+        if len(kept) >= limit:
+            break
+        block = order[start : start + BLOCK]
+        beaten = _beats(boxes[kept], classes[kept], boxes[block], classes[block], iou_threshold).any(axis=0)
+        kept = np.concatenate([kept, _greedy(block[~beaten], boxes, classes, iou_threshold, limit - len(kept))])
+    return Detections(boxes[kept], scores[kept], classes[kept])
+
+
+def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, limit: int) -> Array:
+    """Return which of the detections at some places, the surest first, stay."""
     kept: list[int] = []
     while waiting.size and len(kept) < limit:
-        best, waiting = int(waiting[0]), waiting[1:]
-        kept.append(best)
-        beaten = overlaps(boxes[best : best + 1], boxes[waiting])[0] > iou_threshold
-        waiting = waiting[~(beaten & (classes[waiting] == classes[best]))]
-    return Detections(boxes[kept], scores[kept], classes[kept])
+        best, waiting = waiting[:1], waiting[1:]
+        kept.append(int(best[0]))
+        beaten = _beats(boxes[best], classes[best], boxes[waiting], classes[waiting], iou_threshold)[0]
+        waiting = waiting[~beaten]
+    return np.array(kept, np.intp)
+
+
+def _beats(boxes: Array, classes: Array, others: Array, other_classes: Array, iou_threshold: float) -> Array:
+    """Say, M x N, which of the others each box overlaps too much."""
+    beaten: Array = (overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes)
+    return beaten
 
 
 def _checked(found: Detections) -> Detections:

@@ -168,15 +168,21 @@ def test_several_inputs_in_the_callers_order(save_onnx: SaveOnnx) -> None:
         assert s == 15
 
 
-def test_an_output_without_batch_that_differs_is_an_error(save_onnx: SaveOnnx) -> None:
+def test_an_output_that_sums_the_samples_is_that_of_the_whole_call(save_onnx: SaveOnnx) -> None:
     text = "g (float[N,2] x) => (float[N,2] y, float s) { y = Relu(x)\n s = ReduceSum<keepdims=0>(x) }"
-    with opened(save_onnx(text), batch_size=8) as engine, pytest.raises(EngineError, match="output 's' has no batch"):
-        engine(np.arange(16, dtype=np.float16).reshape(8, 2))
+    x = np.arange(16, dtype=np.float16).reshape(8, 2)
+    said = "samples depend on one another .*: the whole call runs on one SPA"
+    with opened(save_onnx(text), batch_size=8) as engine, pytest.warns(UserWarning, match=said):
+        y, s = engine(x)
+    np.testing.assert_array_equal(y, x)
+    assert s == x.sum()
 
 
 def test_dynamic_sizes_must_be_given(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
-    with pytest.raises(ConfigError, match=r"input 'x' has dynamic dimensions \(Nx3xHxW\); pass --dim H=128 --dim W=128, or one"):
+    with pytest.raises(
+        ConfigError, match=r"input 'x' has dynamic dimensions \(Nx3xHxW\); pass --dim H=128 --dim W=128, or one"
+    ):
         opened(path)
     with opened(path, input_size=((1, 3, 8, 8),)) as engine:
         assert engine(np.zeros((5, 3, 8, 8), np.float16)).shape == (5, 3, 8, 8)

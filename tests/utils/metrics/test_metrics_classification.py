@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from random import Random
 
 import numpy as np
 import pytest
@@ -142,3 +143,25 @@ def test_float_labels() -> None:
 def test_merge_of_another_metric() -> None:
     with pytest.raises(ConfigError, match="cannot merge top5 into top1"):
         TopK(1).merge(TopK(5))
+
+
+@given(scored(), st.integers(1, 5), st.randoms())
+def test_weights_are_how_often_samples_count(batch: tuple[np.ndarray, np.ndarray], k: int, random: Random) -> None:
+    scores, labels = batch
+    metric, repeated = TopK(k), TopK(k)
+    record = metric.update(scores, labels.tolist(), [None] * len(labels))
+    assert metric.value(record, np.ones(len(record))) == metric.compute()
+    weights = np.array([random.randrange(4) for _ in record])
+    taken = np.repeat(np.arange(len(record)), weights)
+    repeated.update(scores[taken], labels[taken])
+    if taken.size:
+        assert metric.value(record, weights.astype(float)) == pytest.approx(repeated.compute(), rel=1e-12)
+        assert metric.value(record.astype(float), weights.astype(float)) == metric.value(record, weights.astype(float))
+    else:
+        assert np.isnan(metric.value(record, weights.astype(float)))
+
+
+def test_what_the_gate_may_know() -> None:
+    assert (TopK.per_sample, TopK.bounds, TopK.higher_is_better) == (True, (0.0, 1.0), True)
+    with pytest.raises(DataError, match="labels have dtype object"):
+        TopK().update(np.zeros((2, 2)), [0, None])

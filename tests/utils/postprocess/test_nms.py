@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base import InputError
+from utils.postprocess import nms
 from utils.postprocess.nms import Detections, non_maximum_suppression, overlaps
 
 
@@ -32,8 +33,8 @@ def share(a: list[float], b: list[float]) -> float:
 
 
 @settings(deadline=None)
-@given(candidates(), st.sampled_from([0.0, 0.31, 0.5, 0.72, 1.0]))
-def test_it_is_what_the_definition_says(found: Detections, threshold: float) -> None:
+@given(candidates(), st.sampled_from([0.0, 0.31, 0.5, 0.72, 1.0]), st.sampled_from([1, 3, 1024]))
+def test_it_is_what_the_definition_says(found: Detections, threshold: float, block: int) -> None:
     """One pair at a time: a box stays unless one that stays, surer and of its class, overlaps it too much."""
     boxes = found.boxes.tolist()
     kept: list[int] = []
@@ -41,7 +42,9 @@ def test_it_is_what_the_definition_says(found: Detections, threshold: float) -> 
         rivals = [other for other in kept if found.classes[other] == found.classes[one]]
         if all(share(boxes[one], boxes[other]) <= threshold for other in rivals):
             kept.append(one)
-    mine = non_maximum_suppression(found, threshold, len(boxes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nms, "BLOCK", block)
+        mine = non_maximum_suppression(found, threshold, len(boxes))
     np.testing.assert_array_equal(mine.boxes, found.boxes[kept])
     np.testing.assert_array_equal(mine.scores, found.scores[kept])
     np.testing.assert_array_equal(mine.classes, found.classes[kept])

@@ -177,7 +177,8 @@ def _worker_class() -> type:
 
             os.chdir(folder)
             os.environ.update(settings)
-            sys.path[:0] = [path for path in paths if path not in sys.path]
+            # In the order of the driver: the core stands before contrib.
+            sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
             return ray.get_runtime_context().get_node_id(), socket.gethostname()
 
         def work(self, *args: Any) -> Any:

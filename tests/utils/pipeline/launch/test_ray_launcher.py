@@ -12,7 +12,7 @@ from engine import ConfigError, DataError
 from engine.base import EngineError
 from utils.pipeline.launch import ray_launcher
 from utils.pipeline.launch.ray_launcher import Refused, cpus_each, launch
-from utils.pipeline.launch.travel import load_script
+from utils.pipeline.launch.travel import SCRIPT, load_script
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_ray_is_missing(run_python: RunPython) -> None:
 
 
 def test_a_script_is_loaded_once_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, ray_launcher._SCRIPT, sys.modules["__main__"])
+    monkeypatch.setitem(sys.modules, SCRIPT, sys.modules["__main__"])
     script = tmp_path / "script.py"
     script.write_text("value = 1\nif __name__ == '__main__':\n    raise SystemExit(3)\n")
     module = load_script(script)

@@ -1,0 +1,153 @@
+"""This checkout beside another commit of it, in interleaved pairs: throughput, cold start and the overhead of a call.
+
+The ratio is the other commit's time over ours: 1 is as fast, above 1 faster. Each pair runs both, whoever goes first
+changing every time; the lower bound is of a 95 % bootstrap interval of the median ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from bench import ROOT, arguments, finish, median, take_turns
+
+LEAST = 0.95
+"""Lower bound of the ratio that a change must keep."""
+
+COPIES = 10
+"""How often the 360 digits are listed in the throughput's data, so that a run takes about a second."""
+
+RESAMPLES = 10_000
+
+DIGITS = Path("example/classification/digits")
+
+CALLS = """
+import sys, tempfile, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import numpy as np, onnx
+from engine import EngineSpec, open_engine
+shape = (1, 4)
+tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", "y")]
+graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "tiny", tensors[:1], tensors[1:])
+model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+with tempfile.TemporaryDirectory() as folder:
+    onnx.save(model, folder + "/tiny.onnx")
+    with open_engine("onnx", EngineSpec(ckpt=Path(folder) / "tiny.onnx")) as engine:
+        x, best = np.zeros(shape, np.float32), []
+        for _ in range(15):
+            start = time.perf_counter()
+            for _ in range(2000):
+                engine(x)
+            best.append((time.perf_counter() - start) / 2000)
+print(sorted(best)[len(best) // 2])
+"""
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a folder with the files of a commit."""
+    with tempfile.TemporaryDirectory(prefix="commit-") as folder:
+        add = ["git", "-C", str(ROOT), "worktree", "add", "--detach", "--quiet", f"{folder}/tree", commit]
+        subprocess.run(add, check=True)
+        try:
+            yield Path(folder) / "tree"
+        finally:
+            remove = ["git", "-C", str(ROOT), "worktree", "remove", "--force", f"{folder}/tree"]
+            subprocess.run(remove, check=True)
+
+
+def run(tree: Path, words: list[str]) -> str:
+    """Run Python with the packages of a checkout and return what it printed."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPATH"] = str(tree)
+    done = subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, env=env, cwd=tree)
+    return done.stdout
+
+
+def listing(folder: Path, copies: int) -> Path:
+    """Write a label file that lists every picture several times."""
+    source = ROOT / DIGITS / "data" / "val"
+    (folder / "val").symlink_to(source)
+    lines = [f"val/{path.relative_to(source)} {path.parent.name}\n" for path in sorted(source.rglob("*.png"))]
+    file = folder / "pictures.txt"
+    file.write_text("".join(lines * copies))
+    return file
+
+
+def throughput(tree: Path, target: str, listed: Path, result: Path) -> float:
+    """Return the seconds per picture of an evaluation, its start not counted."""
+    words = [str(tree / DIGITS / "example_valid.py"), "--target", target, "--data_path", str(listed)]
+    run(tree, [*words, "--json", str(result)])
+    return 1 / float(json.loads(result.read_text())["avg_sps"])
+
+
+def cold_start(tree: Path, target: str) -> float:
+    """Return the wall seconds of one process that reads one picture."""
+    start = time.perf_counter()
+    run(tree, [str(tree / DIGITS / "example_single_batch.py"), "--target", target])
+    return time.perf_counter() - start
+
+
+def call(tree: Path) -> float:
+    """Return the seconds of a call of a tiny model."""
+    return float(run(tree, ["-c", CALLS, str(tree)]))
+
+
+def lower_bound(ratios: list[float]) -> float:
+    """Return the lower end of the 95 % bootstrap interval of the median."""
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(np.array(ratios), (RESAMPLES, len(ratios)))
+    return float(np.quantile(np.median(drawn, axis=1), 0.025))
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = arguments(__doc__)
+    parser.add_argument("--commit", default="HEAD~1", help="what to compare with")
+    parser.add_argument("--pairs", type=int, default=20, help="interleaved pairs of each measurement")
+    parser.add_argument("--only", nargs="+", default=[], help="names of measurements")
+    args = parser.parse_args()
+    found: dict[str, object] = {"commit": args.commit}
+    with checkout(args.commit) as other, tempfile.TemporaryDirectory() as folder:
+        listed, result = listing(Path(folder), 1 if args.quick else COPIES), Path(folder) / "result.json"
+        measures: dict[str, Callable[[Path], float]] = {
+            "throughput onnx": partial(throughput, target="onnx", listed=listed, result=result),
+            "throughput sdaa": partial(throughput, target="sdaa", listed=listed, result=result),
+            "cold start onnx": partial(cold_start, target="onnx"),
+            "cold start sdaa": partial(cold_start, target="sdaa"),
+            "call": call,
+        }
+        for name, measure in measures.items():
+            if not args.only or name in args.only:
+                pairs = 2 if args.quick else args.pairs
+                found[name] = compared(name, partial(measure, ROOT), partial(measure, other), pairs)
+    finish("commits", found, args)
+    return 0
+
+
+def compared(name: str, ours: Callable[[], float], other: Callable[[], float], pairs: int) -> dict[str, object]:
+    """Measure both in turns, print the line of it and return the figures."""
+    take_turns(ours, other, 1)  # files and bytecode into the caches
+    turns = take_turns(ours, other, pairs)
+    ratios = [theirs / mine for mine, theirs in zip(turns.ours, turns.peer, strict=True)]
+    bound = lower_bound(ratios)
+    verdict = "met" if bound >= LEAST else "MISSED"
+    print(
+        f"{name:16}  ours {median(turns.ours) * 1e3:9.4f} ms, other {median(turns.peer) * 1e3:9.4f} ms, "
+        f"ratio {median(ratios):.3f}, lower 95 % bound {bound:.3f} (target {LEAST}; {verdict})"
+    )
+    return {"ours": turns.ours, "other": turns.peer, "ratio": median(ratios), "lower_bound": bound, "least": LEAST}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Following a graph: what each node makes of what is known of its inputs."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
+
+from engine.batching.folding import constant_content, fold
+from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
+from engine.batching.sizes import BATCH_SYMBOL, Size, product, symbol
+from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
+from engine.onnx_graph import dims, graph_inputs, infer_shapes, sort_nodes, subgraphs, used_names
+from engine.signature import Array, Dim
+
+_SMALL = 1024
+"""Elements up to which a constant is given to ONNX's inference of shapes."""
+
+_FOLLOWED = frozenset(("If", "Loop", "Scan"))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A model made ready to be followed, as often as it takes: functions inlined, sorted, shapes inferred, once.
+
+    Attributes:
+        graph: the graph; its large constants are hollow.
+        constants: the constants of the main graph, with their values.
+        shapes: declared and inferred shapes by tensor name.
+        inputs: graph inputs, in order, with their declared shapes.
+        outputs: graph outputs likewise.
+        opset: version of the default operator set.
+    """
+
+    graph: GraphProto
+    constants: dict[str, TensorProto]
+    shapes: dict[str, list[Dim]]
+    inputs: list[tuple[str, list[Dim]]]
+    outputs: list[tuple[str, list[Dim]]]
+    opset: int
+
+
+def view_of(model: ModelProto) -> View:
+    """Return a model made ready to be followed; no large constant is copied."""
+    light = _light(model)
+    if light.functions:
+        light = inliner.inline_local_functions(light)
+    light = sort_nodes(light)
+    try:
+        light = infer_shapes(light)
+    except (onnx.shape_inference.InferenceError, ValueError):  # a shape that is not inferred counts as not known
+        del light.graph.value_info[:]
+    shapes = {info.name: dims(info) for info in _infos(light.graph) if info.type.tensor_type.HasField("shape")}
+    opset = max((entry.version for entry in light.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    return View(
+        light.graph,
+        {tensor.name: tensor for tensor in model.graph.initializer},
+        shapes,
+        [(info.name, dims(info)) for info in graph_inputs(model)],
+        [(info.name, dims(info)) for info in model.graph.output],
+        opset,
+    )
+
+
+def _light(model: ModelProto) -> ModelProto:
+    light = ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    graph = light.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) <= _SMALL:
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    return light
+
+
+def _infos(graph: GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    yield from (*graph.input, *graph.value_info, *graph.output)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _infos(inner)
+
+
+@dataclass(slots=True)
+class Trace:
+    """One walk over a graph.
+
+    Attributes:
+        view: the model.
+        batch: the symbol of the number of samples in declared shapes, ``None`` where it has none.
+        number: the number of samples where the model fixes it.
+    """
+
+    view: View
+    batch: str | None
+    number: int | None
+    opset: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.opset = self.view.opset
+
+    def inferred(self, name: str) -> Sizes | None:
+        """Return the shape that ONNX infers, with a symbol for every size that is no number."""
+        shape = self.view.shapes.get(name)
+        return None if shape is None else tuple(self.size(name, axis, dim) for axis, dim in enumerate(shape))
+
+    def size(self, name: str, axis: int, dim: Dim) -> Size:
+        """Return a declared dimension as a size."""
+        if isinstance(dim, int):
+            return dim
+        own = dim is None or dim == self.batch
+        return symbol(f"{name}.{axis}" if own else f"'{dim}'".replace(BATCH_SYMBOL, "\\"))
+
+    def run(self, inputs: Sequence[Value]) -> list[Value]:
+        """Return what is known of the graph's outputs, given what is known of its inputs."""
+        constants = {name: constant(name, tensor) for name, tensor in self.view.constants.items()}
+        return self.follow(self.view.graph, inputs, constants)
+
+    def follow(self, graph: GraphProto, inputs: Sequence[Value], outer: Mapping[str, Value]) -> list[Value]:
+        """Return what is known of a graph's outputs; ``outer`` holds what the graph may read besides."""
+        own: dict[str, Value] = {}
+        scope = ChainMap(own, dict(outer))
+        for tensor in graph.initializer:
+            if graph is not self.view.graph:
+                own[tensor.name] = constant(tensor.name, tensor)
+        for sparse in graph.sparse_initializer:
+            own[sparse.values.name] = Value(sparse.values.name, tuple(sparse.dims))
+        own.update((value.name, value) for value in inputs)
+        for node in graph.node:
+            own.update((value.name, value) for value in self._step(node, scope) if value.name)
+        return [_lookup(scope, info.name) for info in graph.output]
+
+    def _step(self, node: NodeProto, scope: Mapping[str, Value]) -> list[Value]:
+        inputs = [_lookup(scope, name) if name else None for name in node.input]
+        fault = next((value.fault for value in inputs if value is not None and value.fault), None)
+        if fault is None:
+            try:
+                return self._results(node, inputs, scope)
+            except UnprovenError as error:
+                fault = error.fault
+            except (IndexError, TypeError, ValueError):  # shapes that do not fit: the model is not valid
+                fault = Call(node, inputs, self, scope).unknown().fault
+        return [Value(name, fault=fault) for name in node.output]
+
+    def _results(self, node: NodeProto, inputs: list[Value | None], scope: Mapping[str, Value]) -> list[Value]:
+        computed = self._computed(node, inputs)
+        if computed is not None:
+            return [computed]
+        call = Call(node, inputs, self, scope)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        rule = RULES.get((domain, node.op_type))
+        if (domain == "" and node.op_type in RANDOM) or (domain != "" and rule is None):
+            raise call.fault("draws random numbers", depends=False) if domain == "" else call.unknown()
+        if self._is_shared(node, inputs, scope):
+            return self._shared(node, call)
+        if rule is None:
+            raise call.unknown()
+        self._check(call, node)
+        return rule(call)
+
+    def _computed(self, node: NodeProto, inputs: list[Value | None]) -> Value | None:
+        """Return the output of a node that makes a constant, a shape or a small tensor out of known elements."""
+        if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            return None
+        name = node.output[0]
+        if node.op_type == "Constant":
+            held = constant_content(node)
+            if held is None:
+                return Value(name, self.inferred(name))
+            return constant(name, held) if isinstance(held, TensorProto) else from_content(name, held)
+        if node.op_type in ("Shape", "Size") and inputs[0] is not None:
+            return self._shape(node, inputs[0])
+        contents: list[Array | None] = []
+        for value in inputs:
+            contents.append(None if value is None else content_of(value))
+            if contents[-1] is None:
+                return None
+        result = fold(node, contents)
+        return None if result is None else from_content(name, result)
+
+    def _shape(self, node: NodeProto, value: Value) -> Value:
+        name = node.output[0]
+        if value.dims is None:
+            return Value(name, self.inferred(name), sized=not value.shared)
+        if node.op_type == "Size":
+            return from_content(name, _objects([product(value.dims)]).reshape(()))
+        numbers = {attribute.name: attribute.i for attribute in node.attribute}
+        return from_content(name, _objects(value.dims[numbers.get("start", 0) : numbers.get("end")]))
+
+    def _is_shared(self, node: NodeProto, inputs: list[Value | None], scope: Mapping[str, Value]) -> bool:
+        if not all(value is None or value.shared for value in inputs):
+            return False
+        bodies = list(subgraphs(node))
+        if not bodies:
+            return node.op_type != "Dropout"
+        return not any(map(_is_random, bodies)) and all(_lookup(scope, name).shared for name in used_names(node))
+
+    def _shared(self, node: NodeProto, call: Call) -> list[Value]:
+        """Return the outputs of a node no input of which has to do with the samples."""
+        known = [Value(name, self.inferred(name)) for name in node.output]
+        rule = RULES.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+        if rule is None:
+            return known
+        try:
+            return [replace(value, rows=None) for value in rule(call)]
+        except (UnprovenError, IndexError, TypeError, ValueError):
+            return known  # the rule was asked for shapes alone
+
+    def _check(self, call: Call, node: NodeProto) -> None:
+        """Refuse parameters that come from the samples, and their number where it is a value like others."""
+        parameters = PARAMETERS.get(node.op_type, ())
+        for i, value in enumerate(call.inputs):
+            if value is None or node.op_type in _FOLLOWED:
+                continue
+            if i in parameters and value.rows:
+                raise call.fault(f"is told how to work by the samples' values in '{value.name}'", depends=False)
+            if value.sized and not (i in parameters and node.op_type in SIZED):
+                raise call.fault(f"computes with the number of samples in '{value.name}'", depends=True)
+
+
+def _objects(sizes: Sequence[Size]) -> Array:
+    result = np.empty(len(sizes), dtype=object)
+    result[:] = sizes
+    return result
+
+
+def _lookup(scope: Mapping[str, Value], name: str) -> Value:
+    found = scope.get(name)
+    return Value(name, fault=Fault(f"'{name}' is read and nothing makes it", False)) if found is None else found
+
+
+def _is_random(graph: GraphProto) -> bool:
+    return any(
+        node.op_type in RANDOM or node.op_type == "Dropout" or any(map(_is_random, subgraphs(node)))
+        for node in graph.node
+    )

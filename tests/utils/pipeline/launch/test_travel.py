@@ -1,0 +1,54 @@
+"""What a script defines travels to another process by its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import RunPython
+
+from engine import ConfigError
+from utils.pipeline.launch.travel import packed, unpacked
+from utils.pipeline.options import options
+from utils.tasks.classification import CLASSIFICATION
+
+SCRIPT = """
+import subprocess, sys
+from dataclasses import replace
+from utils.pipeline.launch.travel import packed
+from utils.tasks.classification import CLASSIFICATION
+
+
+class Own:
+    @staticmethod
+    def decode(outputs, contexts, model, options):
+        return "decoded by the script"
+
+
+if __name__ == "__main__":
+    content = packed(replace(CLASSIFICATION, decode=Own.decode))
+    code = "import sys; from utils.pipeline.launch.travel import unpacked; "
+    code += "print(unpacked(sys.stdin.buffer.read()).decode(0, 0, 0, 0))"
+    done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
+    print(done.stdout.decode(), done.stderr.decode())
+"""
+
+
+def test_options_and_a_task_come_back() -> None:
+    opt = options(None, CLASSIFICATION, "valid", ["--topk", "3"], ckpt=Path("m.onnx"), data_path=Path("d"))
+    task, back = unpacked(packed((CLASSIFICATION, opt)))
+    assert task == CLASSIFICATION
+    assert vars(back) == vars(opt)
+    assert type(back) is type(opt)
+
+
+def test_a_function_of_the_script_is_found_by_the_scripts_path(tmp_path: Path, run_python: RunPython) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run_python(tmp_path / "script.py", cwd=tmp_path)
+    assert done.stdout.split("\n")[0] == "decoded by the script", done.stdout + done.stderr
+
+
+def test_a_function_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="define its functions at the top level of the script or of a module"):
+        packed(replace(CLASSIFICATION, check=lambda options: None))

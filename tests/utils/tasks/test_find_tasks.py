@@ -1,0 +1,77 @@
+"""Tasks are found on the package's path, in contrib, and by entry points; what cannot be loaded is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import ROOT, RunPython
+
+from engine import ConfigError
+from utils.tasks.base import Task
+from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.find import find_task, tasks
+
+MINE = "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION\n"
+MINE += "MINE = replace(CLASSIFICATION, name='mine', domain='mining')\n"
+LIST = "from utils.tasks.find import add_contrib, tasks\nfrom pathlib import Path\nimport sys\n"
+LIST += "add_contrib(Path(sys.argv[1]))\nprint(sorted(tasks()))\n"
+
+
+def test_the_zoos_own() -> None:
+    assert tasks()["classification"] is CLASSIFICATION
+    assert all(isinstance(task, Task) and task.name == name for name, task in tasks().items())
+    assert find_task("classification") is CLASSIFICATION
+
+
+def test_a_task_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="unknown task 'clasification'; did you mean 'classification'") as caught:
+        find_task("clasification")
+    assert "tasks: " in str(caught.value)
+
+
+def contribute(root: Path, code: str) -> Path:
+    folder = root / "contrib" / "utils" / "tasks"
+    folder.mkdir(parents=True)
+    line = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+    for package in (folder, folder.parent):
+        (package / "__init__.py").write_text(line)
+    (folder / "mine.py").write_text(code)
+    return root
+
+
+def test_contrib_adds_some(tmp_path: Path, run_python: RunPython) -> None:
+    done = run_python("-c", LIST, contribute(tmp_path, MINE), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "'mine'" in done.stdout
+    assert "'classification'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("import nothing_of_this_name", "utils/tasks/mine.py cannot be imported: ModuleNotFoundError"),
+        (MINE.replace("'mine'", "'classification'"), "a task 'classification' is there already"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded(tmp_path: Path, run_python: RunPython, code: str, text: str) -> None:
+    done = run_python("-c", LIST, contribute(tmp_path, code), cwd=tmp_path)
+    assert done.returncode == 1
+    assert text in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("mine:MINE", ""), ("mine:x", "is not a utils.tasks.Task"), ("no:x", "cannot be")]
+)
+def test_entry_points(tmp_path: Path, run_python: RunPython, value: str, text: str) -> None:
+    (tmp_path / "mine.py").write_text(MINE + "x = 1\n")
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[tecoinfer.tasks]\nmine = {value}\n")
+    done = run_python("-c", LIST, tmp_path, cwd=tmp_path, path=[ROOT, tmp_path])
+    if text:
+        assert "task 'mine' of mine" in done.stderr.splitlines()[-1]
+        assert text in done.stderr.splitlines()[-1]
+    else:
+        assert "'mine'" in done.stdout, done.stderr
