@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.base import DataError, TecoInferError
-from model_config.config import Case, Step
+from model_config.case import Case, Paths, Step
 from model_config.results import Accuracy, StepResult, Verdict
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
@@ -42,14 +42,15 @@ def judge_case(
     Returns:
         The comparisons, the steps that were run for them, and notes.
     """
-    if _weights(folder / str(step.params["ckpt"])) == "random":
+    if any(_weights(folder / ckpt) == "random" for ckpt in step.ckpts.values()):
         return [], [], [RANDOM]
     root = folder.resolve().parents[case.run_dir.count("/")]
     judged: list[Accuracy] = []
     ran: list[StepResult] = []
-    ckpt = _baseline_ckpt(case, step, folder)
-    if not _is_baseline(step, ckpt):
-        ran.append(run(step, BASELINE_NAME, (*BASELINE, "--ckpt", ckpt)))
+    baseline = _baseline(case, step, folder)
+    if not _is_baseline(step, baseline):
+        words = Step("valid", step.run_file, {"ckpt": baseline}).arguments
+        ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
         judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, root))
     rule = case.accuracy
     if rule.run_reference is not None:
@@ -72,16 +73,21 @@ def _weights(ckpt: Path) -> str:
     return str(stored.get("weights", "")) if isinstance(stored, dict) else ""
 
 
-def _baseline_ckpt(case: Case, step: Step, folder: Path) -> str:
-    """Return the ONNX file of the baseline: the one the case names, the float32 twin of the step's, or the same."""
-    own = str(step.params["ckpt"])
+def _baseline(case: Case, step: Step, folder: Path) -> Paths:
+    """Return the ONNX files of the baseline: those the case names, the float32 twins of the step's, or the same."""
     if case.accuracy.baseline_ckpt:
         return case.accuracy.baseline_ckpt
-    twin = own.replace("_float16", "")
-    return twin if (folder / twin).is_file() else own
+    twins = {name: _twin(ckpt, folder) for name, ckpt in step.ckpts.items()}
+    return twins if isinstance(step.params["ckpt"], Mapping) else next(iter(twins.values()))
 
 
-def _is_baseline(step: Step, ckpt: str) -> bool:
+def _twin(ckpt: str, folder: Path) -> str:
+    """Return the float32 file that goes with a float16 one, where there is one, else the same."""
+    twin = ckpt.replace("_float16", "")
+    return twin if (folder / twin).is_file() else ckpt
+
+
+def _is_baseline(step: Step, ckpt: Paths) -> bool:
     params = step.params
     return (params["target"], params["dtype"], params["ckpt"]) == ("onnx", "float32", ckpt)
 
@@ -94,7 +100,7 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
     """Compare with another run over the same data, by the records of both where they wrote them."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
     reference = math.nan if other.eval_metric is None else other.eval_metric
-    change = Change.of(metric, reference, _direction(valid.result))
+    change = Change.of(metric, reference, direction(valid.result))
     drift = math.nan if change.relative is None else change.relative
 
     def unpaired(verdict: Verdict, reason: str) -> Accuracy:
@@ -174,7 +180,7 @@ def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:
         tolerance=rule.reference_tolerance,
         against=_source(case),
         share=known is None or _is_share(known),
-        higher_is_better=_direction(valid.result),
+        higher_is_better=direction(valid.result),
     )
 
 
@@ -202,7 +208,7 @@ def _records_of(result: Path) -> Path | None:
     return find_records(result)
 
 
-def _direction(result: Path | None) -> bool:
+def direction(result: Path | None) -> bool:
     """Say whether a higher metric is better: what the result says, or true for one that says nothing."""
     return _read(result).get("higher_is_better") is not False
 

@@ -141,7 +141,7 @@ def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
     """Yield what is in the data sets outside the model's folder."""
     own, real = os.path.realpath(root / case.run_dir), os.path.realpath(root)
-    for text in {str(step.params["data_path"]) for step in case.steps if "data_path" in step.params}:
+    for text in {path for step in case.steps for path in step.data_paths.values()}:
         place = Path(os.path.realpath(root / case.run_dir / text))
         if place.is_relative_to(own):
             continue

@@ -68,8 +68,10 @@ def _matching(names: Sequence[str], wanted: Callable[[str], bool]) -> str:
 
 def _data(case: Case, root: Path) -> list[str]:
     """Return the data sets of a case that lie in the repository, relative to it."""
-    paths = [str(step.params["data_path"]) for step in case.steps if "data_path" in step.params]
-    places = [os.path.relpath(os.path.realpath(root / case.run_dir / path), os.path.realpath(root)) for path in paths]
+    paths = {path for step in case.steps for path in step.data_paths.values()}
+    places = [
+        os.path.relpath(os.path.realpath(root / case.run_dir / path), os.path.realpath(root)) for path in sorted(paths)
+    ]
     return [place for place in places if not place.startswith("..")]
 
 

@@ -7,13 +7,29 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from engine.base import ALL_DTYPES, ConfigError
+from model_config.case import STEPS, AccuracyRule, Case, Paths, Step
 from model_config.case_file import Entry, read_entries
 from model_config.results import Finding
+
+__all__ = [
+    "PARAMETERS",
+    "REQUIRED",
+    "ROOT",
+    "STEPS",
+    "AccuracyRule",
+    "Case",
+    "Problem",
+    "Step",
+    "load_cases",
+    "read_cases",
+    "relative",
+    "select_cases",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 """The repository that ``run_dir`` starts from."""
@@ -24,88 +40,15 @@ HISTORICAL_PREFIX = "TecoInference"
 RULE = "model-yaml"
 """Rule of every finding about a ``model.yaml``."""
 
-STEPS = {
-    "export": "run_export",
-    "valid": "run_example_valid",
-    "single": "run_example_single",
-    "multi": "run_example_multi",
-}
-"""Name of each step, in the order they run, and its key in a case."""
+PARAMETERS = ("ckpt", "batch_size", "data_path", "target", "dtype")
+"""Parameters an example step has, in the order they are passed; ``others`` holds the rest."""
 
-REQUIRED = ("ckpt", "batch_size", "data_path", "target", "dtype")
-"""Parameters every example step must have; ``others`` holds the rest."""
+REQUIRED = ("ckpt", "batch_size", "target", "dtype")
+"""Those it must have: an environment needs no data."""
 
 TOLERANCES = ("tolerance", "reference_tolerance")
 ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "run_reference", "accept_inconclusive")
 """Keys of a case's ``accuracy``."""
-
-Scalar = str | int | float | bool
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One command of a case.
-
-    Attributes:
-        name: a key of :data:`STEPS`.
-        run_file: the script, relative to the case's ``run_dir``.
-        params: command-line parameters in the order they are passed, ``others`` included.
-    """
-
-    name: str
-    run_file: str
-    params: Mapping[str, Scalar | list[Scalar]]
-
-    @property
-    def arguments(self) -> list[str]:
-        """The script's arguments: ``--key value``, or ``--key value value`` for a list."""
-        words: list[str] = []
-        for key, value in self.params.items():
-            words += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-        return words
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyRule:
-    """What a case's metric must equal, and how closely.
-
-    Attributes:
-        tolerance: largest relative difference from the ``onnx`` target in float32.
-        baseline_ckpt: ONNX file of that run, relative to ``run_dir``; empty for the one that goes with the step's own.
-        reference: metric of the source framework, where it is known.
-        reference_source: where ``reference`` comes from.
-        reference_tolerance: largest relative difference from ``reference``.
-        run_reference: a script that evaluates the source framework's model on the same data, run as a valid step is.
-        accept_inconclusive: why a comparison that its samples cannot decide is accepted; empty where it is not.
-    """
-
-    tolerance: float = 0.001
-    baseline_ckpt: str = ""
-    reference: float | None = None
-    reference_source: str = ""
-    reference_tolerance: float = 0.01
-    run_reference: Step | None = None
-    accept_inconclusive: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One model to check.
-
-    Attributes:
-        name: its ``case_name``.
-        run_dir: the model's folder relative to the repository's root, with forward slashes.
-        steps: what to run; empty where the case has problems.
-        source, line: where it is described.
-        accuracy: what its metric must equal.
-    """
-
-    name: str
-    run_dir: str
-    steps: tuple[Step, ...]
-    source: Path
-    line: int = field(default=0, compare=False)
-    accuracy: AccuracyRule = AccuracyRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +186,12 @@ class _Reader:
                 found[key] = self._number(fields[key], f"accuracy.{key}", positive=key in TOLERANCES)
             elif key == "run_reference":
                 found[key] = replace(self._step("export", f"accuracy.{key}", fields[key], run_dir), name="valid")
+            elif key == "baseline_ckpt":
+                found[key] = self._paths(fields, key, "accuracy")
             else:
                 found[key] = self._text(fields, key, "accuracy")
-        if found.get("baseline_ckpt") and run_dir:
-            self._check_inside(found["baseline_ckpt"], "accuracy.baseline_ckpt", run_dir)
+        for key, path in _located(found, "baseline_ckpt", "accuracy") if run_dir else []:
+            self._check_inside(path, key, run_dir)
         return AccuracyRule(**found)
 
     def _number(self, value: Any, key: str, *, positive: bool) -> float:
@@ -272,16 +217,19 @@ class _Reader:
         where = f"{key}.params"
         if export:
             return Step(name, run_file, self._parameters(fields["params"], where))
-        params = self._mapping(fields["params"], where, REQUIRED, ("others",))
-        required = self._required(params, where)
-        if run_dir and required.get("ckpt"):
-            self._check_inside(required["ckpt"], f"{where}.ckpt", run_dir)
-        if run_dir and required.get("data_path"):
-            self._check_data(required["data_path"], f"{where}.data_path", run_dir)
-        return Step(name, run_file, required | self._others(params, where))
+        params = self._mapping(fields["params"], where, REQUIRED, ("data_path", "others"))
+        own = self._own(params, where)
+        if run_dir:
+            for key, path in _located(own, "ckpt", where):
+                self._check_inside(path, key, run_dir)
+            for key, path in _located(own, "data_path", where):
+                self._check_data(path, key, run_dir)
+        return Step(name, run_file, own | self._others(params, where))
 
-    def _required(self, params: dict[str, Any], where: str) -> dict[str, Any]:
-        texts = {key: self._text(params, key, where) for key in REQUIRED if key != "batch_size"}
+    def _own(self, params: dict[str, Any], where: str) -> dict[str, Any]:
+        """Read the parameters that are not among ``others``."""
+        texts: dict[str, Any] = {key: self._text(params, key, where) for key in ("target", "dtype")}
+        texts |= {key: self._paths(params, key, where) for key in ("ckpt", "data_path")}
         if texts["dtype"] and texts["dtype"] not in ALL_DTYPES:
             known = f"use one of: {', '.join(ALL_DTYPES)}"
             near = _near(texts["dtype"], ALL_DTYPES).strip()
@@ -290,14 +238,30 @@ class _Reader:
         if "batch_size" in params and (type(batch) is not int or batch < 1):
             what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
             self.problem(f"{where}.batch_size", what, "write a number without quotes, such as 64")
-        return {key: batch if key == "batch_size" else texts[key] for key in REQUIRED}
+        own = {**texts, "batch_size": batch}
+        return {key: own[key] for key in PARAMETERS if key in params or key in REQUIRED}
+
+    def _paths(self, params: dict[str, Any], key: str, where: str) -> Paths:
+        """Return a path, or several by name; what cannot be used is left out and noted."""
+        value = params.get(key)
+        if not isinstance(value, dict) or not value:
+            return self._text(params, key, where, "write a path, or a 'name: path' line for each of several")
+        found = {}
+        for name, path in value.items():
+            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+                self.problem(f"{where}.{key}", f"{name!r} is no name", "use letters, digits and underscores")
+            elif not isinstance(path, str) or not _usable(path):
+                self.problem(f"{where}.{key}.{name}", _what(path), "write a path")
+            else:
+                found[name] = path
+        return found
 
     def _others(self, params: dict[str, Any], where: str) -> dict[str, Any]:
         if "others" not in params:
             return {}
         others = self._parameters(params["others"], f"{where}.others")
-        for key in set(others) & set(REQUIRED):
-            self.problem(f"{where}.others.{key}", "is one of the required parameters", "write it only in params")
+        for key in sorted(set(others) & set(PARAMETERS)):
+            self.problem(f"{where}.others.{key}", "is a parameter of every step", "write it in params itself")
         return others
 
     def _parameters(self, item: Any, where: str) -> dict[str, Any]:
@@ -333,13 +297,13 @@ class _Reader:
                 self.problem(f"{prefix}{key}", "is missing", "add it")
         return {key: item[key] for key in item if key in known}
 
-    def _text(self, fields: dict[str, Any], key: str, where: str = "") -> str:
+    def _text(self, fields: dict[str, Any], key: str, where: str = "", fix: str = "write a text") -> str:
         """Return a required text, or nothing where it is missing (noted already) or unusable (noted here)."""
         value = fields.get(key, "")
         if key not in fields or (isinstance(value, str) and _usable(value)):
             return str(value)
-        null = key == "target" and value is None
-        fix = "the null engine is written 'null', in quotes" if null else "write a text"
+        if key == "target" and value is None:
+            fix = "the null engine is written 'null', in quotes"
         self.problem(f"{where}.{key}" if where else key, _what(value), fix)
         return ""
 
@@ -376,6 +340,14 @@ class _Reader:
         reached = Path(os.path.realpath(self.root / run_dir / text))
         if not os.path.isabs(text) and not reached.is_relative_to(os.path.realpath(self.root)):
             self.problem(key, f"{text!r} leaves the repository", "write the data set's absolute path")
+
+
+def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str, str]]:
+    """Return each path of a parameter with its place in the file."""
+    value = params.get(name)
+    if isinstance(value, Mapping):
+        return [(f"{where}.{name}.{key}", path) for key, path in value.items()]
+    return [(f"{where}.{name}", value)] if value else []
 
 
 def _usable(value: Any) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from engine.base import ConfigError
-from engine.files import hash_files
 from model_config import cache, scorecard
-from model_config.accuracy import RANDOM, judge_case, read_result
+from model_config.accuracy import RANDOM, direction, judge_case, read_result
 from model_config.config import ROOT, Case, Step
 from model_config.imports import Imports
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -190,7 +189,6 @@ class _CaseRun:
 
     def _measured(self, step: Step, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
         said = {} if RANDOM in self.notes else read_result(valid.result)
-        ckpt = self._folder / str(step.params["ckpt"])
         return scorecard.Measured(
             self.case,
             step,
@@ -199,8 +197,9 @@ class _CaseRun:
             said.get("samples", 0),
             self.accuracy,
             speed,
-            hash_files(ckpt) if ckpt.is_file() else "",
-            scorecard.hash_data(self._folder / str(step.params["data_path"])),
+            scorecard.hash_models(self._folder, step.ckpts),
+            scorecard.hash_data(self._folder, step.data_paths),
+            direction(valid.result),
         )
 
     def _update(self, found: scorecard.Measured) -> None:

@@ -42,7 +42,8 @@ class Measured:
         metric_name, metric, samples: of the valid step; ``metric_name`` is empty where the metric means nothing.
         accuracy: the comparisons.
         speed: as :func:`model_config.speed.figures` gives it.
-        model_sha256, data_sha256: of the ONNX file and of all files of the data set; ``None`` for data elsewhere.
+        model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for data elsewhere.
+        higher_is_better: the metric's direction.
     """
 
     case: Case
@@ -54,6 +55,7 @@ class Measured:
     speed: Mapping[str, float]
     model_sha256: str
     data_sha256: str | None
+    higher_is_better: bool = True
 
     @property
     def key(self) -> dict[str, Any]:
@@ -63,8 +65,43 @@ class Measured:
         return {"case": self.case.name, **{name: params[name] for name in names}}
 
 
-def hash_data(path: Path) -> str | None:
-    """Return the SHA-256 of a data set's files, names included; ``None`` where it is not there."""
+def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
+    """Return the SHA-256 of a model's file; of several, that of their names and hashes; empty where one is not there.
+
+    Args:
+        folder: what the paths are relative to.
+        ckpts: as :attr:`model_config.case.Step.ckpts` has them.
+    """
+    files = {name: folder / path for name, path in ckpts.items()}
+    if not all(file.is_file() for file in files.values()):
+        return ""
+    return _joined({name: hash_files(file) for name, file in files.items()}) or ""
+
+
+def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:
+    """Return the SHA-256 of a data set's files, names included; of several, that of their names and hashes.
+
+    Args:
+        folder: what the paths are relative to.
+        paths: as :attr:`model_config.case.Step.data_paths` has them.
+
+    Returns:
+        ``None`` where there is no data, or some of it is not there.
+    """
+    return _joined({name: _hash_path(folder / path) for name, path in paths.items()})
+
+
+def _joined(hashes: Mapping[str, str | None]) -> str | None:
+    """Return the only hash, or one of all."""
+    if not hashes or None in hashes.values():
+        return None
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    text = "".join(f"{name}\0{found}\n" for name, found in sorted(hashes.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash_path(path: Path) -> str | None:
     if path.is_file():
         return hash_files(path)
     if not path.is_dir():
@@ -125,7 +162,7 @@ def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
     if not entry or not found.metric_name:
         return []
     stored = float(entry["value"])
-    if stored and abs(found.metric - stored) / abs(stored) <= found.case.accuracy.tolerance:
+    if abs(found.metric - stored) <= abs(stored) * found.case.accuracy.tolerance:
         return []
     message = f"says {found.metric_name} {stored:g} for {found.case.name}, this run found {found.metric:g}"
     fix = f"find out why, or {_FIX.format(case=found.case.name)}"
@@ -157,6 +194,8 @@ def _numerics(found: Measured) -> list[dict[str, Any]]:
     if not found.metric_name:
         return []
     own = {**found.key, "metric": found.metric_name, "value": found.metric, "samples": found.samples}
+    if not found.higher_is_better:
+        own["higher_is_better"] = False
     own |= {"model_sha256": found.model_sha256, "data_sha256": found.data_sha256}
     against = []
     for one in found.accuracy:

@@ -73,7 +73,7 @@ def mirror(root: Path, case: Case, tree: Path) -> None:
 def ignored_checkpoints(case: Case, root: Path) -> list[str]:
     """Return the weights in a case's folder that git ignores, relative to it: those a fresh clone has not."""
     top = root / case.run_dir
-    named = {os.path.normpath(str(step.params["ckpt"])) for step in case.steps if "ckpt" in step.params}
+    named = {os.path.normpath(ckpt) for step in case.steps for ckpt in step.ckpts.values()}
     found = {path.relative_to(top).as_posix() for path in top.rglob("*") if path.suffix in WEIGHTS}
     return _ignored(top, sorted(found | {name for name in named if not name.startswith(("..", "/"))}))
 

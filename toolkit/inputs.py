@@ -29,7 +29,8 @@ def model_file(model: str, root: Path = ROOT) -> Path:
     """Return the ONNX file that is meant: a path, or the ``ckpt`` of a zoo model's first case.
 
     Raises:
-        ConfigError: neither a file nor a model of the zoo, or the model's file has not been made yet.
+        ConfigError: neither a file nor a model of the zoo, the model's file has not been made yet, or several models
+            make its answer.
     """
     path = Path(model)
     if path.is_file() or path.suffix == ".onnx":
@@ -38,8 +39,12 @@ def model_file(model: str, root: Path = ROOT) -> Path:
 
     found, case = find_model(model, load_zoo(root).models)
     cases = (case,) if case else found.cases
-    named = [step.params["ckpt"] for one in cases for step in one.steps if "ckpt" in step.params]
-    files = [found.folder / str(name) for name in named] or sorted(found.folder.glob("*.onnx"))
+    steps = [step for one in cases for step in one.steps if step.ckpts]
+    if steps and len(steps[0].ckpts) > 1:
+        listed = ", ".join(f"{name} {found.path}/{ckpt}" for name, ckpt in steps[0].ckpts.items())
+        raise ConfigError(f"{found.path} is made of several models; pass the path of one: {listed}")
+    named = [ckpt for step in steps for ckpt in step.ckpts.values()]
+    files = [found.folder / name for name in named] or sorted(found.folder.glob("*.onnx"))
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")

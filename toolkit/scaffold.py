@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
+from string import Template as Text
 
-from engine.base import ConfigError
+from engine.base import ConfigError, TecoInferError
 from model_config.config import ROOT, read_cases
+from toolkit.arguments import did_you_mean
 from toolkit.zoo import PLACES, config_files
+from utils.tasks import Task, Template
+from utils.tasks.find import add_contrib, find_task, tasks
 
-TEMPLATES = Path(__file__).with_name("templates")
-
-SHAPES = ("circle", "cross", "square")
-"""Classes of the sample pictures."""
-
-SIZE = 32
-"""Height and width of the sample pictures and of the tiny network's input."""
+CASE = "case.yaml"
+"""The template of the case; all others become files of the model's folder."""
 
 LONGEST = 40
 """Characters of a name; lines of the templates with longer ones would be too long."""
@@ -38,50 +36,83 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What :func:`create` made: the folder and the file with the case (from the root), and how many files."""
+    """What :func:`create` made: the folder and the file with the case (from the root), how many files, whose task."""
 
     folder: str
     config: str
     files: int
+    task: str
 
 
-def create(domain: str, model: str, *, contrib: bool = False, root: Path = ROOT) -> Created:
-    """Write a model's folder and append its case.
+def create(domain: str, model: str, *, task: str = "", contrib: bool = False, root: Path = ROOT) -> Created:
+    """Write a model's folder from the template of a task, and append its case.
 
-    The network is tiny and has random weights, and the files say so; the pictures are drawn here.
+    The placeholder model and the sample data are the template's, and its files say what they are.
 
     Args:
         domain, model: names of the folders.
+        task: name of the task; empty for the only one of the domain.
         contrib: below ``contrib/`` instead of in the core.
-        root: the repository.
+        root: the repository; tasks of its ``contrib/`` are found too.
 
     Raises:
-        ConfigError: a name cannot be used or is taken, or the file with the cases cannot be appended to; then nothing
-            was changed.
+        ConfigError: a name cannot be used or is taken, there is no such task or it has no usable template, or the file
+            with the cases cannot be appended to; then nothing was changed.
     """
     place = "contrib" if contrib else "core"
     _check_names(domain, model, root)
     _check_case(model, root)
+    found = _task(domain, task, root)
+    template = _template(found, contrib, root)
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder, "paths": _PATHS[place]}
-    words |= {"shapes": ", ".join(SHAPES), "size": str(SIZE), "labels": json.dumps(SHAPES)}
     try:
-        files = _write(root / folder, root / config, words, root)
+        files = _write(root / folder, root / config, template, words | {"task": found.name}, root)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; nothing was changed") from error
-    return Created(folder, config, files)
+    return Created(folder, config, files, found.name)
 
 
-def _write(folder: Path, config: Path, words: dict[str, str], root: Path) -> int:
+def _task(domain: str, name: str, root: Path) -> Task:
+    """Return the task of this name, or else the one named as the domain, or the only one of the domain."""
+    add_contrib(root)
+    known = tasks()
+    if name or domain in known:
+        return known.get(name or domain) or find_task(name)
+    own = [task for task in known.values() if task.domain == domain]
+    if len(own) == 1:
+        return own[0]
+    choose = "choose one by --task NAME"
+    if own:
+        names = ", ".join(sorted(task.name for task in own))
+        raise ConfigError(f"domain {domain!r} has several tasks: {names}; {choose}")
+    near = did_you_mean(domain, [*known, *(task.domain for task in known.values())])
+    listed = ", ".join(f"{task.name} ({task.domain})" for _, task in sorted(known.items()))
+    raise ConfigError(f"no task is for domain {domain!r};{near} tasks and their domains: {listed}; {choose}")
+
+
+def _template(task: Task, contrib: bool, root: Path) -> Template:
+    """Return a task's template, which holds at least a case."""
+    template = task.template
+    if template is None:
+        raise ConfigError(f"task {task.name!r} has no template; copy a model of it, or give its Task a template=")
+    if not (template.folder / f"{CASE}.tmpl").is_file():
+        raise ConfigError(f"template {template.folder} of task {task.name!r} has no {CASE}.tmpl; add it")
+    if not contrib and template.folder.resolve().is_relative_to((root / "contrib").resolve()):
+        raise ConfigError(f"task {task.name!r} is in contrib/utils, which core models do not see; add --contrib")
+    return template
+
+
+def _write(folder: Path, config: Path, template: Template, words: dict[str, str], root: Path) -> int:
     """Write folder and case, or take back what was written; return the number of files."""
     with ExitStack() as undo:
         _make_parents(folder.parent, root, undo)
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
         undo.callback(shutil.rmtree, partial, ignore_errors=True)
-        files = _fill(partial, words)
+        words, files = _fill(partial, template, words)
         partial.rename(folder)
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        _append(config, _rendered("case.yaml", words), words["model"], root, undo)
+        _append(config, _rendered(template.folder / f"{CASE}.tmpl", words), words["model"], root, undo)
         undo.pop_all()
     return files
 
@@ -123,42 +154,39 @@ def _make_parents(folder: Path, root: Path, undo: ExitStack) -> None:
         undo.callback(path.rmdir)
 
 
-def _fill(folder: Path, words: dict[str, str]) -> int:
-    """Write the files of a model and return their number."""
-    (folder / "images").mkdir(parents=True)
-    for template in sorted(TEMPLATES.glob("*.tmpl")):
-        name = template.name.removesuffix(".tmpl")
-        if name != "case.yaml":
-            (folder / name).write_text(_rendered(name, words), encoding="utf-8")
-    labels = [_draw(folder / "images", shape, label) for label, shape in enumerate(SHAPES)]
-    text = "# Pictures drawn by `teco new` and their classes: path and class index.\n" + "".join(labels)
-    (folder / "images" / "val.txt").write_text(text, encoding="utf-8")
-    return sum(path.is_file() for path in folder.rglob("*"))
+def _fill(folder: Path, template: Template, words: dict[str, str]) -> tuple[dict[str, str], int]:
+    """Write the files of a model; return all words of its templates, and the number of files."""
+    folder.mkdir()
+    words = {**_sample_data(folder, template), **words}
+    for file in sorted(template.folder.glob("*.tmpl")):
+        name = file.name.removesuffix(".tmpl")
+        if name != CASE:
+            (folder / name).write_text(_rendered(file, words), encoding="utf-8")
+    return words, sum(path.is_file() for path in folder.rglob("*"))
 
 
-def _rendered(name: str, words: dict[str, str]) -> str:
-    return Template((TEMPLATES / f"{name}.tmpl").read_text(encoding="utf-8")).substitute(words)
+def _sample_data(folder: Path, template: Template) -> Mapping[str, str]:
+    try:
+        return template.fill(folder)
+    except (OSError, TecoInferError):
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(
+            f"the sample data of template {template.folder} cannot be made: {reason}; correct its fill"
+        ) from error
 
 
-def _draw(folder: Path, shape: str, label: int) -> str:
-    """Draw two pictures of a shape and return their lines of the label file."""
-    from PIL import Image, ImageDraw
-
-    lines = []
-    for index, (edge, ink) in enumerate([(6, (200, 60, 40)), (9, (40, 90, 200))]):
-        picture = Image.new("RGB", (SIZE, SIZE), (240, 240, 240))
-        pen, far = ImageDraw.Draw(picture), SIZE - 1 - edge
-        if shape == "circle":
-            pen.ellipse((edge, edge, far, far), fill=ink)
-        elif shape == "square":
-            pen.rectangle((edge, edge, far, far), fill=ink)
-        else:
-            pen.line((edge, edge, far, far), fill=ink, width=4)
-            pen.line((edge, far, far, edge), fill=ink, width=4)
-        name = f"{shape}_{index}.png"
-        picture.save(folder / name, optimize=True)
-        lines.append(f"{name} {label}\n")
-    return "".join(lines)
+def _rendered(file: Path, words: Mapping[str, str]) -> str:
+    try:
+        return Text(file.read_text(encoding="utf-8")).substitute(words)
+    except KeyError as error:
+        known = ", ".join(sorted(words))
+        raise ConfigError(
+            f"template {file} asks for the word {error}, which its fill does not give; words: {known}"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"template {file}: {error}; a dollar sign by itself is written $$") from error
 
 
 def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> None:

@@ -46,7 +46,19 @@ DOMAINS = (
     "segmentation",
     "speech",
 )
-"""Domains of the historical zoo."""
+"""Domains of the historical zoo; :func:`domains` adds those of the tasks."""
+
+
+def domains(root: Path = ROOT) -> list[str]:
+    """Return the domains of the historical zoo and those of the tasks there are, the clone's in contrib too; sorted.
+
+    Raises:
+        ConfigError: a task cannot be loaded.
+    """
+    from utils.tasks.find import add_contrib, tasks
+
+    add_contrib(root)
+    return sorted({*DOMAINS, *(task.domain for task in tasks().values())})
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,10 @@ def check_engine(folder: Folder) -> Iterator[Broken]:
             for node in module.nodes:
                 for name in imported(node):
                     if name.split(".")[0] in VENDORS:
-                        fix = "open an engine: opt.open(), or TecoInferEngine(target=...)"
+                        fix = "let utils.pipeline.cli run a task, or open a TecoInferEngine(target=...)"
                         yield module.broken(at(node), f"imports {name}, past the zoo's engines", fix)
         if not source.syntax_error and source.data and not any(_imports(module, *DOORS) for module in modules):
-            fix = "open an engine: utils.pipeline.cli, or TecoInferEngine"
+            fix = "let utils.pipeline.cli run a task, or open a TecoInferEngine"
             yield source.broken(0, "imports neither engine nor utils.pipeline: it cannot run the model", fix)
 
 
@@ -81,7 +81,7 @@ def _lines(node: ast.AST) -> range:
 
 
 def check_loop(folder: Folder) -> Iterator[Broken]:
-    """No example script times its own loop over the batches: ``evaluate`` and ``predict`` do, the same for all."""
+    """No example script times its own loop over the batches: the pipeline has one, the same for all."""
     for step, source in folder.examples:
         if _historical(source):
             continue
@@ -89,6 +89,5 @@ def check_loop(folder: Folder) -> Iterator[Broken]:
         for loop in (node for node in source.nodes if isinstance(node, (ast.For, ast.While))):
             clocks = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and called(node, names) in CLOCKS]
             if clocks:
-                use = "evaluate" if step.name == "valid" else "predict"
-                yield source.broken(loop.lineno, "a loop with its own timing", f"use utils.pipeline.{use}")
+                yield source.broken(loop.lineno, "a loop with its own timing", f"use utils.pipeline.cli.{step.name}")
                 break

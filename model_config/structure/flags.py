@@ -9,9 +9,7 @@ from collections.abc import Sequence
 
 from model_config.structure.source import Folder, Source
 from model_config.structure.syntax import aliases, called
-
-SHARED_PARSERS = ("utils.pipeline.cli.options", "utils.pipeline.cli.valid")
-"""Calls that give a script the flags of :class:`utils.pipeline.cli.Options`."""
+from model_config.structure.task_flags import runs_task, task_flags
 
 FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "simple_parsing")
 """Packages whose flags cannot be read off the source."""
@@ -29,7 +27,7 @@ def known_flags(source: Source, folder: Folder) -> frozenset[str] | None:
         for call in (node for node in module.nodes if isinstance(node, ast.Call)):
             given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
             elsewhere = given and called(call, names).split(".")[-1] not in own  # a parser handed to foreign code
-            added = None if elsewhere else _added(call, names)
+            added = None if elsewhere else _added(call, names, module, modules)
             if added is None:
                 return None
             flags |= added
@@ -55,12 +53,10 @@ def _parser(node: ast.AST) -> str:
     return ""
 
 
-def _added(call: ast.Call, names: dict[str, str]) -> set[str] | None:
+def _added(call: ast.Call, names: dict[str, str], module: Source, modules: Sequence[Source]) -> set[str] | None:
     """Return the flags that a call adds; ``None`` where only a run can tell."""
-    if called(call, names) in SHARED_PARSERS:
-        from utils.pipeline.cli import Options
-
-        return {f"--{name}" for name in Options.__annotations__}
+    if runs_task(call, names):
+        return task_flags(call, module, modules)
     if any(keyword.arg == "parents" for keyword in call.keywords):
         return None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from model_config.case_file import read_entries
 from model_config.config import STEPS, relative
@@ -27,12 +27,12 @@ def check_data(folder: Folder) -> Iterator[Broken]:
     """The ``data_path`` of a step is there, or is absolute, or section 2.4 of the README says how to get it."""
     told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
-        text = str(step.params.get("data_path", ""))
-        path = folder.path / text
-        if not text or os.path.isabs(text):
-            continue
-        if not os.path.exists(path) and not any(text in line for line in told):
-            file, line = place(folder, step.name, "data_path")
+        for name, text in step.data_paths.items():
+            there = os.path.isabs(text) or os.path.exists(folder.path / text)
+            if not text or there or any(text in line for line in told):
+                continue
+            several = isinstance(step.params["data_path"], Mapping)
+            file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")
             message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
             yield Broken(file, line, message, f"add the data, or name {text!r} in section 2.4 of the README")
 

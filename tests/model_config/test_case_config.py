@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base import ConfigError
+from model_config import case as model_case
 from model_config.config import (
+    PARAMETERS,
     REQUIRED,
     ROOT,
     STEPS,
@@ -24,6 +26,7 @@ from model_config.config import (
     read_cases,
     select_cases,
 )
+from utils.pipeline import options
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 
@@ -68,6 +71,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     *above, last = path.split(".")
     entry = case
     for key in above:
+        if not isinstance(entry[key], dict):
+            entry[key] = {}
         entry = entry[key]
     if value is ...:
         del entry[last]
@@ -170,7 +175,21 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
         ("run_example_valid.params.target", None, "target: is empty; the null engine is written 'null', in quotes"),
         ("run_example_valid.params.others", {}, "others: is empty"),
         ("run_example_valid.params.others", {"topk": None}, "others.topk: is empty"),
-        ("run_example_valid.params.others", {"ckpt": "x"}, "others.ckpt: is one of the required parameters"),
+        ("run_example_valid.params.others", {"ckpt": "x"}, "others.ckpt: is a parameter of every step"),
+        ("run_example_valid.params.others", {"data_path": "x"}, "others.data_path: is a parameter of every step"),
+        ("run_example_valid.params.ckpt", {"det": "../m.onnx"}, "params.ckpt.det: '../m.onnx' leaves run_dir"),
+        ("run_example_valid.params.ckpt", {"det": "a", "rec": ""}, "params.ckpt.rec: is empty; write a path"),
+        ("run_example_valid.params.ckpt", {"det": 3}, "params.ckpt.det: has the wrong type (int)"),
+        ("run_example_valid.params.ckpt", {"det": {"a": "b"}}, "params.ckpt.det: has the wrong type (dict)"),
+        ("run_example_valid.params.ckpt", {"a b": "m.onnx"}, "params.ckpt: 'a b' is no name; use letters"),
+        ("run_example_valid.params.ckpt", {1: "m.onnx"}, "params.ckpt: 1 is no name"),
+        (
+            "run_example_valid.params.ckpt",
+            ["a", "b"],
+            "(list); write a path, or a 'name: path' line",
+        ),
+        ("run_example_valid.params.data_path", {"q": "../../../../x"}, "data_path.q: '../../../../x' leaves the repo"),
+        ("accuracy", {"baseline_ckpt": {"det": "/m"}}, "accuracy.baseline_ckpt.det: '/m' leaves run_dir"),
         ("run_example_valid.params.others", {1: "x"}, "others.1: is not the name of a command-line flag"),
     ],
 )
@@ -182,9 +201,50 @@ def test_each_problem_is_one_line_naming_file_case_and_key(root: Path, path: str
 
 @pytest.mark.parametrize("key", REQUIRED)
 @pytest.mark.parametrize("value", [..., None, "", "  ", [], {}])
-def test_the_five_parameters_are_required_and_never_empty(root: Path, key: str, value: Any) -> None:
+def test_parameters_are_required_and_never_empty(root: Path, key: str, value: Any) -> None:
     (line,) = problems(root, [changed(f"run_example_multi.params.{key}", value)])
     assert line.startswith(f"one: run_example_multi.params.{key}: is ")
+
+
+@pytest.mark.parametrize("value", [None, "", "  ", [], {}])
+def test_a_data_path_that_is_there_is_not_empty(root: Path, value: Any) -> None:
+    (line,) = problems(root, [changed("run_example_multi.params.data_path", value)])
+    assert line.startswith("one: run_example_multi.params.data_path: is empty; write a path, or a 'name: path' line")
+
+
+def test_one_path_has_the_name_that_the_scripts_give_it(root: Path) -> None:
+    (case,) = load(root, [good_case()])
+    assert case.steps[1].ckpts == {"model": "m.onnx"}
+    assert case.steps[1].data_paths == {"data": "data"}
+    assert case.steps[0].ckpts == case.steps[0].data_paths == {}
+    assert (model_case.MODEL, model_case.DATA) == (options.MODEL, options.DATA)
+
+
+def test_several_models_and_data_sets_are_passed_by_name(root: Path) -> None:
+    case = good_case()
+    params = case["run_example_valid"]["params"]
+    params |= {"ckpt": {"det": "a.onnx", "rec": "b.onnx"}, "data_path": {"queries": "q", "corpus": "/shared/corpus"}}
+    step = load(root, [case])[0].steps[1]
+    assert step.ckpts == {"det": "a.onnx", "rec": "b.onnx"}
+    assert step.data_paths == {"queries": "q", "corpus": "/shared/corpus"}
+    data = "--data_path queries=q corpus=/shared/corpus"
+    expected = f"--ckpt det=a.onnx rec=b.onnx --batch_size 4 {data} --target onnx --dtype float32"
+    assert step.arguments == expected.split()
+    rule = {"baseline_ckpt": {"det": "a.onnx", "rec": "c.onnx"}}
+    assert load(root, [case | {"accuracy": rule}])[0].accuracy == AccuracyRule(**rule)
+
+
+def test_an_environment_has_no_data_path(root: Path) -> None:
+    step = load(root, [changed("run_example_valid.params.data_path", ...)])[0].steps[1]
+    assert step.data_paths == {}
+    expected = "--ckpt m.onnx --batch_size 4 --target onnx --dtype float32"
+    assert step.arguments == expected.split()
+
+
+def test_the_line_of_a_named_path_is_its_own(root: Path) -> None:
+    text = yaml.safe_dump([changed("run_example_valid.params.ckpt", {"det": "a", "rec": "../b"})], sort_keys=False)
+    _, (problem,) = read(root, text)
+    assert text.splitlines()[problem.finding.line - 1].strip() == "rec: ../b"
 
 
 def test_all_problems_of_all_cases_and_files_are_found_in_one_go(root: Path) -> None:
@@ -354,7 +414,7 @@ DATA = st.recursive(
 @given(
     path=st.sampled_from(
         ["case_name", "run_dir", *(f"{k}{s}" for k in STEPS.values() for s in ("", ".run_file"))]
-        + [f"run_example_valid.params.{k}" for k in (*REQUIRED, "others", "extra")]
+        + [f"run_example_valid.params.{k}" for k in (*PARAMETERS, "others", "extra", "ckpt.one", "data_path.one")]
     ),
     value=DATA,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +15,16 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import RunPython
 
 from model_config.config import ROOT, Case, Step, load_cases
 from model_config.results import Finding
 from model_config.structure import CASE_RULES, FILE_RULES, SHARED_RULES, check_shared, check_structure, rules
-from utils.pipeline.cli import options
+from model_config.structure.flags import known_flags
+from model_config.structure.source import Folder
+from utils.pipeline.options import options
+from utils.tasks.base import SCRIPTS
+from utils.tasks.classification import CLASSIFICATION
 
 RUN_DIR = "contrib/example/classification/tiny_net"
 
@@ -88,42 +94,39 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
+from dataclasses import replace
+
 import numpy as np
 
-from utils.datasets.image_classification_dataset import load_data
-from utils.metrics import TopK
-from utils.pipeline import cli, evaluate
-from utils.preprocess.pytorch.classification import preprocess
+from utils.pipeline import cli
+from utils.tasks.classification import CLASSIFICATION
 
 HERE = Path(__file__).resolve().parent
 
 
-def run(opt, engine):
-    """Evaluate the data set."""
-    batches = load_data(opt.data_path, opt.batch_size).batches
-    return evaluate(engine, batches, preprocess, np.asarray, TopK(opt.topk), **cli.limits(opt))
+def decode(outputs, contexts, model, options):
+    """Return the outputs as they are."""
+    return np.asarray(outputs)
+
+
+TASK = replace(CLASSIFICATION, decode=decode)
 
 
 if __name__ == "__main__":
-    cli.valid(__doc__, run, ckpt=HERE / "tiny_net_dyn.onnx", data_path=HERE / "data/val", batch_size=4, input_size=32)
+    cli.valid(__doc__, TASK, ckpt=HERE / "tiny_net_dyn.onnx", data_path=HERE / "data/val", batch_size=4, input_size=32)
 '''
 
 SINGLE = '''\
 """Read one picture with TinyNet."""
 
-from utils.pipeline import cli, predict
-
-
-def main() -> int:
-    """Run the script."""
-    opt = cli.options(__doc__, ckpt="tiny_net_dyn.onnx", data_path="images", batch_size=1, input_size=32)
-    with opt.open() as engine:
-        return cli.show(predict(engine, [], None, cli.raw_answers), opt, [])
-
+from utils.pipeline import cli
+from utils.tasks.classification import CLASSIFICATION
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.single(__doc__, CLASSIFICATION, ckpt="tiny_net_dyn.onnx", data_path="images", batch_size=1, input_size=32)
 '''
+
+MULTI = SINGLE.replace("one picture", "pictures").replace("single", "multi")
 
 EXPORT = '''\
 """Export TinyNet."""
@@ -154,7 +157,7 @@ FILES = {
     "requirements.txt": "# export only\nonnxsim>=0.4.36\t# simplifies\ntorch>=2.9\nnumpy ; python_version < '3'\n",
     "example_valid.py": VALID,
     "example_single_batch.py": SINGLE,
-    "example_multi_batch.py": SINGLE,
+    "example_multi_batch.py": MULTI,
     "export_onnx.py": EXPORT,
     "tiny.py": "import torch\n\n\nclass TinyNet(torch.nn.Module):\n    pass\n",
     "images/cat.jpg": "\xff\xd8 no text, and no need to be",
@@ -232,7 +235,7 @@ def readme(old: str, new: str) -> Change:
 
 
 def valid(code: str) -> Change:
-    """Add a line to the valid script, as its line 23."""
+    """Add a line to the valid script, as its line 25."""
     return swap("example_valid.py", '\n\nif __name__ == "__main__":', f'\n{code}\nif __name__ == "__main__":')
 
 
@@ -493,7 +496,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         write("get.sh", "# from /data/x\nls\ncp -r /root/models ./x\n"),
         *("absolute-path", "get.sh", 3, "'/root/models'"),
     ),
-    "a breakpoint": (valid("breakpoint()"), "debug", "example_valid.py", 23, "breakpoint() stops in a debugger"),
+    "a breakpoint": (valid("breakpoint()"), "debug", "example_valid.py", 25, "breakpoint() stops in a debugger"),
     "a debugger": (export("from ipdb import launch"), "debug", "export_onnx.py", 8, "imports the debugger ipdb"),
     "no certificates": (
         export("import ssl; ssl._create_default_https_context = None"),
@@ -542,7 +545,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         export("import os; os.environ['SDAA_VISIBLE_DEVICES'] = '0'"),
         *("device", "export_onnx.py", 8, "chooses a device"),
     ),
-    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 23, "imports onnxruntime, past"),
+    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 25, "imports onnxruntime, past"),
     "past the engines, by a helper": (
         lambda zoo: (zoo.write("helper.py", "x = 1\nimport tensorrt\n"), helped(zoo)),
         *("engine", "helper.py", 2, "imports tensorrt, past the zoo's engines"),
@@ -551,8 +554,8 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         write("example_multi_batch.py", "print('cat')\n"),
         *("engine", "example_multi_batch.py", 0, "imports neither engine nor utils.pipeline"),
     ),
-    "a long script": (valid(LONG), "script-length", "example_valid.py", 0, "has 134 lines of code, more than 120"),
-    "a loop of its own": (valid(LOOP), "own-loop", "example_valid.py", 24, "use utils.pipeline.evaluate"),
+    "a long script": (valid(LONG), "script-length", "example_valid.py", 0, "has 133 lines of code, more than 120"),
+    "a loop of its own": (valid(LOOP), "own-loop", "example_valid.py", 26, "use utils.pipeline.cli.valid"),
 }
 
 
@@ -787,11 +790,137 @@ def test_flags_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, code: str) -> N
     assert zoo.check() == []
 
 
-def test_the_shared_flags_are_those_the_scripts_have(zoo: Zoo) -> None:
-    """The rule reads them off a class; the parser itself must agree."""
-    given = options("", [], ckpt=Path("x"), data_path=Path("y"), batch_size=1, input_size=1)
-    zoo.data["run_example_single"]["params"]["others"] = dict.fromkeys(set(vars(given)) - set(PARAMS), 1)
+TASKS = {
+    "as it is": ("from utils.tasks.classification import CLASSIFICATION as T", "T"),
+    "of its module": ("from utils.tasks import classification", "classification.CLASSIFICATION"),
+    "by its whole name": ("import utils.tasks.classification", "utils.tasks.classification.CLASSIFICATION"),
+    "changed on the spot": (
+        "import dataclasses as d\nfrom utils.tasks.classification import CLASSIFICATION",
+        "d.replace(CLASSIFICATION, show=print)",
+    ),
+    "changed twice": (
+        "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION\n"
+        "ONE = replace(CLASSIFICATION, show=print)\nTWO: object = replace(ONE, check=print)",
+        "TWO",
+    ),
+    "of a module beside the script": ("from tiny_task import TASK", "TASK"),
+    "by a keyword": ("from utils.tasks.classification import CLASSIFICATION", "task=CLASSIFICATION"),
+}
+LOCAL = """\
+from dataclasses import replace
+
+from utils.tasks.classification import CLASSIFICATION
+
+TASK = replace(CLASSIFICATION, show=print)
+"""
+
+
+def run_by(zoo: Zoo, imports: str, task: str, call: str = "cli.single(__doc__, {}, ckpt='a.onnx')") -> None:
+    """Let the single script run a task."""
+    zoo.write("tiny_task.py", LOCAL)
+    zoo.write("example_single_batch.py", f"from utils.pipeline import cli\n{imports}\n\n{call.format(task)}\n")
+
+
+@pytest.mark.parametrize(("imports", "task"), TASKS.values(), ids=TASKS)
+def test_a_script_has_the_flags_of_its_task(zoo: Zoo, imports: str, task: str) -> None:
+    run_by(zoo, imports, task)
     assert zoo.check() == []
+    zoo.data["run_example_single"]["params"]["others"] = {"decode": "exact"}  # of the valid script alone
+    (found,) = zoo.check()
+    assert "example_single_batch.py has no flag --decode" in found.message
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_flags_are_those_the_script_s_help_lists(zoo: Zoo, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_by(zoo, *TASKS["as it is"], call=f"cli.{script}(__doc__, {{}}, ckpt='a.onnx')")
+    folder = Folder(zoo.case(), zoo.root)
+    source = folder.find("example_single_batch.py")
+    assert source is not None
+    with pytest.raises(SystemExit):
+        options("", CLASSIFICATION, script, ["--help"])
+    listed = re.findall(r"^  (?:-h, )?(--\w+)", capsys.readouterr().out, re.MULTILINE)
+    assert known_flags(source, folder) == set(listed) - {"--help"}
+
+
+UNKNOWN = {
+    "flags of its own": (
+        "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION as C\n"
+        "T = replace(C, flags=())",
+        "T",
+    ),
+    "made by a function": ("from somewhere import make\nT = make()", "T"),
+    "made here": ("from utils.tasks import Task\nT = Task()", "T"),
+    "one of two": (
+        "from utils.tasks.classification import CLASSIFICATION as C\nT = C\nif C:\n    T = None",
+        "T",
+    ),
+    "a parameter": ("def f(T):\n    return T", "T"),
+    "itself": ("T = T", "T"),
+    "no task": ("from utils.tasks import classification", "classification.FLAGS"),
+    "of a module that is not there": ("from utils.tasks.nowhere import T", "T"),
+    "of another package": ("from json import decoder as T", "T"),
+    "one of some": ("from utils.tasks.classification import CLASSIFICATION", "*[CLASSIFICATION]"),
+    "unpacked": ("from utils.tasks.classification import CLASSIFICATION as C\n(T, U) = C, C", "T"),
+}
+
+
+@pytest.mark.parametrize(("imports", "task"), UNKNOWN.values(), ids=UNKNOWN)
+def test_the_flags_of_a_task_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, imports: str, task: str) -> None:
+    run_by(zoo, imports, task)
+    zoo.data["run_example_single"]["params"]["others"] = {"anything": 1}
+    assert zoo.check() == []
+
+
+@pytest.mark.parametrize(("script", "known"), [("'valid'", True), ("script='single'", False), ("name", None)])
+def test_flags_parsed_by_a_script_itself(zoo: Zoo, script: str, known: bool | None) -> None:
+    imports = "from utils.pipeline.options import options\nfrom utils.tasks.classification import CLASSIFICATION"
+    run_by(zoo, imports, script, "options(__doc__, CLASSIFICATION, {}, ckpt='a.onnx')")
+    zoo.data["run_example_single"]["params"]["others"] = {"decode": "exact"}
+    assert [finding.rule for finding in zoo.check()] == (["yaml-flags"] if known is False else [])
+
+
+def test_a_task_of_the_clones_contrib(zoo: Zoo, run_python: RunPython) -> None:
+    """In a process of its own: what it puts on the path stays there."""
+    package = zoo.root / "contrib/utils/tasks"
+    package.mkdir(parents=True)
+    extended = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text(extended)
+    added = "TINY = replace(CLASSIFICATION, name='tiny', flags=(Flag('--tiny', 'x'),))\n"
+    (package / "tiny.py").write_text(
+        LOCAL.split("\n\nTASK")[0] + f"\nfrom utils.tasks.base import Flag\n\n{added}", encoding="utf-8"
+    )
+    run_by(zoo, "from utils.tasks.tiny import TINY", "TINY")
+    zoo.data["run_example_single"]["params"]["others"] = {"topk": 2}
+    zoo.case()
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom model_config.config import load_cases\n"
+        "from model_config.structure import check_structure\nroot = Path(sys.argv[1])\n"
+        "print(*check_structure(load_cases([root / 'model.yaml'], root)[0], root), sep='\\n')"
+    )
+    done = run_python("-c", code, zoo.root)
+    assert "example_single_batch.py has no flag --topk" in done.stdout, done.stderr
+    assert len(done.stdout.splitlines()) == 2  # the README's command has --topk too
+
+
+def test_several_data_paths_are_looked_for_one_by_one(zoo: Zoo) -> None:
+    zoo.data["run_example_single"]["params"]["data_path"] = {"queries": "images", "corpus": "corpus", "more": "/x"}
+    (found,) = zoo.check()
+    assert (found.rule, found.line) == ("sample-data", 22)
+    assert found.message.startswith("data_path 'corpus' of run_example_single does not exist")
+    del zoo.data["run_example_single"]["params"]["data_path"]
+    assert zoo.check() == []
+
+
+def test_a_line_of_the_core_may_say_why_it_is_right(zoo: Zoo) -> None:
+    line = "import pickle\npickle.loads(b'')  # noqa: S301"
+    for name in ("utils/mine.py", "contrib/utils/mine.py"):
+        (zoo.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (zoo.root / name).write_text(f"{line} -- from the parent\n")
+    (zoo.root / "utils/other.py").write_text(f"{line}\n")
+    names = ["utils/mine.py", "utils/other.py", "contrib/utils/mine.py"]
+    found = [(one.file, one.rule) for one in check_shared(names, zoo.root) if one.rule == "unsafe"]
+    assert found == [("contrib/utils/mine.py", "unsafe"), ("utils/other.py", "unsafe")]
 
 
 def test_what_git_ignores_is_not_looked_at_but_missed_where_it_is_needed(zoo: Zoo) -> None:

@@ -112,9 +112,12 @@ def test_ctrl_c_is_130() -> None:
 def test_the_project_installs_the_command_and_its_templates() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'teco = "toolkit.cli:main"' in project
-    assert 'toolkit = ["ops/*.tmpl", "ops/*.yaml", "pages/*.j2", "templates/*.tmpl"]' in project
+    assert 'toolkit = ["ops/*.tmpl", "ops/*.yaml", "pages/*.j2"]' in project
+    assert 'utils = ["py.typed", "tasks/templates/*/*.tmpl"]' in project
     assert callable(importlib.import_module("toolkit.cli").main)
-    assert {path.suffix for path in (ROOT / "toolkit" / "templates").iterdir()} == {".tmpl"}
+    templates = [folder for folder in (ROOT / "utils/tasks/templates").iterdir() if any(folder.glob("*.tmpl"))]
+    assert {folder.name for folder in templates} >= {"classification", "detection", "text_classification"}
+    assert {path.suffix for folder in templates for path in folder.iterdir()} == {".tmpl"}
 
 
 def test_the_site_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from support import ROOT, RunPython
 from engine.base import ConfigError
 from toolkit.commands import info, run
 from toolkit.commands import list as listing
+from toolkit.inputs import model_file
 from toolkit.zoo import find_model, load_zoo, summary
 
 SCRIPT = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(7)\n"
@@ -113,14 +114,24 @@ def test_targets_and_stored_metrics(zoo: Path, capsys: pytest.CaptureFixture[str
     listing.main(["--json", "classification"], zoo)
     (found,) = json.loads(capsys.readouterr().out)
     assert found["targets"] == ["onnx", "sdaa"]
-    assert found["metric"] == [{"case": "one", "target": "sdaa", "metric": "top-1", "value": 0.9861}]
+    kept = {"case": "one", "target": "sdaa", "metric": "top-1", "value": 0.9861, "higher_is_better": True}
+    assert found["metric"] == [kept]
     listing.main(["0.9861"], zoo)
     assert "0.9861 (sdaa)" in capsys.readouterr().out
     info.main(["example/classification/one"], zoo)
-    assert "metric   one: top-1 0.9861 on sdaa" in capsys.readouterr().out
+    assert "metric   one: top-1 0.9861 on sdaa\n" in capsys.readouterr().out
     stored.write_text("- no scorecard\n")
     with pytest.raises(ConfigError, match=r"numerics.yaml: is not a scorecard"):
         listing.main([], zoo)
+
+
+def test_a_metric_that_is_better_lower_says_so(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = zoo / "example/classification/one/numerics.yaml"
+    stored.write_text("metrics:\n- {case: one, target: sdaa, metric: wer, value: 0.04, higher_is_better: false}\n")
+    listing.main(["0.04"], zoo)
+    assert "0.04 (sdaa, lower is better)" in capsys.readouterr().out
+    info.main(["example/classification/one"], zoo)
+    assert "metric   one: wer 0.04 on sdaa (lower is better)\n" in capsys.readouterr().out
 
 
 def test_a_broken_case_is_a_warning(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,6 +225,36 @@ def test_a_case_gives_the_defaults_and_flags_win(run_python: RunPython, zoo: Pat
     assert done.returncode == 7
     assert done.stdout == f"{folder} {arguments}\n"
     assert done.stderr == f"in example/classification/one: python example_valid.py {arguments}\n"
+
+
+SEVERAL = """\
+- case_name: reader
+  run_dir: TecoInference/example/ocr/reader
+  run_export: {run_file: export_onnx.py}
+  run_example_valid: &step
+    run_file: example_valid.py
+    params: {ckpt: {det: a.onnx, rec: b.onnx}, batch_size: 1, target: onnx, dtype: float32}
+  run_example_single: *step
+  run_example_multi: *step
+"""
+
+
+def test_a_case_of_several_models_and_no_data(run_python: RunPython, zoo: Path, tmp_path: Path) -> None:
+    folder = add(zoo, "example/ocr/reader")
+    with (zoo / "model_config/model.yaml").open("a") as file:
+        file.write(SEVERAL)
+    done = started(run_python, zoo, "reader", "valid")
+    own = "--ckpt det=a.onnx rec=b.onnx"
+    assert done.stdout == f"{folder} {own} --batch_size 1 --target onnx --dtype float32\n"
+    (tmp_path / "mine.onnx").touch()
+    (folder / "a.onnx").touch()
+    (tmp_path / "a.onnx").touch()  # the model's own goes before
+    flags = ["--ckpt", "det=a.onnx", "rec=mine.onnx", "--data_path", "q=mine.onnx", "--x"]
+    done = started(run_python, zoo, "reader", "valid", *flags, cwd=tmp_path)
+    mine = tmp_path / "mine.onnx"
+    assert done.stdout.split()[-6:] == ["--ckpt", "det=a.onnx", f"rec={mine}", "--data_path", f"q={mine}", "--x"]
+    with pytest.raises(ConfigError, match=r"several models; pass the path of one: det example/ocr/reader/a.onnx, rec"):
+        model_file("reader", zoo)
 
 
 def test_several_cases_need_a_choice(run_python: RunPython, zoo: Path) -> None:

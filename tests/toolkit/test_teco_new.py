@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from support import RunPython
 from zoo_copy import copy_zoo
 
 from engine.base import ConfigError
-from model_config.config import read_cases
+from model_config.config import Case, read_cases
 from model_config.structure import check_structure
+from model_config.structure.flags import known_flags
+from model_config.structure.source import Folder, Source
 from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, create
 from toolkit.zoo import SCRIPTS
+from utils.tasks.classification import CLASSIFICATION
 
 CORE, CONTRIB = "model_config/model.yaml", "contrib/model_config/model.yaml"
 LONG = "a" * LONGEST
@@ -33,10 +37,19 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("domain", "model", "contrib"), [("classification", "my_net", False), (LONG, LONG, True), ("speech", "net2", True)]
+    ("domain", "model", "task", "contrib"),
+    [
+        ("classification", "my_net", "", False),
+        ("detection", "my_net", "", True),
+        ("nlp", "my_net", "", False),
+        (LONG, LONG, "classification", True),
+        (LONG, LONG, "detection", True),
+        (LONG, LONG, "text_classification", True),
+        ("speech", "net2", "nlp", True),
+    ],
 )
-def test_a_new_model_breaks_no_rule(domain: str, model: str, contrib: bool, zoo: Path) -> None:
-    made = create(domain, model, contrib=contrib, root=zoo)
+def test_a_new_model_breaks_no_rule(domain: str, model: str, task: str, contrib: bool, zoo: Path) -> None:
+    made = create(domain, model, task=task, contrib=contrib, root=zoo)
     folder = zoo / made.folder
     assert made.folder == f"{'contrib/' if contrib else ''}example/{domain}/{model}"
     cases, problems = read_cases([zoo / CORE, zoo / CONTRIB], zoo)
@@ -48,8 +61,16 @@ def test_a_new_model_breaks_no_rule(domain: str, model: str, contrib: bool, zoo:
     for command in (["check"], ["format", "--check"]):
         linted = subprocess.run([sys.executable, "-m", "ruff", *command, folder], capture_output=True, check=False)
         assert linted.returncode == 0, linted.stdout
-    assert all(len(path.read_text().splitlines()) < 40 for path in folder.glob("example_*.py"))
-    assert "random weights" in (folder / "README.md").read_text(encoding="utf-8")
+    assert all(len(path.read_text().splitlines()) < 20 for path in folder.glob("example_*.py"))
+    assert "A placeholder written by `teco new`" in (folder / "README.md").read_text(encoding="utf-8")
+    assert known_flags(*_script(cases[-1], zoo)) is not None
+
+
+def _script(case: Case, zoo: Path) -> tuple[Source, Folder]:
+    folder = Folder(case, zoo)
+    source = folder.find("example_valid.py")
+    assert source is not None
+    return source, folder
 
 
 def test_the_file_with_the_cases_keeps_its_text(zoo: Path) -> None:
@@ -113,7 +134,7 @@ def test_a_file_that_cannot_be_appended_to_changes_nothing(text: str, zoo: Path)
     (zoo / CONTRIB).write_text(text)
     before = tree(zoo)
     with pytest.raises(ConfigError, match=r"cannot be appended to .*contrib/model_config/model.yaml: ") as caught:
-        create("speech", "x", contrib=True, root=zoo)
+        create("classification", "x", contrib=True, root=zoo)
     assert "partial" not in str(caught.value)
     assert tree(zoo) == before
 
@@ -122,7 +143,7 @@ def test_a_file_that_cannot_be_appended_to_changes_nothing(text: str, zoo: Path)
 def test_a_folder_that_cannot_be_written(zoo: Path) -> None:
     (zoo / "contrib").chmod(0o500)
     with pytest.raises(ConfigError, match="Permission denied; nothing was changed"):
-        create("speech", "x", contrib=True, root=zoo)
+        create("classification", "x", contrib=True, root=zoo)
 
 
 def test_an_interrupt_leaves_nothing(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,21 +153,56 @@ def test_an_interrupt_leaves_nothing(zoo: Path, monkeypatch: pytest.MonkeyPatch)
     before = tree(zoo)
     monkeypatch.setattr("toolkit.scaffold._append", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        create("speech", "x", contrib=True, root=zoo)
+        create("classification", "x", contrib=True, root=zoo)
     assert tree(zoo) == before
 
 
 def test_no_clone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a clone of the zoo"):
-        create("speech", "x", contrib=True, root=tmp_path)
+        create("classification", "x", contrib=True, root=tmp_path)
 
 
 def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clasification", "x", "--contrib"], zoo) == 0
+    assert main(["clasification", "x", "--contrib", "--task", "classification"], zoo) == 0
     shown = capsys.readouterr().out
     assert "contrib/example/clasification/x: 14 files; its case 'x' stands at the end of contrib/model_config" in shown
     assert "note: 'clasification' is a new domain; did you mean 'classification'?" in shown
     assert "teco run x export" in shown
+    assert main(["nlp", "y"], zoo) == 0  # a domain that only a task knows would be no new one either
+    assert "note:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "said"),
+    [
+        (
+            "clasification",
+            "",
+            "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
+        ),
+        ("speech", "", r"detection \(detection\), text_classification \(nlp\).*; choose one by --task NAME"),
+        ("nlp", "text", "unknown task 'text'"),
+        ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
+    ],
+)
+def test_tasks_that_are_not_there(domain: str, task: str, said: str, zoo: Path) -> None:
+    before = tree(zoo)
+    with pytest.raises(ConfigError, match=said) as caught:
+        create(domain, "x", task=task, root=zoo)
+    assert "\n" not in str(caught.value)
+    assert tree(zoo) == before
+
+
+def test_a_domain_of_several_tasks_and_a_task_without_a_template(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(CLASSIFICATION, name="bare", template=None)
+    known = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}
+    monkeypatch.setattr("toolkit.scaffold.tasks", lambda: known)
+    assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
+    known["other"] = replace(known.pop("classification"), name="other")
+    with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; choose one by --task NAME"):
+        create("classification", "y", root=zoo)
+    with pytest.raises(ConfigError, match="task 'only' has no template; copy a model of it, or give its Task a temp"):
+        create("face", "y", root=zoo)
 
 
 @pytest.mark.torch
@@ -162,3 +218,13 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
         assert "random weights" in done.stdout
         for file in core.glob("*.onnx"):  # an export takes seconds; contrib's is run by the walk-through's test
             (contrib / file.name.replace("tiny", "tinytiny")).write_bytes(file.read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", ["detection", "nlp"])
+def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
+    """Its export needs nothing but the core install."""
+    create(domain, "tiny", root=zoo)
+    done = run_python("-m", "toolkit.cli", "check", "tiny", cwd=zoo, path=[zoo])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS: 1 PASS" in done.stdout

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.base import ConfigError
 from model_config.config import ROOT, STEPS
 from toolkit.arguments import Parser, did_you_mean
-from toolkit.zoo import DOMAINS, find_model, load_zoo
+from toolkit.zoo import domains, find_model, load_zoo
 
 SCRIPTS = {
     "bash": """\
@@ -92,13 +92,20 @@ def _targets(root: Path) -> list[str]:
     return available_targets()
 
 
-_VALUES: dict[str, Callable[[Path], list[str]]] = {"--case": _cases, "--target": _targets}
+def _tasks(root: Path) -> list[str]:
+    from utils.tasks.find import add_contrib, tasks
+
+    add_contrib(root)
+    return list(tasks())
+
+
+_VALUES: dict[str, Callable[[Path], list[str]]] = {"--case": _cases, "--target": _targets, "--task": _tasks}
 """Flags whose value we know."""
 
 _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
     "run": (_models, lambda root: STEPS),
     "info": (_models,),
-    "new": (lambda root: DOMAINS,),
+    "new": (domains,),
     "completion": (lambda root: SCRIPTS,),
 }
 """What each argument of a command can be, in their order."""

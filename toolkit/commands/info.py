@@ -13,6 +13,7 @@ from engine.base import ModelError
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
+from toolkit.metrics import direction
 from toolkit.zoo import Model, find_model, load_zoo, summary
 
 WIDTH = 110
@@ -52,8 +53,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     """Return the text that shows what :func:`gather` returned."""
     text = wrap(f"{found['name']}: {found['summary'] or '(no README)'}", "")
     text += ["", f"path     {found['path']} ({found['place']})"]
-    stored = ["metric   {case}: {metric} {value} on {target}".format(**entry) for entry in found["metric"]]
-    text += stored or ["metric   none stored; 'teco check CASE --update' stores it"]
+    nothing = ["metric   none stored; 'teco check CASE --update' stores it"]
+    text += [_metric(entry) for entry in found["metric"]] or nothing
     text += ["", "cases" if found["runs"] else "cases: none"]
     text += [
         f"  {run['case']} {run['step']}: {shlex.join([run['script'], *run['arguments']])}" for run in found["runs"]
@@ -64,6 +65,11 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += ["", "ONNX files" if found["onnx"] else f"ONNX files: none; 'teco run {found['name']} export' makes them"]
     text += [f"  {name}: {signature}" for name, signature in found["onnx"].items()]
     return [*text, "", "files", *_files(found["files"])]
+
+
+def _metric(entry: dict[str, Any]) -> str:
+    lower = f" ({direction(entry)})" if direction(entry) else ""
+    return "metric   {case}: {metric} {value} on {target}".format(**entry) + lower
 
 
 def wrap(text: str, indent: str = "  ") -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from engine.base import ConfigError
 from model_config.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.metrics import last_metrics
+from toolkit.metrics import direction, last_metrics
 from toolkit.zoo import Model, load_zoo
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
@@ -59,6 +59,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _row(found: dict[str, Any]) -> list[str]:
-    metrics = [f"{entry['value']} ({entry['target']})" for entry in found["metric"]]
+    metrics = [f"{entry['value']} ({_about(entry)})" for entry in found["metric"]]
     steps, targets = (" ".join(found[key]) for key in ("steps", "targets"))
     return [found["name"], found["domain"], found["place"], steps, targets or "-", ", ".join(metrics) or "-"]
+
+
+def _about(metric: dict[str, Any]) -> str:
+    return ", ".join(filter(None, [metric["target"], direction(metric)]))

@@ -26,6 +26,9 @@ READ = ("--ckpt", "--data_path", "--pass_path", "--weights")
 WRITTEN = ("--json", "--out", "--resume", "--save")
 """Flags whose value is a path, to be read or written."""
 
+SEVERAL = ("--ckpt", "--data_path")
+"""Those that take several, each with its name: ``--ckpt det=a.onnx rec=b.onnx``."""
+
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Become the script's process, so that its exit code, its output and signals to it are its own."""
@@ -92,14 +95,31 @@ def _only_case(model: Model) -> Case | None:
 
 
 def _from_here(flags: Sequence[str], folder: Path) -> list[str]:
-    """Make values absolute that are paths from where the user is."""
+    """Make values absolute that are paths from where the user is, those of ``NAME=PATH`` too."""
     changed: list[str] = []
-    for before, word in zip(["", *flags], flags, strict=False):
-        flag, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
-        mine = flag in READ and not (folder / value).exists() and Path(value).exists()
-        path = str(Path(value).absolute()) if value and (mine or flag in WRITTEN) else value
-        changed.append(f"{flag}={path}" if equals else path or word)
+    current = ""
+    for word in flags:
+        own, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        changed.append(own + equals + (_path_from_here(own or current, value, folder) if value else ""))
+        if own:
+            current = "" if equals else own
+        elif current not in SEVERAL:
+            current = ""
     return changed
+
+
+def _path_from_here(flag: str, value: str, folder: Path) -> str:
+    """Return a flag's value, as an absolute path where it is one from where the user is."""
+    if flag in WRITTEN or (flag in READ and _only_here(value, folder)):
+        return str(Path(value).absolute())
+    name, equals, path = value.partition("=")
+    if flag in SEVERAL and equals and _only_here(path, folder):
+        return f"{name}={Path(path).absolute()}"
+    return value
+
+
+def _only_here(path: str, folder: Path) -> bool:
+    return bool(path) and not (folder / path).exists() and Path(path).exists()
 
 
 def _become(command: Sequence[str], folder: Path, root: Path) -> NoReturn:

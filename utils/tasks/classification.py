@@ -18,6 +18,7 @@ from utils.preprocess.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, str2bool
 from utils.tasks.model import Model
+from utils.tasks.templates.shapes import TEMPLATE
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
@@ -118,6 +119,7 @@ CLASSIFICATION = Task(
     input_size=input_size,
     check=check,
     flags=FLAGS,
+    template=TEMPLATE,
     data_help="picture, folder, label file (val.txt) or .npz",
     advice={
         "disk": "keep the pictures on a faster disk, or in memory",

@@ -20,9 +20,6 @@ ENTRY_POINT_GROUP = "tecoinfer.tasks"
 _CONTRACT = ("base", "collating", "find", "model")
 """Modules here that hold no task."""
 
-_NO_TASKS = ("_", "test_")
-"""How names of modules begin that are not looked into; a folder of tests may lie on the path too."""
-
 
 def add_contrib(root: Path) -> None:
     """Put a clone's ``contrib/`` behind the core on the path, also for packages of ``utils`` that are loaded."""
@@ -73,8 +70,10 @@ def find_task(name: str) -> Task:
 def _on_the_path() -> Iterator[tuple[str, Task]]:
     """Yield the tasks in modules of ``utils.tasks``; one that several import counts once."""
     seen: set[int] = set()
-    for module in sorted(pkgutil.iter_modules(utils.tasks.__path__), key=lambda found: found.name):
-        if module.ispkg or module.name in _CONTRACT or module.name.startswith(_NO_TASKS):
+    # Any folder utils/tasks on the path joins the package; ours and contrib's say that they mean to.
+    meant = [place for place in utils.tasks.__path__ if os.path.isfile(os.path.join(place, "__init__.py"))]
+    for module in sorted(pkgutil.iter_modules(meant), key=lambda found: found.name):
+        if module.ispkg or module.name in _CONTRACT:
             continue
         where = f"utils/tasks/{module.name}.py"
         try:

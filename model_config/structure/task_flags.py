@@ -1,0 +1,124 @@
+"""The flags of a script that runs a task, ``cli.valid(__doc__, TASK, ...)``: the task is told from the source."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from model_config.structure.source import Source
+from model_config.structure.syntax import aliases, called, dotted
+from utils.tasks import Task
+from utils.tasks.base import SCRIPTS
+from utils.tasks.find import add_contrib
+
+_CALLS = {f"utils.pipeline.cli.{script}": script for script in SCRIPTS}
+_OPTIONS = "utils.pipeline.options.options"
+
+_DEEPEST = 20
+"""Names that may stand for one another; where they go round in a circle, it must end."""
+
+
+def runs_task(call: ast.Call, names: dict[str, str]) -> bool:
+    """Say whether a call gives a script the flags of a task."""
+    return called(call, names) in (*_CALLS, _OPTIONS)
+
+
+def task_flags(call: ast.Call, source: Source, modules: Sequence[Source]) -> set[str] | None:
+    """Return the flags that a call of :func:`runs_task` gives; ``None`` where task or script cannot be told.
+
+    Args:
+        call: the call.
+        source: where it stands.
+        modules: the script and what it imports of its folder.
+    """
+    task = _Reader(modules, source.root).task(_argument(call, 1, "task"), source)
+    script = _CALLS.get(called(call, aliases(source)))
+    if script is None:
+        given = _argument(call, 2, "script")
+        script = given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+    if task is None or script not in SCRIPTS:
+        return None
+    from utils.pipeline.options import script_flags
+
+    return {flag.name for flag in script_flags(task, script)}
+
+
+def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """Return an argument given by its place or name."""
+    if any(isinstance(arg, ast.Starred) for arg in call.args[: place + 1]):
+        return None
+    named = [keyword.value for keyword in call.keywords if keyword.arg == name]
+    return next(iter([*call.args[place : place + 1], *named]), None)
+
+
+class _Reader:
+    """Finds the task that an expression stands for, over the modules of a model's folder.
+
+    Only tasks of ``utils`` are imported, those of the clone's ``contrib/utils`` among them: nothing of the folder is.
+    """
+
+    def __init__(self, modules: Sequence[Source], root: Path) -> None:
+        self._modules, self._root = modules, root
+
+    def task(self, node: ast.expr | None, source: Source, depth: int = 0) -> Task | None:
+        """Return a task with the flags of the one an expression stands for; ``None`` where only a run can tell."""
+        if node is None or depth > _DEEPEST:
+            return None
+        names = aliases(source)
+        if isinstance(node, ast.Call):  # dataclasses.replace(TASK, decode=...) has the flags of TASK
+            changed = {keyword.arg for keyword in node.keywords}
+            same = (
+                called(node, names) == "dataclasses.replace" and len(node.args) == 1 and not changed & {None, "flags"}
+            )
+            return self.task(node.args[0], source, depth + 1) if same else None
+        if isinstance(node, ast.Name):
+            given = list(_bindings(node.id, source))
+            if given:
+                alone = len(given) == 1 and node.id not in names
+                return self.task(given[0], source, depth + 1) if alone else None
+        where, _, name = dotted(node, names).rpartition(".")
+        local = next((module for module in self._modules if _is_module(module, where, source)), None)
+        if local is not None:
+            return self.task(ast.Name(name), local, depth + 1)
+        return _imported(where, name, self._root)
+
+
+def _bindings(name: str, source: Source) -> Iterator[ast.expr | None]:
+    """Yield every value that a name is given in a module; ``None`` for one that is not simply written there."""
+    values: dict[int, ast.expr | None] = {}
+    for node in source.nodes:
+        if isinstance(node, ast.Assign):
+            values |= {id(target): node.value for target in node.targets}
+        elif isinstance(node, ast.AnnAssign):
+            values[id(node.target)] = node.value
+    for node in source.nodes:
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            yield values.get(id(node))
+        elif getattr(node, "name", None) == name and not isinstance(node, ast.alias):
+            yield None  # a function, a class, a caught error
+        elif isinstance(node, ast.arg) and node.arg == name:
+            yield None
+
+
+def _is_module(module: Source, name: str, source: Source) -> bool:
+    """Say whether a file beside a script is the module of this name."""
+    path = PurePosixPath(source.name).parent.joinpath(*name.split("."))
+    return bool(name) and module.name == f"{path.as_posix()}.py"
+
+
+def _imported(where: str, name: str, root: Path) -> Task | None:
+    """Import a task of ``utils``, of the clone's ``contrib/utils`` too."""
+    if not where.startswith("utils."):
+        return None
+    try:
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError:
+            add_contrib(root)
+            module = importlib.import_module(where)
+    except (Exception, SystemExit):  # noqa: BLE001 -- a contributor's module: the step that runs it says what is wrong
+        return None
+    found = getattr(module, name, None)
+    return found if isinstance(found, Task) else None
