@@ -112,7 +112,7 @@ class Engine(ABC):
         self._signature: Signature | None = None
         self._places: Places = {}
         self._asked = False
-        self._why = ""
+        self.why_dependent = ""
         """Why samples depend on one another, or why that is not known."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ class Engine(ABC):
         self._take_axes(found.inputs, found.outputs)
         # With a batch of 1 a sample never meets another one.
         self.independent = True if self.static_batch == 1 else found.independent
-        self._why = found.reason
+        self.why_dependent = found.reason
 
     def in_pieces(self, run: Run, inputs: list[Array], size: int) -> list[Array]:
         """Run a call on a model, or a plan, of exactly ``size`` samples: in padded pieces, if its samples allow it.
@@ -226,16 +226,11 @@ class Engine(ABC):
             self.learn_batching()
             return self.infer(self._checked(inputs))  # another dimension may be the batch than was guessed
         if self.independent is None and size > 1 and tells(inputs, self.inputs):
-            self._why = compare_with_changed(run, inputs, self.inputs, self.outputs, size)
-            self.independent = not self._why
+            self.why_dependent = compare_with_changed(run, inputs, self.inputs, self.outputs, size)
+            self.independent = not self.why_dependent
         if self.independent is False:
             self._refuse_pieces(batch_of(inputs, self.inputs), size)
         return run_sharded(run, inputs, self.inputs, self.outputs, size)
-
-    @property
-    def why_dependent(self) -> str:
-        """Why samples depend on one another, or why that is not known; empty where they are independent."""
-        return self._why
 
     def _refuse_pieces(self, total: int, size: int) -> NoReturn:
         if self.static_batch is None:
@@ -244,8 +239,8 @@ class Engine(ABC):
             limit = f"its batch is fixed to {size}"
             fix = f"call it with exactly {size} samples, or export the model with a dynamic batch"
         raise EngineError(
-            f"{self.spec.ckpt}: {limit} and its samples depend on one another ({self._why}), so a call of {total} can "
-            f"be neither padded nor split; {fix}"
+            f"{self.spec.ckpt}: {limit} and its samples depend on one another ({self.why_dependent}), so a call of "
+            f"{total} can be neither padded nor split; {fix}"
         )
 
     @property

@@ -76,7 +76,7 @@ class CpuEngine(Engine):
         self.inputs, self.outputs = inner.inputs, inner.outputs
         self.lead, self.batch_axis, self.static_batch = inner.lead, inner.batch_axis, inner.static_batch
         self.independent, self.batching = inner.independent, inner.batching
-        self._asked, self._places, self._why = inner._asked, inner._places, inner._why
+        self._asked, self._places, self.why_dependent = inner._asked, inner._places, inner.why_dependent
 
     def learn_batching(self) -> None:
         """Let the engine that computes ask the graph, and take over what it found."""
@@ -176,7 +176,7 @@ class CpuEngine(Engine):
             if self.independent is False and size != total:
                 raise InputError(
                     f"{self.spec.ckpt}: calibration got {total} samples at a time; its samples depend on one another "
-                    f"({self._why}) and its batch is fixed to {size}: use --batch_size {size}"
+                    f"({self.why_dependent}) and its batch is fixed to {size}: use --batch_size {size}"
                 )
             for shard in split(batch, axes, total, size):
                 yield {tensor.name: array for tensor, array in zip(self.inputs, shard, strict=True)}

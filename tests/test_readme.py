@@ -107,5 +107,5 @@ def test_the_engine_of_your_own_runs(run_python: Run, tmp_path: Path) -> None:
     script = "example/classification/digits/example_single_batch.py"
     done = run_python(script, "--target", "reference", path=[ROOT, tmp_path])
     assert done.returncode == 0, done.stderr
-    assert "'label': '7'" in done.stdout
+    assert "0081.png  7  0.898" in done.stdout
     assert "my-engines" in done.stdout

@@ -173,7 +173,7 @@ class SdaaEngine(Engine):
         if saved_path(self.spec.ckpt) == self.spec.ckpt:
             raise EngineError(
                 f"saved engine {self.spec.ckpt} has a plan for {self._main.key.rows} samples that cannot be split "
-                f"({self._why}), the call has {key.rows}; open the ONNX file instead"
+                f"({self.why_dependent}), the call has {key.rows}; open the ONNX file instead"
             )
         if self.loaded:
             self._lowering.options = PassOptions.load(self.spec.pass_path)
@@ -268,7 +268,7 @@ class SdaaEngine(Engine):
             shapes=self._lowering.shapes(plan.key),
             batch_axes={tensor.name: tensor.batch_axis for tensor in self.inputs},
             independent=self.independent,
-            reason=self._why,
+            reason=self.why_dependent,
             dims=self._dims,
             dtypes={tensor.name: tensor.dtype.name for tensor in plan.inputs},
             outputs=plan.outputs,
@@ -325,7 +325,7 @@ class SdaaEngine(Engine):
         why = prove(source, plan, [inputs[i] for i in self._order], self._model_inputs, self.static_batch)
         if why is None:
             return
-        self.independent, self._why = not why, why or self._why
+        self.independent, self.why_dependent = not why, why or self.why_dependent
         if why and self.static_batch is None:
             self.shard_size = self.spec.batch_size
             self._plans.clear()  # the plans of calls' own batches take their place
@@ -340,7 +340,7 @@ class SdaaEngine(Engine):
         if not self._said and total > 1:
             self._said = True
             warnings.warn(
-                f"{self.spec.ckpt}: samples depend on one another ({self._why}): the whole call runs on one SPA",
+                f"{self.spec.ckpt}: samples depend on one another ({self.why_dependent}): the whole call runs on one SPA",
                 stacklevel=5,
             )
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]

@@ -50,14 +50,8 @@ COMMON = (
     Flag(
         "--save", "write every sample with its answer for people to look at", None, Path, metavar="DIR", scripts=SHOWN
     ),
-    Flag("--workers", "preprocessing threads; left out: one per core; 0: none", None, int, scripts=("valid", "multi")),
-    Flag(
-        "--worker_mode",
-        "process: for preprocessing code that holds the GIL",
-        "thread",
-        choices=WORKER_MODES,
-        scripts=("valid", "multi"),
-    ),
+    Flag("--workers", "preprocessing threads; left out: one per core; 0: none", None, int),
+    Flag("--worker_mode", "process: for preprocessing code that holds the GIL", "thread", choices=WORKER_MODES),
     Flag("--streams", "calls computed side by side; left out: one per core", None, int, scripts=VALID),
     Flag("--resume", "keep finished steps there, and go on from those kept", None, Path, metavar="DIR", scripts=VALID),
     Flag(
