@@ -131,7 +131,7 @@ def _chosen(pairs: Pairs) -> list[int]:
             orders.append(np.argsort(sums, kind="stable"))
     ends = max(1, LEFT_OUT // (4 * len(orders)))
     found = {int(unit) for order in orders for unit in (*order[:ends], *order[-ends:])}
-    rest = LEFT_OUT - len(found)
+    rest = max(0, LEFT_OUT - len(found))
     spread = orders[1 % len(orders)][np.linspace(0, total - 1, rest).astype(np.intp)]
     return sorted(found | set(map(int, spread)))
 

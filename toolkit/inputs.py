@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
+from engine.signature import symbols_of
 from model_config.config import ROOT
 from utils.stored import Stored
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+Dims = Mapping[str, Sequence[int]]
+"""Sizes by the symbol of a dimension."""
 
 PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
@@ -61,38 +66,89 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
     return signature(alone)[0]
 
 
-def input_shapes(model: ModelProto, batch: int = 1, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
+def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[TensorSpec]:
+    """Return what a model takes, with the batch axes that its graph says rather than its shapes.
+
+    Args:
+        model: the model. symbols: those of dimensions that have sizes of their own, so that they are no batch.
+
+    Raises:
+        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+    """
+    from engine.independence import batching_of
+    from engine.onnx_graph import signature
+
+    inputs, _, shapes = signature(model)
+    found = batching_of(model, {}).without(shapes, symbols)
+    return [
+        replace(spec, batch_axis=axis, symbols=symbols_of(shape))
+        for spec, axis, shape in zip(inputs, found.inputs, shapes, strict=True)
+    ]
+
+
+def static_batch(specs: Sequence[TensorSpec]) -> int | None:
+    """Return the batch a model's inputs are fixed to, if they are."""
+    return next((spec.shape[spec.batch_axis] for spec in specs if spec.batch_axis is not None), None)
+
+
+def input_shapes(
+    model: ModelProto, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> dict[str, tuple[int, ...]]:
     """Return a full shape for every input of a model.
 
     Args:
         model: its dynamic batch becomes ``batch``.
         batch: samples.
         shapes: shapes by input name; they go before all else.
+        dims: sizes by the symbol of other dynamic dimensions; of several the largest is taken.
 
     Raises:
-        ConfigError: an input has other dynamic dimensions and no shape is given, or a shape is for no input.
+        ConfigError: an input has other dynamic dimensions and no size is given, a shape is for no input, or a size for
+            no dimension.
     """
     inputs = input_specs(model)
-    given = dict(shapes or {})
+    given, sizes = dict(shapes or {}), {symbol: max(found) for symbol, found in (dims or {}).items()}
     unknown = sorted(given.keys() - {spec.name for spec in inputs})
     if unknown:
         names = ", ".join(spec.name for spec in inputs)
         raise ConfigError(f"shape for {unknown[0]!r}, which is no input of the model; inputs: {names}")
-    return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch) for spec in inputs}
+    check_dims(inputs, sizes)
+    return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch, sizes) for spec in inputs}
 
 
-def _full_shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
-    shape = (spec.shape[0] or batch, *spec.shape[1:]) if spec.batched and spec.shape else spec.shape
+def check_dims(inputs: Sequence[TensorSpec], dims: Collection[str]) -> None:
+    """Refuse sizes for what is no symbolic dimension.
+
+    Raises:
+        ConfigError: such a symbol.
+    """
+    known = {symbol for spec in inputs for symbol in spec.symbols if symbol is not None}
+    unknown = sorted(set(dims) - known)
+    if unknown:
+        has = f"its symbolic dimensions are: {', '.join(sorted(known))}" if known else "it has no symbolic dimension"
+        raise ConfigError(f"--dim {unknown[0]}: the model has no dimension {unknown[0]!r}; {has}")
+
+
+def _full_shape(spec: TensorSpec, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    symbols = spec.symbols or (None,) * len(spec.shape)
+    shape: list[int | None] = list(spec.shape)
+    for axis, symbol in enumerate(symbols):
+        if shape[axis] is None:
+            shape[axis] = sizes.get(symbol or "", batch if axis == spec.batch_axis else None)
     if None in shape:
         text = ", ".join("N" if d is None else str(d) for d in spec.shape)
         example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
+        named = [symbol for symbol, size in zip(symbols, shape, strict=True) if symbol is not None and size is None]
+        by_name = f", or by name: --dim {named[0]}=224" if named else ""
         raise ConfigError(
-            f"input {spec.name!r} has dynamic dimensions ({text}); pass one: --shape {spec.name}={example}"
+            f"input {spec.name!r} has dynamic dimensions ({text}); pass one: --shape {spec.name}={example}{by_name}"
         )
     return tuple(d or 0 for d in shape)
 
 
-def random_inputs(path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | None = None) -> list[Array]:
+def random_inputs(
+    path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> list[Array]:
     """Return seeded random arrays, one per input in the model's order: standard normal floats, 0 or 1 for the rest.
 
     Raises:
@@ -101,12 +157,14 @@ def random_inputs(path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | No
     """
     from engine.onnx_graph import load_model
 
-    return draw(load_model(path), seed, batch, shapes)
+    return draw(load_model(path), seed, batch, shapes, dims)
 
 
-def draw(model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None) -> list[Array]:
+def draw(
+    model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> list[Array]:
     """Do what :func:`random_inputs` does for a loaded model."""
-    full = input_shapes(model, batch, shapes)
+    full = input_shapes(model, batch, shapes, dims)
     rng = np.random.default_rng(seed)
     feed: list[Array] = []
     for spec in input_specs(model):

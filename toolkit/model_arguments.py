@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine.base import Array
+from engine.base import Array, ConfigError
 from toolkit.arguments import Parser
 from toolkit.inputs import draw, input_specs, load_inputs
 from toolkit.intermediates import Traced, fitted, traced
+
+if TYPE_CHECKING:
+    from toolkit.fix.opening import Wanted
 from utils.stored import Stored
 
 
@@ -21,9 +25,73 @@ def add_model_flags(parser: Parser) -> None:
     parser.add_argument(
         "--batch_size", type=positive, default=1, help="where the model's batch is dynamic (default: 1)"
     )
-    parser.add_argument(
-        "--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions"
-    )
+    add_size_flags(parser)
+
+
+def add_size_flags(parser: Parser) -> None:
+    """Add what says the sizes of dynamic dimensions other than the batch."""
+    add = parser.add_argument
+    add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions")
+    add("--dim", action="append", default=[], metavar="NAME=N[,N..]", help="the same by the dimension's name: seq=128")
+
+
+def add_sample_flags(parser: Parser, data: str) -> None:
+    """Add what says which samples go into a model: as arrays, as pictures, or through a task.
+
+    Args:
+        parser: of a command whose flags of the task stand behind ``--`` (:func:`split_flags`).
+        data: help of ``--data``.
+    """
+    add = parser.add_argument
+    several = f"{data}; of a task also several: NAME=PATH"
+    add("--data", action="append", default=[], metavar="PATH", help=several)
+    add("--task", metavar="NAME", help="samples through this task of utils/tasks, contrib's too; its flags behind --")
+    add("--model_name", default="", metavar="NAME", help="of a task with several models: which one MODEL is")
+    add("--ckpt", action="append", default=[], metavar="NAME=FILE", help="of a task with several models: another one")
+    add("--samples", type=positive, metavar="N", help="take the first N samples only")
+    add_size_flags(parser)
+
+
+def split_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words before the first ``--``, and those behind it: a command's own, and the flags of its task."""
+    words = list(argv)
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
+def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -> Wanted:
+    """Return what the flags say of the samples.
+
+    Args:
+        args: with what :func:`add_sample_flags` adds, and ``batch_size``. flags: those of the task, as words.
+        root: the repository, whose contrib holds tasks too.
+
+    Raises:
+        ConfigError: there is no such task, or a flag needs one.
+    """
+    from toolkit.fix.opening import Wanted
+    from utils.shapes import parse_dims
+
+    asked, others = None, dict(_file(word) for word in args.ckpt)
+    if args.task is not None:
+        from toolkit.fix.asked import Asked
+        from utils.tasks.find import add_contrib, find_task
+
+        add_contrib(root)
+        asked = Asked(find_task(args.task), tuple(flags), args.model_name, others)
+    else:
+        given = {"--model_name": args.model_name, "--ckpt": args.ckpt, "--": flags}
+        flag = next((name for name, value in given.items() if value), None)
+        if flag is not None:
+            raise ConfigError(f"{flag} is for a task; name it too: --task NAME")
+    return Wanted(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
+
+
+def _file(word: str) -> tuple[str, Path]:
+    name, equals, path = word.partition("=")
+    if not (name and equals and path):
+        raise ConfigError(f"--ckpt {word!r}: write NAME=FILE, the model's name among the task's and its ONNX file")
+    return name, Path(path)
 
 
 DATA = "an .npz with the inputs' names, an .npy or picture per input, or a dump; default: random values"
@@ -60,6 +128,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
     from toolkit.weights import source
+    from utils.shapes import parse_dims
 
     model = source(path).model
     specs = input_specs(model)
@@ -67,7 +136,8 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
     if not args.data and isinstance(golden, Golden):
         return golden.given(), f"the inputs in dump {golden.target}"
     if not args.data:
-        return draw(model, args.seed, args.batch_size, dict(args.shape)), f"random (standard normal, seed {args.seed})"
+        drawn = draw(model, args.seed, args.batch_size, dict(args.shape), parse_dims(args.dim))
+        return drawn, f"random (standard normal, seed {args.seed})"
     files = ", ".join(str(file) for file in args.data)
     if len(args.data) == 1 and is_dump(args.data[0]):
         return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
@@ -81,7 +151,7 @@ def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None,
 
     specs = input_specs(source(path).model)
     pairs = list(zip(specs, inputs, strict=True))
-    batch = next((len(array) for spec, array in pairs if spec.batched and array.ndim), args.batch_size)
+    batch = next((array.shape[s.batch_axis] for s, array in pairs if s.batch_axis is not None), args.batch_size)
     shapes = {spec.name: array.shape for spec, array in pairs}
     return traced(path, target, dtype=dtype, pass_path=args.pass_path, batch=max(batch, 1), shapes=shapes)
 

@@ -10,17 +10,22 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array
+from engine.base import Array, ConfigError
 from toolkit.fix.guide import LARGEST
-from toolkit.fix.samples import Part, filled
+from toolkit.fix.records import Part
+from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
-from toolkit.intermediates import Node, Traced, traced
+from toolkit.inputs import Shapes, batched_specs
+from toolkit.intermediates import Node, Traced, load_named, traced
 from utils.progress import progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SMALLEST = 2.0**-14
 """Smallest normal float16."""
@@ -67,30 +72,61 @@ def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path
 
     Args:
         path: the ONNX file.
-        parts: the data set, at most ``batch`` samples at a time.
+        parts: what the model is fed over the data set; at most ``batch`` samples at a time are run. Calls may have
+            several shapes, for each of which the card has a form of its own.
         batch: samples of a call.
         pass_path: pass file of the float16 form; its ``skip_ops`` stay float32.
 
     Raises:
         ModelError, InputError, PassError: the model cannot be run on these samples.
+        ConfigError: calls have too many shapes.
     """
     with tempfile.TemporaryDirectory(prefix="teco-overflow-") as folder:
         wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
-    parts = iter(parts)
-    first = next(parts)
-    full = filled(first.inputs, wide.inputs, batch)
-    shapes = {spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)}
-    card = traced(path, "sdaa", dtype="float16", batch=batch, pass_path=pass_path, shapes=shapes)
-    with wide, card:
+    with wide, _Cards(path, batch, pass_path) as cards:
+        specs = batched_specs(load_named(path))
         found = [NodeRange(node) for node in wide.nodes]
-        for part in progress(chain([first], parts), "batch"):
-            full = filled(part.inputs, wide.inputs, batch)
-            for group in _groups(wide, full):
-                names = None if group is None else {name for node in group for name in (*node.inputs, *node.outputs)}
-                values = _Values(wide.run(full, names), card.run(full, names), batch, len(part.names), card.half)
-                for one in found if group is None else [found[node.index] for node in group]:
-                    _count(one, values, part.names)
+        axis = next((spec.batch_axis for spec in specs if spec.batch_axis is not None), 0)
+        for part in progress(parts, "batch"):
+            names = part.names
+            for full in in_parts(part.inputs, specs, batch):
+                card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
+                given, names = names[:batch], names[batch:] or names
+                for group in _groups(wide, full):
+                    only = None if group is None else {name for n in group for name in (*n.inputs, *n.outputs)}
+                    both = wide.run(full, only), card.run(full, only)
+                    values = _Values(*both, batch, axis, len(given), card.half)
+                    for one in found if group is None else [found[node.index] for node in group]:
+                        _count(one, values, given)
     return found
+
+
+class _Cards:
+    """The card's form of a model for each shape of its calls; a context manager."""
+
+    def __init__(self, path: Path, batch: int, pass_path: Path | None) -> None:
+        self._path, self._batch, self._pass_path = path, batch, pass_path
+        self._open: dict[tuple[tuple[int, ...], ...], Traced] = {}
+
+    def of(self, shapes: Shapes) -> Traced:
+        """Return the form for these shapes by input name."""
+        key = tuple(shapes.values())
+        if key not in self._open:
+            if len(self._open) == PLANS:
+                raise ConfigError(
+                    f"calls have more than {PLANS} shapes, such as {', '.join(map(str, key))}, and the card has a form "
+                    "of the model for each; pad them to a few sizes: --dim NAME=64,128"
+                )
+            how: dict[str, Any] = {"batch": self._batch, "pass_path": self._pass_path, "shapes": shapes}
+            self._open[key] = traced(self._path, "sdaa", dtype="float16", **how)
+        return self._open[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for card in self._open.values():
+            card.close()
 
 
 def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:
@@ -100,24 +136,26 @@ def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:
 
 @dataclass
 class _Values:
-    """Both runs of a part: float32 and stored tensors by name, batch and how many samples of it count."""
+    """Both runs of a part: float32 and stored tensors by name, batch, its axis, and how many samples of it count."""
 
     wide: Mapping[str, Array]
     card: Mapping[str, Array]
     batch: int
+    axis: int
     count: int
     half: Collection[str]
 
     def pair(self, name: str) -> tuple[Array, Array | None]:
-        """Return a tensor of both runs, samples in rows where it has the batch first."""
+        """Return a tensor of both runs, samples in rows where it has the batch at the inputs' place."""
         both = [found.get(name) for found in (self.wide, self.card if name in self.half else {})]
         rows = [None if a is None else self._rows(a) for a in both]
         assert rows[0] is not None  # noqa: S101 - the caller has looked
         return rows[0], rows[1]
 
     def _rows(self, array: Array) -> Array:
-        batched = array.ndim > 0 and len(array) == self.batch
-        return array[: self.count].reshape(self.count, -1) if batched else array.reshape(1, -1)
+        if array.ndim <= self.axis or array.shape[self.axis] != self.batch:
+            return array.reshape(1, -1)
+        return np.moveaxis(array, self.axis, 0)[: self.count].reshape(self.count, -1)
 
     def broken(self, name: str) -> bool:
         """Say whether a stored tensor holds Inf or NaN."""

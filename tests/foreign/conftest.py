@@ -4,7 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from foreign_models import save_counter, save_finder_and_reader, save_gru, save_pictures, save_signals
+from foreign_models import (
+    save_counter,
+    save_finder_and_reader,
+    save_gru,
+    save_pictures,
+    save_policy,
+    save_signals,
+)
 from support import ROOT
 
 TASKS = Path(__file__).with_name("tasks")
@@ -23,7 +30,7 @@ from utils.tasks.{module} import {task}
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    cli.{script}(__doc__, {task}, ckpt={ckpt}, data_path=HERE / {data!r}, batch_size=8)
+    cli.{script}(__doc__, {task}, ckpt={ckpt}, data_path={data}, batch_size=8)
 '''
 
 
@@ -41,7 +48,8 @@ def write_scripts(folder: Path, module: str, ckpt: str, data: str) -> None:
     names = {"valid": "example_valid.py", "single": "example_single_batch.py", "multi": "example_multi_batch.py"}
     for script, name in names.items():
         words = {"root": str(ROOT), "module": module, "task": module.upper(), "script": script}
-        (folder / name).write_text(SCRIPT.format(**words, ckpt=ckpt, data=data), encoding="utf-8")
+        where = f"HERE / {data!r}" if data else "None"
+        (folder / name).write_text(SCRIPT.format(**words, ckpt=ckpt, data=where), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,15 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = contribute(tmp_path_factory.mktemp("streamed")) / "example" / "streaming" / "gru"
     write_scripts(folder, "streamed", 'HERE / "gru.onnx"', "signals.npz")
     save_signals(folder / "signals.npz", save_gru(folder / "gru.onnx"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a contributed model without data: seeds of an environment."""
+    folder = contribute(tmp_path_factory.mktemp("episodes")) / "example" / "walking" / "half"
+    write_scripts(folder, "episodes", 'HERE / "policy.onnx"', "")
+    save_policy(folder / "policy.onnx")
     return folder
 
 

@@ -98,6 +98,14 @@ def shapes() -> np.ndarray:
     return np.stack([cross, ring, (x > 2) & (x < 5)]).astype(np.float32)
 
 
+def save_policy(path: Path) -> Path:
+    """Write a policy that walks half of the way to the middle."""
+    node = helper.make_node("MatMul", ["place", "half"], ["step"], name="policy")
+    place = helper.make_tensor_value_info("place", FLOAT, ["batch", 2])
+    step = helper.make_tensor_value_info("step", FLOAT, ["batch", 2])
+    return _save([node], [place], [step], {"half": np.eye(2, dtype=np.float32) * -0.5}, path)
+
+
 def save_finder_and_reader(folder: Path) -> None:
     """Write ``find.onnx`` (the brightest quarter of 16 x 16) and ``read.onnx`` (which of three shapes it holds)."""
     picture = helper.make_tensor_value_info("picture", FLOAT, ["batch", 1, 16, 16])

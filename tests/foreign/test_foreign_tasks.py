@@ -249,13 +249,26 @@ def test_a_state_is_carried_through_the_calls(run_python: RunPython, streamed: P
     assert len(one.strip().splitlines()[-1].split()) >= 5
 
 
-def test_a_stream_resumes_and_is_calibrated_by_what_its_engine_is_fed(
-    run_python: RunPython, streamed: Path, tmp_path: Path
-) -> None:
+def test_a_stream_resumes(run_python: RunPython, streamed: Path, tmp_path: Path) -> None:
     whole = valid(run_python, streamed, "--target", "onnx")
     words = ("--target", "onnx", "--resume", tmp_path / "kept")
     valid(run_python, streamed, *words, TECO_INFER_PIPELINES_MAX_STEPS="2")
     assert valid(run_python, streamed, *words)["metric"] == whole["metric"]
+
+
+def test_episodes_need_no_data(run_python: RunPython, episodes: Path, tmp_path: Path) -> None:
+    starts = [np.random.default_rng(seed).uniform(-1, 1, 2) for seed in range(20)]
+    returns = [-np.abs(start).sum() * sum(0.5**step for step in range(1, 6)) for start in starts]
+    found = valid(run_python, episodes, "--target", "onnx", "--episodes", "20", "--resume", tmp_path / "kept")
+    assert found["metric"] == pytest.approx(np.mean(returns), abs=1e-6)
+    assert (found["data"], found["metric_name"]) == ("", "mean_return")
+    assert found["figures"]["steps_per_s"] > 0
+    card = valid(run_python, episodes, "--target", "sdaa", "--episodes", "20")
+    assert card["metric"] == pytest.approx(np.mean(returns), abs=1e-2)
+    out = run(run_python, episodes, "example_single_batch.py", "--target", "onnx", "--episodes", "1")
+    assert f"seed 0  {returns[0]:.3f}" in out
+    words = ("--target", "cpu", "--dtype", "int8", "--calib", "8", "--max_drop", "0.5")
+    assert valid(run_python, episodes, *words)["comparison"]["accepted"]
 
 
 def test_two_models_make_one_answer(run_python: RunPython, two_models: Path) -> None:

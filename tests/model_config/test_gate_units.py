@@ -246,14 +246,14 @@ def test_bounds_are_what_a_record_can_move() -> None:
 
 
 def speech(size: int, worse: float, changed: float, group: int = 1) -> Make:
-    """Utterances of speakers; of the target's words so many more (as a share of all errors) are wrong."""
+    """Utterances of speakers; the target has so many more errors as a share of all, one in all some speakers say."""
 
     def make(rng: np.random.Generator) -> Pairs:
-        words = rng.integers(3, 30, size)
-        rate = np.repeat(rng.beta(0.5, 4.5, size // group), group)
+        words = rng.integers(8, 25, size)
+        rate = np.repeat(rng.beta(5, 45, size // group), group)
         errors = rng.binomial(words, rate)
         moved = np.where(rng.random(size) < changed, rng.integers(-1, 2, size), 0)
-        extra = rng.random(size) < worse * 1.6
+        extra = np.repeat(rng.random(size // group) < worse * 1.6, group)
         metric, units = WordErrorRate(), np.arange(size) // group
         target, baseline = (metric.records(e, words, None) for e in (np.maximum(errors + moved + extra, 0), errors))
         return Pairs(target, baseline, "wer", units=(units, units), count=size // group)
@@ -290,14 +290,14 @@ def boxes(pictures: int, lost: float) -> Make:
 
 
 CASES = [
-    (speech(2000, 0.0, 0.004), WordErrorRate(), 0.01, Verdict.FAIL),
-    (speech(2000, 0.02, 0.004), WordErrorRate(), 0.01, Verdict.PASS),
-    (speech(2000, 0.0, 0.004, 20), WordErrorRate(), 0.01, Verdict.FAIL),
-    (speech(2000, 0.02, 0.004, 20), WordErrorRate(), 0.01, Verdict.PASS),
+    (speech(3000, 0.045, 0.004), WordErrorRate(), 0.05, Verdict.FAIL),
+    (speech(3000, 0.055, 0.004), WordErrorRate(), 0.05, Verdict.PASS),
+    (speech(12_000, 0.18, 0.004, 20), WordErrorRate(), 0.2, Verdict.FAIL),
+    (speech(12_000, 0.22, 0.004, 20), WordErrorRate(), 0.2, Verdict.PASS),
     (classes(3000, 0.0, 0.002), F1(), 0.005, Verdict.FAIL),
     (classes(3000, 0.014, 0.002), F1(), 0.005, Verdict.PASS),
-    (boxes(1000, 0.004), Recall(), 0.005, Verdict.FAIL),
-    (boxes(1000, 0.006), Recall(), 0.005, Verdict.PASS),
+    (boxes(3000, 0.018), Recall(), 0.02, Verdict.FAIL),
+    (boxes(3000, 0.022), Recall(), 0.02, Verdict.PASS),
 ]
 
 

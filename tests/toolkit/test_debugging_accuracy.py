@@ -39,6 +39,8 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     assert verdicts["the pass file"] == verdicts["the mixed-precision ONNX"] == "PASS"
     after = json.loads((folder / "after.json").read_text())
     assert all(row["inf"] == row["nan"] == 0 for row in after["rows"])
+    by_task = json.loads((folder / "by_task.json").read_text())
+    assert (by_task["verdict"], by_task["culprits"]) == ("fixed", CULPRITS)
     suspects = json.loads((folder / "suspects.json").read_text())
     assert "as it is" in suspects["lead"]
     assert suspects["rows"][0]["name"] == "nothing changed"

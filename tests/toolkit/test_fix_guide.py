@@ -12,12 +12,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from engine.base import Array
+from engine.base import Array, TensorSpec
 from model_config.results import Accuracy, Verdict
+from toolkit.fix.array_samples import ArraySamples
+from toolkit.fix.columns import Columns
 from toolkit.fix.guide import LARGEST, overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
-from toolkit.fix.records import metric_named
-from toolkit.fix.samples import Part, Samples
+from toolkit.fix.records import Outputs, Part, RawMeasure, metric_named
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form
 from toolkit.intermediates import Node, nodes_of
@@ -104,10 +105,9 @@ def test_the_error_at_the_end_of_a_kernel_is_that_of_all_its_nodes() -> None:
 
 
 def test_the_worst_samples_are_those_that_fell_and_the_first() -> None:
-    samples = Samples(6, True, False, [True], lambda _: iter(()))
-    trials = Trials(samples, "top1", metric_named("top1"), 0.01, 2, Path())
-    trials._baseline = np.array([0.0, 0, 1, 1, 1, 1])
-    fell = Trial("", (), None, np.array([0.0, 0, 1, 0, np.nan, 1]))  # type: ignore[arg-type]
+    trials = Trials(ArraySamples(6, True, [], 2, lambda: iter(())), RawMeasure("close"), 0.01, Path())
+    trials._records = Columns.plain(np.array([0.0, 0, 1, 1, 1, 1]))
+    fell = Trial("", (), None, Columns.plain(np.array([0.0, 0, 1, 0, np.nan, 1])))  # type: ignore[arg-type]
     assert trials.worst(fell, 2) == [0, 4]
     assert trials.worst(fell, 4) == [0, 1, 3, 4]
     assert trials.worst(fell, 100) == [0, 1, 2, 3, 4, 5]
@@ -116,16 +116,16 @@ def test_the_worst_samples_are_those_that_fell_and_the_first() -> None:
 @pytest.mark.parametrize("name", ["agree", "close"])
 def test_an_output_of_another_shape_agrees_nowhere(name: str) -> None:
     """Of boxes as many as there are: their number follows from the values."""
-    ours, theirs = [np.ones((2, 4)), np.ones((2, 3))], [np.ones((2, 4)), np.ones((2, 4))]
-    assert metric_named(name)(ours, None, theirs).tolist() == [0.0, 0.0]
-    assert metric_named(name)(theirs, None, theirs).tolist() == [1.0, 1.0]
+    ours, theirs = Outputs([np.ones((2, 4)), np.ones((2, 3))]), Outputs([np.ones((2, 4)), np.ones((2, 4))])
+    assert metric_named(name).update(ours, theirs).tolist() == [0.0, 0.0]
+    assert metric_named(name).update(theirs, theirs).tolist() == [1.0, 1.0]
 
 
 def test_too_few_samples_are_enough_only_within_the_tolerance() -> None:
-    trials = Trials(Samples(6, True, False, [True], lambda _: iter(())), "m", metric_named("top1"), 0.01, 2, Path())
+    trials = Trials(ArraySamples(6, True, [], 2, lambda: iter(())), RawMeasure("top1"), 0.01, Path())
 
     def ended(verdict: Verdict, difference: float) -> Trial:
-        return Trial("", (), Accuracy(verdict, "", "", "m", 1.0, 1.0, difference, 0.01), np.zeros(6))
+        return Trial("", (), Accuracy(verdict, "", "", "m", 1.0, 1.0, difference, 0.01), None)
 
     assert not trials.enough(ended(Verdict.INCONCLUSIVE, 0.0))  # the best there can be has not run
     assert trials.demand(ended(Verdict.INCONCLUSIVE, -0.01))
@@ -169,7 +169,8 @@ def test_chosen_samples_come_from_every_part() -> None:
         Part([x[i : i + 3], np.float64(9)], np.arange(i, min(i + 3, 7)), [f"s{j}" for j in range(i, min(i + 3, 7))])
         for i in (0, 3, 6)
     ]
-    found = Samples(7, True, False, [True, False], lambda _: iter(given)).chosen([6, 3, 0, 3])
+    specs = [TensorSpec("x", np.dtype(float), (None, 1), 0), TensorSpec("by", np.dtype(float), (), None)]
+    (found,) = ArraySamples(7, True, specs, 3, lambda: iter(given)).chosen([6, 3, 0, 3])
     assert [array.tolist() for array in found.inputs] == [[[0], [3], [6]], 9]
-    assert found.labels is not None
-    assert (found.labels.tolist(), found.names) == ([0, 3, 6], ["s0", "s3", "s6"])
+    assert found.targets is not None
+    assert (found.targets.tolist(), found.names) == ([0, 3, 6], ["s0", "s3", "s6"])

@@ -15,7 +15,7 @@ from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
 from toolkit.cli import execute
-from toolkit.fix.samples import preprocess_like
+from toolkit.fix.array_samples import preprocess_like
 
 skimage_data = pytest.importorskip("skimage.data")
 linear_model = pytest.importorskip("sklearn.linear_model")

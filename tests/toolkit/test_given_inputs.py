@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from support import SaveOnnx
 
-from engine.base import DataError, InputError
+from engine.base import ConfigError, DataError, InputError
 from toolkit.cli import execute
 
 WEIGHTS = ", ".join(str(float(i % 7)) for i in range(32))
@@ -49,6 +49,16 @@ def test_data_say_the_shapes(tokens: tuple[str, str], tmp_path: Path, capsys: py
     np.savez(tmp_path / "other.npz", ids=rng.integers(0, 8, (2, 5)), m=rng.standard_normal((2, 5, 4)))
     assert execute(["compare", model, "--a", a, "--data", str(tmp_path / "other.npz")]) == 1
     assert "dump a.h5 is of other inputs than these" in capsys.readouterr().out
+
+
+def test_sizes_of_random_inputs_can_be_said_by_name(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(save_onnx(TOKENS))
+    assert execute(["compare", model, "--dim", "T=5", "--batch_size", "2"]) == 0
+    assert "2x5x4" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="or by name: --dim T=224"):
+        execute(["compare", model])
+    with pytest.raises(ConfigError, match="the model has no dimension 'S'; its symbolic dimensions are: B, T"):
+        execute(["compare", model, "--dim", "S=5"])
 
 
 def test_samples_and_pictures_say_the_batch(

@@ -11,7 +11,7 @@ from support import DIGITS, SaveOnnx
 
 from engine.base import ConfigError
 from toolkit.cli import execute
-from toolkit.fix.samples import Part
+from toolkit.fix.records import Part
 from toolkit.overflow import NodeRange, find_overflow
 
 SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)
@@ -105,6 +105,32 @@ def test_shapes_of_dynamic_inputs_can_be_given(save_onnx: SaveOnnx, tmp_path: Pa
     assert execute(["fix", *words, "--metric", "close", "--tolerance", "0.01", "--out", str(tmp_path)]) == 0
     with pytest.raises(ConfigError, match="no input of the model; inputs: x"):
         execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
+    assert execute(["overflow", str(path), "--dim", "H=5", "--dim", "W=7", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["rows"][0]["elements"] == 8 * 3 * 5 * 7
+    with pytest.raises(ConfigError, match="--shape x=8,3,5,224, or by name: --dim W=224"):
+        execute(["overflow", str(path), "--dim", "H=5"])
+    with pytest.raises(ConfigError, match="no dimension 'T'; its symbolic dimensions are: H, N, W"):
+        execute(["overflow", str(path), "--dim", "T=5"])
+
+
+def test_a_sequence_with_the_batch_second_has_its_samples_named(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[time,batch,2] x) => (float[time,batch,2] y) { square = Mul(x, x)  y = Sqrt(square) }")
+    x = np.ones((3, 4, 2), np.float32)
+    x[1, 2] = 300
+    names = [f"s{i}" for i in range(4)]
+    parts = [Part([x[:, i : i + 2]], None, names[i : i + 2]) for i in (0, 2)]
+    found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
+    assert (found["square"].triggers["inf"], found["square"].elements) == ("s2", 24)
+
+
+def test_calls_of_several_shapes_have_a_form_each(save_onnx: SaveOnnx) -> None:
+    path = save_onnx("g (float[N,T] x) => (float[N,T] y) { square = Mul(x, x)  y = Sqrt(square) }")
+    parts = [Part([np.full((2, size), 100.0 * size, np.float32)], None, [f"{size}a", f"{size}b"]) for size in (2, 3, 4)]
+    found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
+    assert (found["square"].triggers["inf"], found["square"].elements) == ("3a", 18)
+    many = [Part([np.ones((1, size), np.float32)], None, ["s"]) for size in range(1, 19)]
+    with pytest.raises(ConfigError, match=r"more than 16 shapes, such as \(1, 17\).*--dim NAME=64,128"):
+        find_overflow(path, many, 1)
 
 
 def test_the_exit_code_and_the_files_say_what_overflows(

@@ -2,6 +2,9 @@
 
 Writes MODEL_mixed.onnx (mixed precision) and MODEL_fix_pass.py (a pass file with skip_ops). With --baseline also finds
 nodes that differ from the model that is right; with --reference or --golden tries mistakes that are not precision.
+
+The samples are arrays or pictures of a classifier, or come through a task with its metric, whose flags stand behind --:
+  teco fix model.onnx --data calls/ --task keywords -- --sample_rate 16000
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engine.base import ConfigError
@@ -18,11 +22,12 @@ from model_config.results import Verdict
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.keeping import listed
+from toolkit.fix.opening import Wanted
 from toolkit.fix.records import METRICS, needs_labels
 from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.inputs import model_file
-from toolkit.model_arguments import positive, shape
+from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
 
 COLUMNS = (
@@ -40,17 +45,19 @@ _WORDS = {"model": "wrong", "fixed": "stays float32", "passes": "", "other": "su
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print what was found; the exit code is 1 where nothing helped."""
-    args = _parser().parse_args(argv)
+    words, flags = split_flags(argv)
+    args = _parser().parse_args(words)
     _check(args)
+    wanted = wanted_samples(args, flags, root)
     path = model_file(args.model, root)
     out = args.out or Path()
     if args.reference is not None or args.golden is not None:
-        report, done = _mistakes(path, args)
+        report, done = _mistakes(path, args, wanted)
     else:
-        kept = {"tolerance": args.tolerance, "batch": args.batch_size, "limit": args.samples}
-        kept |= {"baseline": args.baseline, "pass_path": args.pass_path, "shapes": dict(args.shape)}
-        found = fix(path, args.data, args.metric, out, **kept, heard=_say if sys.stderr.isatty() else _hush)
-        report, done = describe(found, path, args.data), found.verdict in DONE
+        how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
+        how |= {"baseline": args.baseline, "pass_path": args.pass_path, "shapes": wanted.shapes, "dims": wanted.dims}
+        found = fix(path, args.data, args.metric, out, **how, heard=_say if sys.stderr.isatty() else _hush)
+        report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
     for file in publish(report, args, limit=20):
         print(f"written: {file}")
     return 0 if done else 1
@@ -60,14 +67,12 @@ def _parser() -> Parser:
     parser = Parser("teco fix", __doc__)
     add = parser.add_argument
     add("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
-    add("--data", type=Path, required=True, metavar="PATH", help="data set: an .npz (inputs, labels) or pictures")
-    add("--metric", default="top1", help=f"one of: {METRICS} (default: top1)")
+    add_sample_flags(parser, "data set: an .npz (inputs, labels) or pictures")
+    add("--metric", help=f"the task's own (default), or of raw outputs: {METRICS}; without a task top1 by default")
     add("--tolerance", type=_share, default=0.001, help="of the gate, relative (default: 0.001)")
     add("--batch_size", type=positive, default=32, help="samples of a call (default: 32)")
-    add("--samples", type=positive, metavar="N", help="take the first N samples only")
     add("--out", type=Path, metavar="DIR", help="folder for the fixed model and its pass file (default: here)")
     add("--pass_path", type=Path, metavar="FILE", help="pass file that the card goes by already; its passes are kept")
-    add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions")
     add("--baseline", type=Path, metavar="FILE", help="the ONNX model that is right, with the same nodes by name")
     add("--reference", type=float, metavar="VALUE", help="the metric of the source: try what is not precision")
     add("--golden", type=Path, metavar="FILE", help="the source's outputs (.npz): try what is not precision")
@@ -81,7 +86,10 @@ def _check(args: argparse.Namespace) -> None:
     other = next((f"--{name}" for name in ("baseline", "pass_path") if getattr(args, name) is not None), None)
     if mistakes and other:
         raise ConfigError(f"--reference and --golden look for what is not precision, {other} for nodes; leave one out")
-    if args.reference is not None and args.golden is None and not needs_labels(args.metric):
+    if not args.data and args.task is None:
+        raise ConfigError("the following arguments are required: --data (see teco fix --help)")
+    raw = args.task is None and not needs_labels(args.metric or "top1")
+    if args.reference is not None and args.golden is None and raw:
         raise ConfigError(f"--reference is a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
 
 
@@ -104,7 +112,7 @@ def _share(text: str) -> float:
     return value
 
 
-def describe(found: Fix, path: Path, data: Path) -> Report:
+def describe(found: Fix, path: Path, data: str) -> Report:
     """Return the report on a search."""
     culprits = set(found.culprits)
     word = _WORDS[found.verdict]
@@ -121,7 +129,7 @@ def describe(found: Fix, path: Path, data: Path) -> Report:
     ]
     worst = [0.0 if node.name in culprits else -found.errors.get(node.name, -1.0) for node in found.nodes]
     order = sorted(range(len(rows)), key=lambda i: (rows[i]["name"] not in culprits, worst[i], i))
-    facts = {"model": str(path), "data": str(data), "metric": found.metric, "baseline": f"{found.baseline:.6g}"}
+    facts = {"model": str(path), "data": data, "metric": found.metric, "baseline": f"{found.baseline:.6g}"}
     facts |= {"runs": str(len(found.trials)), "nodes": str(len(rows))}
     differs = found.verdict == "model"
     after = "after (repaired model)" if differs else "after (pass file)"
@@ -178,7 +186,8 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     culprits = [error if n.name in found.culprits else None for n, error in zip(found.nodes, errors, strict=True)]
     label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
-    runs = [abs(trial.accuracy.relative_difference) for trial in found.trials]
+    differences = [abs(trial.accuracy.relative_difference) for trial in found.trials]
+    runs = [None if math.isnan(size) else size for size in differences]
     passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
     return (
         Chart("Isolated error of every node", "node", lines, None, mark),
@@ -186,26 +195,29 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     )
 
 
-def _mistakes(path: Path, args: argparse.Namespace) -> tuple[Report, bool]:
+def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Report, bool]:
     """Try the usual suspects."""
-    from toolkit.fix.fixing import open_samples, static_batch
-    from toolkit.fix.records import metric_named
-    from toolkit.fix.suspects import try_suspects
+    from toolkit.fix.opening import open_samples
+    from toolkit.fix.records import RawMeasure
+    from toolkit.fix.suspects import tried_inputs, try_suspects
     from toolkit.inputs import read_npz
     from toolkit.intermediates import load_named
 
-    model = load_named(path)
-    batch = static_batch(model) or args.batch_size
-    samples = open_samples(model, args.data, batch, args.samples, dict(args.shape))
-    golden = None if args.golden is None else [a[: samples.count] for a in read_npz(args.golden).values()]
-    name = args.metric if golden is None or args.metric == "agree" else "close"
-    reference = 1.0 if args.reference is None or golden is not None else args.reference
-    tried = try_suspects(path, samples, metric_named(name), reference, golden=golden, tolerance=0.01, batch=batch)
+    with open_samples(path, load_named(path), wanted) as samples:
+        if args.golden is None:
+            golden, reference = None, float(args.reference)
+            measure = RawMeasure(args.metric or "top1") if wanted.asked is None else samples.measure(args.metric)
+        else:
+            golden, reference = [a[: samples.count] for a in read_npz(args.golden).values()], 1.0
+            measure = samples.measure("agree" if args.metric == "agree" else "close")
+        tried = try_suspects(path, samples, measure, reference, golden=golden, tolerance=0.01)
+        notes = tried_inputs(samples)
     cured = [one for one in tried if one.cured]
-    return _suspects(path, args.data, name, reference, tried), bool(cured)
+    report = _suspects(path, " ".join(args.data), measure.name, reference, tried)
+    return replace(report, notes=notes), bool(cured)
 
 
-def _suspects(path: Path, data: Path, metric: str, reference: float, tried: Sequence[Suspect]) -> Report:
+def _suspects(path: Path, data: str, metric: str, reference: float, tried: Sequence[Suspect]) -> Report:
     cured = [one.name for one in tried if one.cured]
     found = ", or ".join(cured)
     lead = f"with {metric} {reference:g} this explains it: {found}" if cured else "no usual suspect explains it"
@@ -213,6 +225,6 @@ def _suspects(path: Path, data: Path, metric: str, reference: float, tried: Sequ
         lead = f"{metric} is the reference's {reference:g} as it is"
     columns = (Column("name", "changed"), Column("metric", metric, numeric=True), Column("cured", "explains"))
     rows = [{"name": one.name, "metric": one.metric, "cured": "yes" if one.cured else ""} for one in tried]
-    facts = {"model": str(path), "data": str(data), "metric": metric, "reference": f"{reference:g}"}
+    facts = {"model": str(path), "data": data, "metric": metric, "reference": f"{reference:g}"}
     stands_out = range(0 if UNCHANGED in cured else len(cured))
     return Report("teco fix", path.name, lead, columns, rows, frozenset(stands_out), facts)

@@ -6,21 +6,27 @@ sample that triggers it.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from engine.signature import batch_of
 from model_config.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.guide import LARGEST
-from toolkit.inputs import model_file
-from toolkit.intermediates import load_named, random_inputs
-from toolkit.model_arguments import positive, shape
+from toolkit.inputs import batched_specs, model_file, random_inputs, static_batch
+from toolkit.intermediates import load_named
+from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from toolkit.fix.opening import Wanted
+    from toolkit.fix.records import Part
 
 COLUMNS = (
     Column("name", "node"),
@@ -42,17 +48,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print the nodes; the exit code is 1 where values overflow."""
     parser = Parser("teco overflow", __doc__)
     parser.add_argument("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
-    parser.add_argument("--data", type=Path, metavar="PATH", help="data set: .npz or pictures; default: random values")
-    parser.add_argument("--samples", type=positive, metavar="N", help="take the first N samples only")
+    add_sample_flags(parser, "data set: .npz or pictures; default: random values")
     parser.add_argument("--batch_size", type=positive, default=8, help="samples of a call (default: 8)")
-    parser.add_argument(
-        "--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions"
-    )
     parser.add_argument("--pass_path", type=Path, metavar="FILE", help="pass file of the float16 form, such as a fix")
     parser.add_argument("--all", action="store_true", help="print all nodes, not only those with something to say")
     add_output_flags(parser)
-    args = parser.parse_args(argv)
-    report = examine(model_file(args.model, root), args)
+    words, flags = split_flags(argv)
+    args = parser.parse_args(words)
+    report = examine(model_file(args.model, root), wanted_samples(args, flags, root), args.pass_path)
     for file in publish(report, args, report if args.all else _told(report)):
         print(f"written: {file}")
     return 1 if report.bad else 0
@@ -65,21 +68,18 @@ def _told(report: Report) -> Report:
     return replace(report, rows=[report.rows[i] for i in told], bad=bad)
 
 
-def examine(path: Path, args: argparse.Namespace) -> Report:
-    """Return the report on a model, run as the flags say."""
-    from engine.onnx_graph import signature
-    from toolkit.fix.fixing import open_samples, static_batch
-    from toolkit.fix.samples import Part
+def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> Report:
+    """Return the report on a model, over the samples the flags ask for."""
+    from toolkit.fix.opening import open_samples
 
-    model, shapes = load_named(path), dict(args.shape)
-    batch, data = static_batch(model) or args.batch_size, args.data
-    if data is None:
-        inputs = random_inputs(path, batch=batch, shapes=shapes)
-        batch = next((len(inputs[i]) for i, spec in enumerate(signature(model)[0]) if spec.batched), batch)
-        parts: Any = [Part(inputs, None, [f"random[{i}]" for i in range(batch)])]
+    model = load_named(path)
+    if wanted.data or wanted.asked is not None:
+        with open_samples(path, model, wanted) as samples:
+            batch, given = samples.batch, samples.where
+            found = find_overflow(path, samples.calls(), batch, pass_path)
     else:
-        parts = open_samples(model, data, batch, args.samples, shapes)
-    found = find_overflow(path, parts, batch, args.pass_path)
+        batch, part = _drawn(path, model, wanted)
+        found, given = find_overflow(path, [part], batch, pass_path), ""
     bad = frozenset(i for i, one in enumerate(found) if one.overflows or (one.counts["beyond"] and one.stored))
     worst = [found[i] for i in sorted(bad)]
     lead = f"{len(worst)} of {len(found)} nodes overflow float16"
@@ -91,13 +91,23 @@ def examine(path: Path, args: argparse.Namespace) -> Report:
         COLUMNS,
         [_row(one) for one in found],
         bad,
-        {"model": str(path), "data": str(data or "random (standard normal, seed 0)"), "batch": str(batch)},
-        _notes(found, data),
+        {"model": str(path), "data": given or "random (standard normal, seed 0)", "batch": str(batch)},
+        _notes(found, given),
         (_chart(found, min(bad, default=None)),),
     )
 
 
-def _notes(found: Sequence[NodeRange], data: Path | None) -> list[str]:
+def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Part]:
+    """Return a batch of random samples, and how many they are."""
+    from toolkit.fix.records import Part
+
+    specs = batched_specs(model, wanted.dims)
+    inputs = random_inputs(path, batch=static_batch(specs) or wanted.batch, shapes=wanted.shapes, dims=wanted.dims)
+    rows = batch_of(inputs, specs)
+    return rows, Part(inputs, None, [f"random[{i}]" for i in range(rows)])
+
+
+def _notes(found: Sequence[NodeRange], data: str) -> list[str]:
     notes = [] if data else ["random values say little about real ranges; pass --data"]
     flushed = [one for one in found if one.counts["flushed"]]
     if flushed and not any(one.overflows for one in found):  # whatever is divided by Inf becomes 0 too

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import DataError
+from engine.base import ConfigError
 from engine.passes.options import PassOptions
 from model_config.results import Accuracy
 from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
 from toolkit.fix.keeping import keeping, prepare, writing
+from toolkit.fix.opening import Wanted, open_samples
 from toolkit.fix.pass_file import write_pass
-from toolkit.fix.records import metric_named, needs_labels
-from toolkit.fix.samples import Samples, load_samples
+from toolkit.fix.records import metric_named
 from toolkit.fix.search import smallest
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form, lifted
-from toolkit.inputs import Shapes
+from toolkit.inputs import Dims, Shapes, batched_specs, static_batch
 from toolkit.intermediates import Node, load_named, nodes_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from toolkit.fix.asked import Asked
 
 GUIDES = 16
 """Samples by which nodes are ranked: half of them those that fell most, the others the first ones."""
@@ -53,6 +55,7 @@ class Fix:
     """What was found.
 
     Attributes:
+        metric: name of the metric.
         verdict: ``passes`` (nothing to do), ``fixed``, ``model`` (nodes differ from the baseline model's, in float32
             already) or ``other`` (all float32 fails too: not precision).
         nodes: of the model, as a pass file given made it. errors: isolated error by node name.
@@ -84,8 +87,8 @@ class Fix:
 
 def fix(
     path: Path,
-    data: Path,
-    metric: str,
+    data: Path | Sequence[str] | None,
+    metric: str | None,
     out: Path,
     *,
     tolerance: float = 0.001,
@@ -94,60 +97,47 @@ def fix(
     baseline: Path | None = None,
     pass_path: Path | None = None,
     shapes: Shapes | None = None,
+    dims: Dims | None = None,
+    asked: Asked | None = None,
     heard: Callable[[Trial], None] = lambda trial: None,
 ) -> Fix:
     """Find the nodes that make a model fail the accuracy gate on the card, and write the model that passes.
 
     Args:
-        path: the ONNX file. data: its data set (:func:`toolkit.fix.samples.load_samples`).
-        metric: name of the metric (:func:`toolkit.fix.records.metric_named`).
+        path: the ONNX file. data: its data set (:func:`toolkit.fix.opening.open_samples`).
+        metric: name of a metric of raw outputs (:func:`toolkit.fix.records.metric_named`); ``None`` takes the task's
+            own, without a task top1.
         out: folder for the files.
         tolerance: of the gate, relative.
         batch: samples of a call. limit: samples to take; ``None`` takes all.
         baseline: the model that is right, with the same nodes by name; ``None`` takes the model itself in float32.
         pass_path: a pass file that the card goes by already; what is found comes on top of it.
         shapes: shapes by input name, for pictures of other sizes than the usual.
+        dims: sizes that symbolic dimensions may take, which a task pads to.
+        asked: the task that the samples come through; ``None``: arrays, or pictures of a classifier.
         heard: told of every run.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model cannot be used.
         KeyboardInterrupt: interrupted; the text says where the runs so far are.
     """
-    records, options = metric_named(metric), PassOptions.load(pass_path)
+    options = PassOptions.load(pass_path)
+    if asked is None:
+        metric_named(metric or "top1")  # before anything is opened
     model, renamed = _named(path)
-    batch = static_batch(model) or batch
-    samples = open_samples(model, data, batch, limit, shapes)
-    if needs_labels(metric) and not samples.labelled:
-        raise DataError(f"{data}: metric {metric} needs labels, and there are none; use --metric agree or close")
-    prepare(out)
-    with tempfile.TemporaryDirectory(prefix="teco-fix-") as folder:
-        trials = Trials(samples, metric, records, tolerance, batch, Path(folder), pass_path, heard)
-        with keeping(trials, out / f"{path.stem}_fix_trials.json"):
-            found = _Search(path, (model, renamed), trials, out, options).search(baseline)
+    with open_samples(path, model, Wanted(data, batch, limit, shapes or {}, dims or {}, asked)) as samples:
+        measure = samples.measure(metric)
+        prepare(out)
+        with tempfile.TemporaryDirectory(prefix="teco-fix-") as folder:
+            trials = Trials(samples, measure, tolerance, Path(folder), pass_path, heard)
+            with keeping(trials, out / f"{path.stem}_fix_trials.json"):
+                found = _Search(path, (model, renamed), trials, out, options).search(baseline)
     found.trials = trials.ran
+    found.notes += [samples.left_out] if samples.left_out else []
+    if asked is not None and asked.others:
+        rest = ", ".join(asked.others)
+        found.notes.append(f"only {asked.name} is on the card; of task {asked.task.name} {rest} computed in float32")
     return found
-
-
-def open_samples(model: ModelProto, data: Path, batch: int, limit: int | None, shapes: Shapes | None = None) -> Samples:
-    """Open the data set of a loaded model; ``shapes`` are those of dynamic inputs, by name."""
-    from dataclasses import replace
-
-    from engine.onnx_graph import metadata, signature
-    from toolkit.inputs import input_shapes
-
-    inputs = signature(model)[0]
-    if shapes:
-        full = input_shapes(model, batch, shapes)
-        given = {name: (None, *full[name][1:]) for name in shapes}
-        inputs = [replace(spec, shape=given.get(spec.name, spec.shape)) if spec.batched else spec for spec in inputs]
-    return load_samples(data, inputs, metadata(model), batch, limit)
-
-
-def static_batch(model: ModelProto) -> int | None:
-    """Return the batch a model is fixed to, if it is."""
-    from engine.onnx_graph import signature
-
-    return next((spec.shape[0] for spec in signature(model)[0] if spec.batched and spec.shape), None)
 
 
 def _named(path: Path) -> tuple[ModelProto, bool]:
@@ -173,7 +163,7 @@ class _Search:
     """One search.
 
     ``named`` is the file that runs: the model in float32 with unique node names. ``model`` is its graph as the pass
-    file makes it, whose nodes are searched; ``fixed`` is its batch where that is fixed.
+    file makes it, whose nodes are searched; ``fixed`` is its batch where that is fixed, ``batch`` that of the file.
     """
 
     def __init__(
@@ -183,24 +173,32 @@ class _Search:
 
         model, self.renamed = named
         self.path, self.trials, self.out, self.options = path, trials, out, options
-        self.original, self.model, self.fixed = model, model, static_batch(model)
+        self.original, self.model = model, model
+        self.fixed = self.batch = static_batch(batched_specs(model))
         self.named = trials.folder / path.name
         save_model(model, self.named)
         if options.use_passes is not None:
-            self.model, self.fixed = self._passed(), trials.batch
+            self.model, self.fixed = self._passed(), trials.samples.batch
         self.nodes = nodes_of(self.model)
 
     def _passed(self) -> ModelProto:
         """Return the model as the pass file makes it, which needs full shapes."""
         from engine.passes.runner import apply_passes
 
+        dims = self.trials.samples.sizes().dims
+        if dims:
+            symbol, sizes = next(iter(dims.items()))
+            raise ConfigError(
+                f"pass file {self.trials.base} has passes, which make a graph of one shape, and the calls have "
+                f"{len(sizes)} sizes of {symbol!r}; pad them to one: --dim {symbol}={sizes[-1]}"
+            )
         return apply_passes(self._bound(self.original), self.options, compare=False)
 
     def _bound(self, model: ModelProto) -> ModelProto:
         from engine.onnx_graph import bind_shapes, graph_inputs
 
         names = [info.name for info in graph_inputs(model)]
-        return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(self.trials.batch), strict=True)))
+        return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(), strict=True)))
 
     def search(self, baseline: Path | None) -> Fix:
         """Compare with the model that is right, where there is one; where that agrees, it is a matter of precision."""
@@ -223,8 +221,8 @@ class _Search:
         if trials.enough(before):
             return None
         check_twins(model, donor, str(self.path))
-        inputs = trials.samples.chosen(trials.worst(before, GUIDES)).inputs
-        errors = isolated_errors(donor, model, inputs, batch=static_batch(model))
+        calls = [part.inputs for part in trials.samples.chosen(trials.worst(before, GUIDES))]
+        errors = isolated_errors(donor, model, *calls, batch=self.batch)
 
         def passes(names: frozenset[str]) -> bool:
             if not names:
@@ -291,10 +289,10 @@ class _Search:
     def _guide(self, found: Fix, before: Trial) -> None:
         """Find where float16 overflows over the data set, and what every node does wrong by itself."""
         trials, keep = self.trials, self.options.keeps_float32
-        largest = peaks(self.model, trials.samples, self.fixed or 0)
+        largest = peaks(self.model, trials.samples.calls(), self.fixed)
         found.overflows = frozenset(overflowing(self.model, self.nodes, largest, keep) & self._candidates())
-        inputs = trials.samples.chosen(trials.worst(before, GUIDES)).inputs
-        found.errors = isolated_errors(self.model, None, inputs, batch=self.fixed, keep=keep)
+        calls = [part.inputs for part in trials.samples.chosen(trials.worst(before, GUIDES))]
+        found.errors = isolated_errors(self.model, None, *calls, batch=self.fixed, keep=keep)
 
     def _write(self, found: Fix) -> None:
         """Write pass file and mixed model, and judge both on the whole data set."""
@@ -314,7 +312,9 @@ class _Search:
         if self.renamed:
             found.notes.append(f"nodes had no names of their own; {target} has those of the pass file")
         if self.model is not self.original:
-            found.notes.append(f"the mixed ONNX has been through {trials.base}, and its batch is {trials.batch}")
+            found.notes.append(
+                f"the mixed ONNX has been through {trials.base}, and its batch is {trials.samples.batch}"
+            )
         after = trials.card(target, "the pass file", found.culprits, found.pass_file)
         kept = [node.name for node in self.model.graph.node if keeps(node)]  # the passes themselves are done already
         names = write_pass(trials.folder / "mixed_pass.py", kept, why)

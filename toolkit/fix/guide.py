@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toolkit.fix.samples import Part, filled
+from toolkit.fix.records import Part
+from toolkit.fix.samples import in_parts
+from toolkit.inputs import batched_specs
 from toolkit.intermediates import Node
 
 if TYPE_CHECKING:
@@ -21,22 +23,22 @@ _FLOAT = 1
 """``onnx.TensorProto`` element type."""
 
 
-def peaks(model: ModelProto, parts: Iterable[Part], batch: int) -> dict[str, float]:
+def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[str, float]:
     """Return the largest finite magnitude of every float tensor that nodes write, over a data set in float32.
 
     One graph with one number per tensor as its outputs, so memory does not grow with the model.
 
     Args:
-        model: the float32 model. parts: the data set. batch: samples of a call, to which a short part is filled up.
+        model: the float32 model. parts: what it is fed over the data set. batch: samples of a call where the
+            model's batch is fixed; ``None`` runs each part as it is.
     """
     from engine.ort import HostSession
 
     measured, names = _with_peaks(model)
-    session = HostSession(measured)
+    session, specs = HostSession(measured), batched_specs(model)
     found = np.zeros(len(names))
-    for part in parts:
-        full = filled(part.inputs, session.inputs, batch)
-        feed = [np.asarray(array, spec.dtype) for array, spec in zip(full, session.inputs, strict=True)]
+    for call in (call for part in parts for call in in_parts(part.inputs, specs, batch)):
+        feed = [np.asarray(array, spec.dtype) for array, spec in zip(call, session.inputs, strict=True)]
         sizes = np.array([float(value) for value in session.run(feed)])
         found = np.maximum(found, np.where(np.isfinite(sizes), sizes, 0.0))
     return dict(zip(names, found.tolist(), strict=True))

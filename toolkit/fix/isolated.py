@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array
-from engine.signature import batch_of
-from toolkit.fix.samples import filled
+from toolkit.fix.samples import in_parts
+from toolkit.inputs import batched_specs
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -29,8 +29,7 @@ TWIN, ROUNDED, STORED, ERROR, SIZE = "@twin", "@rounded", "@stored", "@error", "
 def isolated_errors(
     right: ModelProto,
     suspect: ModelProto | None,
-    inputs: Sequence[Array],
-    *,
+    *calls: Sequence[Array],
     batch: int | None = None,
     keep: Callable[[NodeProto], bool] = lambda node: False,
 ) -> dict[str, float]:
@@ -40,8 +39,8 @@ def isolated_errors(
         right: the float32 model, with unique node names.
         suspect: a model with the same node and tensor names, perhaps with other weights or attributes; ``None`` takes
             the right nodes in float16 storage.
-        inputs: one array per input, in the model's order.
-        batch: samples of a call where the model's batch is fixed; ``None`` runs all at once.
+        calls: for each call one array per input, in the model's order; together they make one error.
+        batch: samples of a call where the model's batch is fixed; ``None`` runs each call as it is.
         keep: says which nodes of the storage stay float32 anyway: they have no twin, and share no kernel.
 
     Returns:
@@ -50,14 +49,10 @@ def isolated_errors(
     from engine.ort import HostSession
 
     twins = _Twins(right, suspect, keep)
-    session = HostSession(twins.model)
-    count = batch_of(inputs, session.inputs)
-    size = batch or count
+    session, specs = HostSession(twins.model), batched_specs(right)
     squares = np.zeros((len(twins.nodes), 2))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        for first in range(0, count, size):
-            rows = [a[first : first + size] if s.batched else a for a, s in zip(inputs, session.inputs, strict=True)]
-            part = filled(rows, session.inputs, size)
+        for part in (part for call in calls for part in in_parts(call, specs, batch)):
             feed = [np.asarray(a, spec.dtype) for a, spec in zip(part, session.inputs, strict=True)]
             squares += np.square([float(v) for v in session.run(feed)]).reshape(-1, 2)
         errors = np.sqrt(squares[:, 0] / np.where(squares[:, 1] > 0, squares[:, 1], 1.0))

@@ -1,211 +1,235 @@
-"""Labelled samples for a model, as arrays it takes: rows of an ``.npz`` file, or pictures preprocessed for it."""
+"""Samples for a model, as what it is fed over a data set: the calls, their sizes, and single samples of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, DataError, TensorSpec
-from utils.stored import PictureNotes, Stored
+from engine.base import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
+from engine.shard import split
+from engine.signature import batch_of
+from toolkit.fix.records import Measure, Part
+from utils.stored import PictureNotes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 KEPT = 2**30
 """Bytes of preprocessed samples that are kept; more are preprocessed again for every run."""
 
-LABELS = ("labels", "y")
-"""Names of an ``.npz`` file's array of labels."""
+PLANS = 16
+"""Combinations of sizes that calls may have: the card has a plan for each."""
 
 
-class Part(NamedTuple):
-    """Some consecutive samples: one array per input of the model, the labels where there are any, and names.
-
-    An input that has no row per sample is whole in every part.
-    """
-
-    inputs: list[Array]
-    labels: Array | None
-    names: list[str]
-
-
-@dataclass
-class Samples:
-    """A data set as a model takes it; it can be walked through any number of times.
+class Sizes(NamedTuple):
+    """The shapes of all calls over a data set, as an engine takes them.
 
     Attributes:
-        count: samples. labelled: whether they have labels.
-        pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
-        batched: of every input, whether it has a row per sample.
-        notes: how the model's export says that pictures become its input.
+        shapes: one per input, ``None`` in it for a symbolic dimension that differs between calls.
+        dims: the sizes that each such symbol has, rising.
     """
 
-    count: int
-    labelled: bool
-    pictures: bool
-    batched: Sequence[bool]
-    _parts: Callable[[Mapping[str, Any]], Iterator[Part]]
-    notes: PictureNotes = field(default_factory=PictureNotes)
-    _kept: list[Part] | None = None
+    shapes: tuple[tuple[int | None, ...], ...]
+    dims: dict[str, tuple[int, ...]]
+
+
+class Samples(ABC):
+    """A data set as a model takes it; it can be walked through any number of times, and is a context manager.
+
+    Attributes:
+        count: samples; of data that a task prepares those that could be, known after the first walk.
+        labelled: whether they have labels.
+        pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
+        specs: what the model takes, in its own order; the batch axis of each input is known.
+        notes: how the model's export says that pictures are preprocessed.
+        batch: samples of a call.
+        one_call: whether a part is one call of the model.
+        left_out: what is to be said of samples that could not be prepared.
+        where: the data path, for messages.
+        reference: the model that is right, whose calls are those that guide where values say what is called next.
+    """
+
+    one_call = True
+    pictures = False
+    left_out = ""
+    where = ""
+    reference: Path | None = None
+
+    def __init__(self, count: int, labelled: bool, specs: Sequence[TensorSpec], batch: int) -> None:
+        self.count, self.labelled, self.specs, self.batch = count, labelled, list(specs), batch
+        self.notes = PictureNotes()
+        self._kept: list[Part] | None = None
+        self._seen: set[tuple[tuple[int, ...], ...]] = set()
+
+    @property
+    def sharded(self) -> bool:
+        """Whether calls are laid out by SPA, so that their batch is no whole call's."""
+        return False
+
+    @abstractmethod
+    def parts(self, **changes: Any) -> Iterator[Part]:
+        """Yield the parts in order, prepared anew; ``changes`` are those of :meth:`prepared`."""
+
+    @abstractmethod
+    def measure(self, metric: str | None) -> Measure:
+        """Return what judges the runs: the metric of this name, or the data's own.
+
+        Raises:
+            ConfigError: there is none of this name, or it does not go with these samples.
+            DataError: the metric needs labels, and there are none.
+        """
+
+    @abstractmethod
+    def chosen(self, indices: Sequence[int]) -> list[Part]:
+        """Return what the model is fed of single samples, in order of their place in the data set."""
 
     def __iter__(self) -> Iterator[Part]:
         if self._kept is not None:
             yield from self._kept
             return
         kept, size = [], 0
-        for part in self._parts({}):
-            size += sum(array.nbytes for array in part.inputs)
+        for part in self.parts():
+            size += _bytes(part)
             if size <= KEPT:
                 kept.append(part)
             yield part
         if size <= KEPT:
             self._kept = kept
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 -- arrays hold nothing that needs freeing
+        """Free what was opened."""
+
     def prepared(self, **changes: Any) -> Iterator[Part]:
         """Walk through pictures with other parameters of the preprocessing."""
-        return self._parts(changes)
+        return self.parts(**changes)
 
-    def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of every input with ``batch`` samples."""
-        both = zip(next(iter(self)).inputs, self.batched, strict=True)
-        return tuple((batch, *array.shape[1:]) if rows else array.shape for array, rows in both)
+    def spec(self, path: Path) -> EngineSpec:
+        """Return how to open a model of the same inputs as the one the samples are for; the target says the rest."""
+        return EngineSpec(path, batch_size=self.batch)
 
-    def chosen(self, indices: Sequence[int]) -> Part:
-        """Return single samples, in order of their place in the data set."""
-        wanted, first = sorted(set(indices)), 0
-        found: list[Part] = []
+    def card_spec(self, path: Path) -> EngineSpec:
+        """Return the same with the sizes of all calls, for a target whose plans are of fixed shapes."""
+        shapes, dims = self.sizes()
+        return replace(self.spec(path), input_size=shapes, dims=dims)
+
+    def run(self, engine: Engine) -> Iterator[tuple[Part, Any]]:
+        """Yield every part with what an engine gives for it; float16 outputs come as float32."""
         for part in self:
-            rows = [i - first for i in wanted if first <= i < first + len(part.names)]
-            first += len(part.names)
-            if rows:
-                labels = None if part.labels is None else part.labels[rows]
-                both = zip(part.inputs, self.batched, strict=True)
-                taken = [array[rows] if flag else array for array, flag in both]
-                found.append(Part(taken, labels, [part.names[i] for i in rows]))
-        columns = zip(zip(*(part.inputs for part in found), strict=True), self.batched, strict=True)
-        known = [part.labels for part in found if part.labels is not None]
-        names = [name for part in found for name in part.names]
-        inputs = [np.concatenate(column) if flag else column[0] for column, flag in columns]
-        return Part(inputs, np.concatenate(known) if known else None, names)
+            outputs = listed(engine(cast_to(part.inputs, engine.inputs)))
+            yield part, [array.astype(np.float32) if array.dtype == np.float16 else array for array in outputs]
+
+    def calls(self) -> Iterator[Part]:
+        """Yield what the model is fed over the data set, inputs in its own order."""
+        yield from self
+
+    def sizes(self) -> Sizes:
+        """Return the shapes of all calls, the batch set to :attr:`batch`.
+
+        Raises:
+            ConfigError: calls have too many sizes, one plan of the card for each.
+            DataError: a dimension without a name has several.
+        """
+        if not self._seen:
+            self._seen = {shapes_of(part.inputs) for part in self.calls()}
+        specs = [replace(spec, batch_axis=None) for spec in self.specs] if self.sharded else self.specs
+        return sizes_of(sorted(self._seen), specs, self.batch)
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return one full shape per input, the largest where calls differ."""
+        shapes, dims = self.sizes()
+        pairs = zip(shapes, self.specs, strict=True)
+        return tuple(
+            tuple(dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape))
+            for shape, spec in pairs
+        )
 
 
-def filled(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int) -> list[Array]:
-    """Return a short last part with its last sample repeated, for what computes in one fixed batch."""
-    return [_filled(array, batch) if spec.batched else array for array, spec in zip(inputs, specs, strict=True)]
+def listed(outputs: Any) -> Any:
+    """Return a single array as a list of one."""
+    return [outputs] if isinstance(outputs, np.ndarray) else outputs
 
 
-def _filled(array: Array, batch: int) -> Array:
-    short = batch - len(array)
-    return array if short <= 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
+def cast_to(arrays: Sequence[Array], specs: Sequence[TensorSpec]) -> list[Array]:
+    """Return arrays in the inputs' dtypes, where these are of the same kind."""
+    with np.errstate(over="ignore"):  # beyond a narrower float's range it becomes inf, as on the device
+        return [
+            array.astype(spec.dtype, copy=False) if array.dtype.kind == spec.dtype.kind else array
+            for array, spec in zip(arrays, specs, strict=True)
+        ]
 
 
-def load_samples(
-    path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None = None
-) -> Samples:
-    """Open a data set.
+def shapes_of(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
+    """Return the shape of each array."""
+    return tuple(array.shape for array in arrays)
+
+
+def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSpec], batch: int) -> Sizes:
+    """Return the shapes that calls have, as an engine takes them.
 
     Args:
-        path: an ``.npz`` file with one array per input under the inputs' names (``images`` or ``x`` will do for a
-            single one) and perhaps ``labels``, where an input without a batch has one array for all samples; or
-            pictures, as :func:`utils.datasets.load_dataset` takes them.
-        inputs: what the model takes.
-        metadata: the model's; pictures are preprocessed as its export says (:class:`utils.stored.Stored`).
-        batch: samples of a part.
-        limit: take only so many samples from the beginning.
+        seen: the shapes of each call, one per input. specs: of the inputs. batch: samples of a call.
 
     Raises:
-        DataError: nothing usable at the path, or arrays that do not fit.
-        ModelError: what the export stored of pictures cannot be read.
+        ConfigError: too many combinations of sizes for a plan each.
+        DataError: a dimension that differs has no name.
     """
-    notes = Stored(metadata).picture
-    if path.suffix == ".npz":
-        return _rows(path, inputs, notes, batch, limit)
-    return _pictures(path, inputs, notes, batch, limit)
-
-
-def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> Samples:
-    from toolkit.inputs import read_npz
-
-    arrays = read_npz(path)
-    labels = next((arrays[name] for name in LABELS if name in arrays), None)
-    flags = [spec.batched for spec in inputs]
-    if not any(flags):
-        raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")
-    found = [_column(path, arrays, spec, alone=len(inputs) == 1) for spec in inputs]
-    columns = [array[:limit] if rows else array for array, rows in zip(found, flags, strict=True)]
-    counts = {len(column) for column, rows in zip(columns, flags, strict=True) if rows}
-    counts |= {len(labels[:limit])} if labels is not None else set()
-    if len(counts) != 1 or 0 in counts:
-        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
-    count = counts.pop()
-
-    def parts(_: Mapping[str, Any]) -> Iterator[Part]:
-        for first in range(0, count, batch):
-            rows = slice(first, min(first + batch, count))
-            names = [f"{path.name}[{i}]" for i in range(rows.start, rows.stop)]
-            inputs = [column[rows] if flag else column for column, flag in zip(columns, flags, strict=True)]
-            yield Part(inputs, None if labels is None else labels[rows], names)
-
-    return Samples(count, labels is not None, False, flags, parts, notes)
-
-
-def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
-    found = arrays.get(spec.name)
-    if found is None and alone:
-        found = next((arrays[name] for name in ("images", "x") if name in arrays), None)
-    if found is None:
-        raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
-    if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
-        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
-        raise DataError(
-            f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
+    shapes, dims = [], dict[str, set[int]]()
+    for spec, column in zip(specs, zip(*seen, strict=True), strict=True):
+        shape: list[int | None] = []
+        for axis, found in enumerate(zip(*column, strict=True)):
+            size = batch if axis == spec.batch_axis else found[0] if len(set(found)) == 1 else None
+            shape.append(size)
+            if size is None:
+                symbol = spec.symbols[axis] if axis < len(spec.symbols) else None
+                if symbol is None:
+                    raise DataError(
+                        f"input {spec.name!r}: dimension {axis} has sizes from {min(found)} to {max(found)} over the "
+                        "data and no name in the model; pad the samples to one size, or export it with a name"
+                    )
+                dims.setdefault(symbol, set()).update(found)
+        shapes.append(tuple(shape))
+    plans = len({tuple(_sizes_in(call, specs, dims)) for call in seen})
+    if plans > PLANS:
+        symbol, values = max(dims.items(), key=lambda item: len(item[1]))
+        few = sorted({int(np.quantile(sorted(values), share, method="higher")) for share in (0.5, 0.9, 1.0)})
+        raise ConfigError(
+            f"calls have {plans} sizes ({symbol} from {min(values)} to {max(values)}), and the card has a plan for "
+            f"each; pad to a few: --dim {symbol}={','.join(map(str, few))}"
         )
-    return found
+    return Sizes(tuple(shapes), {symbol: tuple(sorted(values)) for symbol, values in dims.items()})
 
 
-def _pictures(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> Samples:
-    from utils.datasets import load_dataset
-
-    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
-        raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
-    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
-    how = notes.scaled((height, width))
-    resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
-    dataset = load_dataset(path)
-    count = min(len(dataset), limit or len(dataset))
-
-    def parts(changes: Mapping[str, Any]) -> Iterator[Part]:
-        for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
-            take = min(len(found.names), count - first)
-            array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
-            yield Part([array], None if found.labels is None else found.labels[:take], found.names[:take])
-
-    return Samples(count, dataset.labels is not None, True, [True], parts, notes)
+def _sizes_in(
+    call: Sequence[tuple[int, ...]], specs: Sequence[TensorSpec], dims: Mapping[str, Any]
+) -> Iterator[tuple[str, int]]:
+    for shape, spec in zip(call, specs, strict=True):
+        for symbol, size in zip(spec.symbols, shape, strict=False):
+            if symbol is not None and symbol in dims:
+                yield symbol, size
 
 
-def preprocess_like(
-    pictures: Sequence[object],
-    resize: int | tuple[int, int],
-    crop: tuple[int, ...],
-    *,
-    filter_name: str = "",
-    squash: bool = False,
-    **scale: Any,
-) -> Array:
-    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
+def _bytes(value: Any) -> int:
+    """Return the bytes of the arrays in lists, tuples and mappings."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(map(_bytes, value.values()))
+    return sum(map(_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
-    Args:
-        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
-        filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
-        squash: resize to the crop's size at once, whatever that does to the picture's proportions.
-        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
 
-    Returns:
-        N x 3 x height x width, float32.
-    """
-    from utils.preprocess.pytorch.classification import preprocess
-
-    how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
-    files: list[Any] = list(pictures)
-    return preprocess(files, "float32", crop if squash else resize, crop, **how)
+def in_parts(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int | None) -> list[list[Array]]:
+    """Return a call in parts of a fixed batch, a short one filled up with its last sample; whole without a batch."""
+    if batch is None or all(spec.batch_axis is None for spec in specs):
+        return [list(inputs)]
+    return split(inputs, [spec.batch_axis for spec in specs], batch_of(inputs, specs), batch)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from engine.base import Array, DataError, EngineSpec
+from engine.base import Array, ConfigError, DataError
 from engine.registry import open_engine
 from engine.signature import fits
-from toolkit.fix.records import Records
-from toolkit.fix.samples import Part, Samples
+from toolkit.fix.records import Measure, Part
+from toolkit.fix.samples import Samples, cast_to
 from utils.preprocess.modes import MEAN
 from utils.stored import PictureNotes
 
@@ -44,57 +44,78 @@ class Suspect:
 def try_suspects(
     path: Path,
     samples: Samples,
-    records: Records,
+    measure: Measure,
     reference: float,
     *,
     golden: Sequence[Array] | None = None,
     tolerance: float = 0.01,
-    batch: int = 1,
 ) -> list[Suspect]:
     """Try what usually goes wrong between an exported model and its source, and return all, the likeliest first.
 
     Args:
         path: the model, run in float32 on target ``onnx``.
         samples: the data set as it is fed now.
-        records: the metric.
+        measure: the metric.
         reference: the metric that the source has.
         golden: the source's outputs, a row per sample, where the metric compares with them.
         tolerance: largest relative difference to the reference that counts as explained.
-        batch: samples of a call.
 
     Raises:
+        ConfigError: the samples are not one call of the model each.
         DataError: the golden outputs are not of these samples.
     """
+    if not samples.one_call or samples.sharded:
+        raise ConfigError("--reference and --golden change what goes in and out of one call; this task makes several")
     if golden is not None and any(len(array) != samples.count for array in golden):
         raise DataError(f"golden outputs hold {len(golden[0])} rows for {samples.count} samples; write them again")
     found: list[Suspect] = []
-    with open_engine("onnx", EngineSpec(path, batch_size=batch, dtype="float32")) as engine:
+    with open_engine("onnx", replace(samples.spec(path), dtype="float32")) as engine:
 
-        def metric(parts: Iterable[Part], change: Callable[[Outputs], Outputs]) -> float:
-            values, first = [], 0
+        def value(parts: Iterable[Part], change: Callable[[Outputs], Outputs]) -> float:
+            metric, first = measure.make(), 0
             for part in parts:
                 rows = slice(first, first + len(part.names))
                 first = rows.stop
-                both = list(zip(engine.inputs, part.inputs, strict=True))
-                if not all(fits(array.shape, spec) for spec, array in both):
+                fed = cast_to(part.inputs, engine.inputs)
+                if not all(fits(array.shape, spec) for spec, array in zip(engine.inputs, fed, strict=True)):
                     return float("nan")
-                given = engine([array.astype(spec.dtype, copy=False) for spec, array in both])
-                outputs = change(given if isinstance(given, list) else [given])
-                source = outputs if golden is None else [array[rows] for array in golden]
-                values.append(records(outputs, part.labels, source))
-            return float(np.concatenate(values).mean())
+                outputs = engine(fed)
+                ours = change(outputs if isinstance(outputs, list) else [outputs])
+                theirs = ours if golden is None else [array[rows] for array in golden]
+                given = ours if measure.raw or isinstance(outputs, list) else ours[0]  # decode takes what engines give
+                measure.update(metric, part, given, theirs)
+            return float(metric.compute())
 
         for name, parts, change in [*_inputs(samples), *_outputs(samples)]:
-            value = metric(parts, change)
-            found.append(Suspect(name, value, abs(value - reference) <= tolerance * abs(reference)))
-    return sorted(found, key=lambda one: _order(one, reference))
+            reached = value(parts, change)
+            found.append(Suspect(name, reached, abs(reached - reference) <= tolerance * abs(reference)))
+    higher = measure.make().higher_is_better
+    return sorted(found, key=lambda one: _order(one, reference, higher))
 
 
-def _order(one: Suspect, reference: float) -> tuple[bool, bool, float]:
+def _order(one: Suspect, reference: float, higher_is_better: bool) -> tuple[bool, bool, float]:
     """Return what sorts suspects: those that explain it by how well, and none before that nothing is wrong."""
     if one.cured:
         return False, one.name != UNCHANGED, abs(one.metric - reference)
-    return True, False, -np.nan_to_num(one.metric, nan=-1.0)
+    if np.isnan(one.metric):
+        return True, True, 0.0
+    return True, False, -one.metric if higher_is_better else one.metric
+
+
+def tried_inputs(samples: Samples) -> list[str]:
+    """Return what is to be said of what was tried with the inputs."""
+    if _like_pictures(samples):
+        return []
+    return ["no input is like a picture: only last steps (softmax, sigmoid, logarithm) were tried, no change of inputs"]
+
+
+def _like_pictures(samples: Samples) -> bool:
+    """Say whether an input may be a picture: floats in four dimensions, of which one may be channels."""
+    return any(map(_like_picture, next(iter(samples)).inputs))
+
+
+def _like_picture(array: Array) -> bool:
+    return array.ndim == 4 and array.dtype.kind == "f"
 
 
 def _same(outputs: Outputs) -> Outputs:
@@ -103,7 +124,7 @@ def _same(outputs: Outputs) -> Outputs:
 
 def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
     yield UNCHANGED, samples, _same
-    for name, change in _changes(samples.notes).items():
+    for name, change in _changes(samples.notes).items() if _like_pictures(samples) else ():
         yield name, _changed(samples, change), _same
     if samples.pictures:
         for name in FILTERS:
@@ -120,7 +141,7 @@ def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[
 
 def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Part]:
     for part in samples:
-        yield Part([change(array) if array.ndim == 4 else array for array in part.inputs], part.labels, part.names)
+        yield part._replace(inputs=[change(array) if _like_picture(array) else array for array in part.inputs])
 
 
 def _changes(notes: PictureNotes) -> dict[str, Callable[[Array], Array]]:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, EngineSpec
+from engine.base import Array, ConfigError, Engine, EngineSpec, TecoInferError
 from engine.registry import open_engine
-from model_config.gate import Pairs, judge
+from model_config.gate import judge
 from model_config.results import Accuracy, Verdict
+from toolkit.fix.columns import Columns, joined, losses, paired
 from toolkit.fix.pass_file import write_pass
-from toolkit.fix.records import Records, check_rows
-from toolkit.fix.samples import Part, Samples
+from toolkit.fix.records import Measure, Part
+from toolkit.fix.samples import Samples
+from utils.metrics.base import Metric, Records
+
+BROKEN = (TecoInferError, ArithmeticError, ValueError, IndexError)
+"""What decoding and metrics may raise for values that float16 has broken."""
 
 
 class Trial(NamedTuple):
-    """One run: what was changed in which nodes, what the gate says, and every sample's record."""
+    """One run: what was changed in which nodes, what the gate says, and the records; ``None`` where it broke off."""
 
     what: str
     names: tuple[str, ...]
     accuracy: Accuracy
-    records: Array
+    records: Columns | None
 
 
 @dataclass
@@ -33,9 +41,8 @@ class Trials:
     """Runs and judges; counts what it ran.
 
     Attributes:
-        samples, metric, records: the data set, the metric's name and what it says of each sample.
+        samples, measure: the data set, and how runs over it are measured.
         tolerance: of the gate.
-        batch: samples of a call.
         folder: for pass files and models that only trials need.
         base: a pass file that every run on the card goes by, beside what stays float32.
         heard: told of every run.
@@ -43,34 +50,41 @@ class Trials:
     """
 
     samples: Samples
-    metric: str
-    records: Records
+    measure: Measure
     tolerance: float
-    batch: int
     folder: Path
     base: Path | None = None
     heard: Callable[[Trial], None] = lambda trial: None
     ran: list[Trial] = field(default_factory=list)
-    _outputs: list[list[Array]] = field(default_factory=list)
-    _baseline: Array = field(default_factory=lambda: np.zeros(0))
+    baseline: float | None = None
+    """The baseline's metric; ``None`` before it has run."""
+    _outputs: list[Any] = field(default_factory=list)
+    _records: Columns | None = None
     _need: Verdict = Verdict.PASS
 
     @property
-    def baseline(self) -> float | None:
-        """The baseline's metric; ``None`` before it has run."""
-        return float(self._baseline.mean()) if len(self._baseline) else None
+    def metric(self) -> str:
+        """The metric's name."""
+        return self.measure.name
 
     def take_baseline(self, path: Path) -> float:
-        """Run the baseline, a model in float32 on target ``onnx``, and return its metric."""
-        spec = EngineSpec(path, batch_size=self.batch, dtype="float32")
-        self._outputs = list(self._run("onnx", spec))
-        walk = zip(self._outputs, self.samples, strict=True)
-        self._baseline = np.concatenate([self._recorded(part, outputs, outputs) for outputs, part in walk])
-        return float(self._baseline.mean())
+        """Run the baseline, a model in float32 on target ``onnx``, and return its metric.
 
-    def _recorded(self, part: Part, ours: list[Array], theirs: list[Array]) -> Array:
-        check_rows(ours, len(part.names))
-        return self.records(ours, part.labels, theirs)
+        Raises:
+            DataError: there are no samples, or the metric has no value for them.
+        """
+        metric = self.measure.make()
+        outputs: list[Any] = []
+        found: list[tuple[Part, Array | Records]] = []
+        self.samples.reference = path
+        with _opened("onnx", replace(self.samples.spec(path), dtype="float32")) as engine:
+            for part, ours in self.samples.run(engine):
+                if self.measure.raw:
+                    outputs.append(ours)
+                found.append((part, self.measure.update(metric, part, ours, ours)))
+        self._outputs, self._records = outputs, joined(found)
+        self.baseline = float(metric.compute())
+        return self.baseline
 
     def card(self, path: Path, what: str, float32: Collection[str] = (), pass_path: Path | None = None) -> Trial:
         """Run on the card in float16 storage.
@@ -82,13 +96,12 @@ class Trials:
         """
         # A file name of its own, so that a traceback of an earlier trial's pass still shows its source.
         own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)
-        size = self.samples.shapes(self.batch)
-        spec = EngineSpec(path, self.batch, size, dtype="float16", pass_path=own, divided=False)
-        return self._judged(what, float32, self._run("sdaa", spec))
+        spec = replace(self.samples.card_spec(path), dtype="float16", pass_path=own, divided=self.samples.sharded)
+        return self._judged(what, float32, "sdaa", spec)
 
     def host(self, path: Path, what: str, names: Collection[str] = ()) -> Trial:
         """Run another model on the baseline's engine; ``names`` are the nodes it has from the baseline."""
-        return self._judged(what, names, self._run("onnx", EngineSpec(path, batch_size=self.batch, dtype="float32")))
+        return self._judged(what, names, "onnx", replace(self.samples.spec(path), dtype="float32"))
 
     def demand(self, best: Trial) -> bool:
         """Take the best there can be as what a trial must reach, and say whether that is good enough to go on.
@@ -107,29 +120,69 @@ class Trials:
         return self._need is Verdict.INCONCLUSIVE is found.verdict and within
 
     def worst(self, trial: Trial, count: int) -> list[int]:
-        """Return the samples whose records fell most, and the first ones; ``count`` in all."""
-        with np.errstate(invalid="ignore"):
-            order = np.argsort(np.nan_to_num(trial.records, nan=-np.inf) - self._baseline, kind="stable")
-        half = order[: max(1, count // 2)].tolist()
+        """Return the samples by which the metric became worse most, and the first ones; ``count`` in all."""
+        half: list[int] = []
+        if trial.records is not None and self._records is not None:
+            lost = losses(self.measure.make(), trial.records, self._records)
+            half = np.argsort(-lost, kind="stable")[: max(1, count // 2)].tolist()
         return sorted({*half, *range(min(count - len(half), self.samples.count))})
 
-    def _judged(self, what: str, names: Collection[str], outputs: Iterator[list[Array]]) -> Trial:
-        walk = zip(outputs, self.samples, self._outputs, strict=True)
-        records = np.concatenate([self._recorded(part, ours, theirs) for ours, part, theirs in walk])
-        pairs = Pairs(records, self._baseline, self.metric)
-        accuracy = judge(pairs, float(records.mean()), float(self._baseline.mean()), tolerance=self.tolerance)
+    def _judged(self, what: str, names: Collection[str], target: str, spec: EngineSpec) -> Trial:
+        metric, records = self.measure.make(), None
+        with _opened(target, spec) as engine:
+            try:
+                records = joined(self._measured(engine, metric))
+                accuracy = self._accuracy(records, metric)
+            except _UnjudgedError as error:
+                accuracy = self._broken(str(error))
         self.ran.append(Trial(what, tuple(names), accuracy, records))
         self.heard(self.ran[-1])
         return self.ran[-1]
 
-    def _run(self, target: str, spec: EngineSpec) -> Iterator[list[Array]]:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*of a size not known beforehand")  # no trial is about time
-            engine = open_engine(target, spec)
-        with engine:
-            for part in self.samples:
-                with np.errstate(over="ignore"):
-                    fed = [a.astype(s.dtype, copy=False) for a, s in zip(part.inputs, engine.inputs, strict=True)]
-                outputs = engine(fed)
-                found = outputs if isinstance(outputs, list) else [outputs]
-                yield [array.astype(np.float32) if array.dtype == np.float16 else array for array in found]
+    def _measured(self, engine: Engine, metric: Metric) -> Iterator[tuple[Part, Array | Records]]:
+        theirs: Iterable[Any] = self._outputs if self.measure.raw else repeat(None)
+        # What a loop makes of broken values may fail anywhere in it; a single call cannot.
+        with nullcontext() if self.samples.one_call else _telling():
+            for (part, ours), baseline in zip(self.samples.run(engine), theirs, strict=False):
+                with _telling():
+                    record = self.measure.update(metric, part, ours, baseline)
+                yield part, record
+
+    def _accuracy(self, records: Columns, metric: Metric) -> Accuracy:
+        assert self._records is not None  # noqa: S101 - the baseline has run
+        assert self.baseline is not None  # noqa: S101
+        with _telling():
+            value = float(metric.compute())
+        pairs = paired(records, self._records, self.metric)
+        return judge(pairs, value, self.baseline, metric_of=metric, tolerance=self.tolerance)
+
+    def _broken(self, why: str) -> Accuracy:
+        """Return the failure of a run whose outputs cannot be decoded or measured."""
+        reason = f"{self.metric}: the outputs cannot be judged: {why}"
+        before = math.nan if self.baseline is None else self.baseline
+        against = "onnx float32"
+        return Accuracy(Verdict.FAIL, reason, against, self.metric, math.nan, before, math.nan, self.tolerance)
+
+
+class _UnjudgedError(Exception):
+    """What a run gives cannot be decoded or measured."""
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Turn what decoding and metrics raise for values that float16 has broken into :class:`_UnjudgedError`."""
+    try:
+        yield
+    except ConfigError:  # of flags, whatever the values
+        raise
+    except BROKEN as error:
+        raise _UnjudgedError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+@contextmanager
+def _opened(target: str, spec: EngineSpec) -> Iterator[Engine]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*of a size not known beforehand")  # no trial is about time
+        engine = open_engine(target, spec)
+    with engine:
+        yield engine

@@ -1,0 +1,65 @@
+"""Which samples lost most, by metrics of any kind; and which sizes the calls over a data set have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_task import TagErrorRate
+
+from engine.base import ConfigError, DataError, TensorSpec
+from toolkit.fix.columns import Columns, losses
+from toolkit.fix.samples import sizes_of
+from utils.metrics.base import RecordMetric
+
+Array = np.ndarray
+
+
+def test_sizes_of_calls_become_sizes_of_symbols() -> None:
+    spec = TensorSpec("x", np.dtype(np.int64), (None, None), 0, ("n", "words"))
+    assert sizes_of([((4, 8),), ((3, 8),)], [spec], 4) == (((4, 8),), {})
+    assert sizes_of([((4, 8),), ((3, 12),), ((4, 8),)], [spec], 4) == (((4, None),), {"words": (8, 12)})
+    with pytest.raises(ConfigError, match=r"calls have 30 sizes \(words from 1 to 30\).*--dim words=16,28,30"):
+        sizes_of([((4, size),) for size in range(1, 31)], [spec], 4)
+    with pytest.raises(DataError, match="dimension 1 has sizes from 8 to 9 over the data and no name"):
+        sizes_of([((4, 8),), ((4, 9),)], [replace(spec, symbols=("n", None))], 4)
+
+
+class Ranking(RecordMetric):
+    """Share of pairs in the right order: says nothing of one record."""
+
+    name = "ranking"
+
+    def records(self, predictions: Any, targets: Any, contexts: Any) -> Array:
+        return np.stack([np.asarray(predictions, float), np.asarray(targets, float)], axis=1)
+
+    def value(self, records: Any, weights: Any) -> float:
+        score, right = records[:, 0], records[:, 1]
+        pairs = (right[:, None] > right) * weights[:, None] * weights
+        return float((pairs * (score[:, None] > score)).sum() / pairs.sum()) if pairs.any() else float("nan")
+
+
+def test_losses_are_of_samples_of_units_or_of_an_exchange() -> None:
+    kinds = np.dtype([("errors", np.int64), ("tags", np.int64)])
+
+    def tags(*errors: int) -> Columns:
+        rows = np.array([(error, 3) for error in errors], kinds)
+        return Columns(rows, np.array([0, 0, 1, 2]), 3, ["a", "a", "b", "b"])
+
+    lost = losses(TagErrorRate(), tags(1, 3, 0, 2), tags(0, 1, 1, 2))
+    assert lost.tolist() == pytest.approx([3 / 6, -1 / 3, 0])
+
+    right = np.array([0.0, 1, 2, 0, 1, 2])
+
+    def ranks(scores: list[float], units: list[str] | None) -> Columns:
+        return Columns(np.stack([np.array(scores), right], axis=1), np.arange(6), 6, None, units)
+
+    before, after = [0.0, 1, 2, 0, 1, 2], [0.0, 1, 2, 2, 1, 0]
+    by_unit = losses(Ranking(), ranks(after, ["q"] * 3 + ["r"] * 3), ranks(before, ["q"] * 3 + ["r"] * 3))
+    assert by_unit.tolist() == [0, 0, 0, 1, 1, 1]
+    by_exchange = losses(Ranking(), ranks(after, None), ranks(before, None))
+    assert by_exchange[4] == 0
+    assert min(by_exchange[3], by_exchange[5]) > 0
+    assert not by_exchange[:3].any()

@@ -1,0 +1,191 @@
+"""Samples that need no task: rows of an ``.npz`` file, or pictures preprocessed as a classifier's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, DataError, TensorSpec
+from toolkit.fix.records import Part, RawMeasure, metric_named, needs_labels
+from toolkit.fix.samples import Samples
+from utils.datasets.base import pick
+from utils.stored import PictureNotes, Stored
+
+LABELS = ("labels", "y")
+"""Names of an ``.npz`` file's array of labels."""
+
+
+class ArraySamples(Samples):
+    """Rows of arrays, or pictures preprocessed as a classifier's.
+
+    Args:
+        count, labelled, specs, batch: as the attributes.
+        made: yields the parts; keyword arguments of the preprocessing change it, where there is any.
+        notes: how pictures are preprocessed; ``None``: the samples are no pictures.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        labelled: bool,
+        specs: Sequence[TensorSpec],
+        batch: int,
+        made: Callable[..., Iterator[Part]],
+        notes: PictureNotes | None = None,
+        pictures: bool = False,
+    ) -> None:
+        super().__init__(count, labelled, specs, batch)
+        self._made, self.pictures, self.notes = made, pictures, notes or PictureNotes()
+
+    def parts(self, **changes: Any) -> Iterator[Part]:
+        """Yield the parts in order."""
+        return self._made(**changes)
+
+    def measure(self, metric: str | None) -> RawMeasure:
+        """Return a metric of raw outputs, top1 where none is named."""
+        name = metric or "top1"
+        metric_named(name)
+        if needs_labels(name) and not self.labelled:
+            where = f"{self.where}: " if self.where else ""
+            raise DataError(f"{where}metric {name} needs labels, and there are none; use --metric agree or close")
+        return RawMeasure(name)
+
+    def chosen(self, indices: Sequence[int]) -> list[Part]:
+        """Return single samples as one part, in order of their place in the data set."""
+        wanted, first = sorted(set(indices)), 0
+        found: list[Part] = []
+        axes = [spec.batch_axis for spec in self.specs]
+        for part in self:
+            rows = [i - first for i in wanted if first <= i < first + len(part.names)]
+            first += len(part.names)
+            if rows:
+                both = zip(part.inputs, axes, strict=True)
+                taken: list[Array] = [array if axis is None else array.take(rows, axis) for array, axis in both]
+                found.append(Part(taken, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows)))
+        columns = zip(zip(*(part.inputs for part in found), strict=True), axes, strict=True)
+        known = [part.targets for part in found if part.targets is not None]
+        names = [name for part in found for name in part.names]
+        inputs = [column[0] if axis is None else np.concatenate(column, axis) for column, axis in columns]
+        return [Part(inputs, np.concatenate(known) if known else None, names)]
+
+
+def load_samples(
+    path: Path, inputs: Sequence[TensorSpec], metadata: Mapping[str, str], batch: int, limit: int | None = None
+) -> ArraySamples:
+    """Open a data set.
+
+    Args:
+        path: an ``.npz`` file with one array per input under the inputs' names (``images`` or ``x`` will do for a
+            single one) and perhaps ``labels``, where an input without a batch has one array for all samples; or
+            pictures, as :func:`utils.datasets.load_dataset` takes them.
+        inputs: what the model takes.
+        metadata: the model's; pictures are preprocessed as its export says (:class:`utils.stored.Stored`).
+        batch: samples of a part.
+        limit: take only so many samples from the beginning.
+
+    Raises:
+        DataError: nothing usable at the path, or arrays that do not fit.
+        ModelError: what the export stored of pictures cannot be read.
+    """
+    notes = Stored(metadata).picture
+    if path.suffix == ".npz":
+        return _rows(path, inputs, notes, batch, limit)
+    return _pictures(path, inputs, notes, batch, limit)
+
+
+def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
+    from toolkit.inputs import read_npz
+
+    arrays = read_npz(path)
+    labels = next((arrays[name] for name in LABELS if name in arrays), None)
+    axes = [spec.batch_axis for spec in inputs]
+    if all(axis is None for axis in axes):
+        raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")
+    found = [_column(path, arrays, spec, alone=len(inputs) == 1) for spec in inputs]
+    columns = [_taken(array, axis, slice(limit)) for array, axis in zip(found, axes, strict=True)]
+    counts = {column.shape[axis] for column, axis in zip(columns, axes, strict=True) if axis is not None}
+    counts |= {len(labels[:limit])} if labels is not None else set()
+    if len(counts) != 1 or 0 in counts:
+        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
+    count = counts.pop()
+
+    def parts() -> Iterator[Part]:
+        for first in range(0, count, batch):
+            rows = slice(first, min(first + batch, count))
+            names = [f"{path.name}[{i}]" for i in range(rows.start, rows.stop)]
+            fed = [_taken(column, axis, rows) for column, axis in zip(columns, axes, strict=True)]
+            yield Part(fed, None if labels is None else labels[rows], names)
+
+    return ArraySamples(count, labels is not None, inputs, batch, parts, notes)
+
+
+def _taken(array: Array, axis: int | None, rows: slice) -> Array:
+    """Return a slice of the samples of an array; one without a batch as it is."""
+    return array if axis is None else array[(slice(None),) * axis + (rows,)]
+
+
+def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
+    found = arrays.get(spec.name)
+    if found is None and alone:
+        found = next((arrays[name] for name in ("images", "x") if name in arrays), None)
+    if found is None:
+        raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
+    if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
+        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
+        raise DataError(
+            f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
+        )
+    return found
+
+
+def _pictures(
+    path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None
+) -> ArraySamples:
+    from utils.datasets import load_dataset
+
+    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
+        raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
+    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
+    how = notes.scaled((height, width))
+    resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
+    dataset = load_dataset(path)
+    count = min(len(dataset), limit or len(dataset))
+
+    def parts(**changes: Any) -> Iterator[Part]:
+        for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
+            take = min(len(found.names), count - first)
+            array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
+            yield Part([array], None if found.targets is None else found.targets[:take], found.names[:take])
+
+    labelled = dataset.batch([0]).targets is not None
+    return ArraySamples(count, labelled, inputs, batch, parts, notes, pictures=True)
+
+
+def preprocess_like(
+    pictures: Sequence[object],
+    resize: int | tuple[int, int],
+    crop: tuple[int, ...],
+    *,
+    filter_name: str = "",
+    squash: bool = False,
+    **scale: Any,
+) -> Array:
+    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
+
+    Args:
+        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
+        filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
+        squash: resize to the crop's size at once, whatever that does to the picture's proportions.
+        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
+
+    Returns:
+        N x 3 x height x width, float32.
+    """
+    from utils.preprocess.pytorch.classification import preprocess
+
+    how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
+    files: list[Any] = list(pictures)
+    return preprocess(files, "float32", crop if squash else resize, crop, **how)

@@ -1,0 +1,86 @@
+"""Which task the command line asks for, which of its models is meant, and the task's options outside a script."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.base import ConfigError
+from utils.pipeline.options import COMMON, MODEL, Options, options
+from utils.tasks.base import Task
+
+_OURS = ("batch_size", "dim", "input_shapes", "input_name")
+"""Common flags of the scripts that say what the model is fed; the others are for runs, which these tools make."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of a task.
+
+    Attributes:
+        task: the task. flags: its flags, as words.
+        model_name: which of the task's models is meant; empty where it has one.
+        others: the ONNX files of its other models, by name.
+    """
+
+    task: Task
+    flags: Sequence[str] = ()
+    model_name: str = ""
+    others: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the model among the task's.
+
+        Raises:
+            ConfigError: the task has several, and none or an unknown one is named.
+        """
+        known = self.task.models
+        if not known:
+            if self.model_name or self.others:
+                raise ConfigError(f"task {self.task.name} has one model; leave out --model_name and --ckpt")
+            return MODEL
+        if self.model_name not in known:
+            said = f"--model_name {self.model_name}" if self.model_name else "no --model_name"
+            raise ConfigError(f"{said}: task {self.task.name} has the models {', '.join(known)}; say which MODEL is")
+        return self.model_name
+
+    def options(self, path: Path, data: Sequence[str], batch: int, dims: Mapping[str, Sequence[int]]) -> Options:
+        """Return the task's options for a model.
+
+        Args:
+            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples of a call.
+            dims: sizes of symbolic dimensions.
+
+        Raises:
+            ConfigError: a flag cannot be read, or is not for these tools.
+        """
+        files = {**self.others, self.name: path} if self.task.models else path
+        words = ["--data_path", *data] if data else []
+        words += ["--batch_size", str(batch)]
+        if dims:
+            words += ["--dim", *(f"{symbol}={','.join(map(str, sizes))}" for symbol, sizes in dims.items())]
+        found = self._parsed([*words, *self.flags], files)
+        own = {flag.key for flag in self.task.flags}
+        for flag in COMMON:
+            if flag.key not in (*_OURS, *own) and getattr(found, flag.key) != flag.default:
+                raise ConfigError(
+                    f"{flag.name} is for the scripts; here it is decided which runs are made: leave it out"
+                )
+        if found.batch_size != batch:
+            raise ConfigError(f"--batch_size {found.batch_size} behind --: pass --batch_size before it")
+        return found
+
+    def _parsed(self, words: Sequence[str], files: Path | Mapping[str, Path]) -> Options:
+        said = io.StringIO()
+        try:
+            with redirect_stderr(said):
+                return options(f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files)
+        except SystemExit as stop:
+            if not stop.code:  # --help
+                raise
+            line = said.getvalue().strip().splitlines()[-1:] or [""]
+            raise ConfigError(f"task {self.task.name}: {line[0].partition('error: ')[2] or line[0]}") from stop

@@ -1,0 +1,184 @@
+"""The records of a whole run as columns, paired with another run's, and which samples lost most between the two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.base import Array, TecoInferError
+from model_config.gate import Pairs
+from toolkit.fix.records import Part
+from utils.metrics.base import Metric, Records
+
+Groups = Sequence[Hashable]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What a metric kept of a run.
+
+    Attributes:
+        values: the records, along the first dimension.
+        samples: for each record the place of its sample in the run, int64.
+        count: samples of the run.
+        units: for each record the name of its unit, where the metric says so; else ``None``.
+        sample_units: for each sample the name of its unit, where the data says so; else ``None``.
+    """
+
+    values: Array
+    samples: Array
+    count: int
+    units: list[str] | None = None
+    sample_units: list[str] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.values)
+
+    @classmethod
+    def plain(cls, values: Array) -> Columns:
+        """Return the columns of one record per sample."""
+        return cls(values, np.arange(len(values)), len(values))
+
+    @property
+    def named(self) -> list[Hashable]:
+        """The unit of each record: what the metric says, or else the data, or else its sample."""
+        if self.units is not None:
+            return list(self.units)
+        if self.sample_units is not None:
+            return [self.sample_units[i] for i in self.samples.tolist()]
+        return list(self.samples.tolist())
+
+
+def joined(found: Iterable[tuple[Part, Array | Records]]) -> Columns:
+    """Return the records of all parts of a run, in order."""
+    values: list[Array] = []
+    samples: list[Array] = []
+    units: list[str] = []
+    names: list[str] = []
+    count = 0
+    for part, record in found:
+        columns = record if isinstance(record, Records) else Records(record)
+        values.append(np.asarray(columns.values))
+        own = np.arange(len(columns.values)) if columns.samples is None else np.asarray(columns.samples, np.int64)
+        samples.append(own + count)
+        units += columns.units or ()
+        names += part.units or ()
+        count += len(part.names)
+    filled = [array for array in values if len(array)] or values[:1]
+    together = np.concatenate(filled) if filled else np.zeros(0)
+    places = np.concatenate(samples) if samples else np.zeros(0, np.int64)
+    return Columns(together, places, count, units or None, names or None)
+
+
+def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
+    """Return a run's records beside the baseline's, by what is independent.
+
+    Args:
+        ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
+    """
+    plain = all(
+        run.units is None and run.sample_units is None and np.array_equal(run.samples, np.arange(run.count))
+        for run in (ours, theirs)
+    )
+    if plain and ours.values.shape == theirs.values.shape:
+        return Pairs(ours.values, theirs.values, name)
+    table: dict[Hashable, int] = {}
+    if ours.units is None and theirs.units is None:  # units whose samples have no record count too
+        for unit in ours.sample_units or range(ours.count):
+            table.setdefault(unit, len(table))
+    codes = [np.array([table.setdefault(unit, len(table)) for unit in run.named], np.int64) for run in (ours, theirs)]
+    return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=len(table), samples=ours.count)
+
+
+def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
+    """Return for each sample how much worse the metric became by it, beside the baseline; 0 where nothing changed.
+
+    That is the loss of the metric over the records of the sample alone. A metric that says nothing of one sample (a
+    ranking, an area under a curve) is taken over the records of its unit; and where it says nothing of these either,
+    over all of the baseline's records with only those of the unit taken from the run.
+
+    Args:
+        metric: its direction, and its value of some records.
+        ours, theirs: records of a run, and of the baseline, over the same samples.
+
+    Returns:
+        float64, one per sample; infinite where the run has no value and the baseline has.
+    """
+    both = (ours, theirs)
+    samples = [list(run.samples.tolist()) for run in both]
+    units = [run.named for run in both]
+    for groups in (samples, units):
+        found = _alone(metric, both, groups)
+        if found is not None:
+            return _spread(found, groups, both)
+    return _spread(_exchanged(metric, both, units), units, both)
+
+
+def _alone(metric: Metric, both: tuple[Columns, Columns], groups: Sequence[Groups]) -> dict[Hashable, float] | None:
+    """Return each group's loss by its own records; ``None`` where the baseline has no value of one, or none differs."""
+    rows = [_rows(names) for names in groups]
+    found: dict[Hashable, float] = {}
+    for group, places in rows[1].items():
+        before = _value(metric, both[1].values[places])
+        if not math.isfinite(before):
+            return None
+        after = _value(metric, both[0].values[rows[0].get(group, [])])
+        found[group] = _loss(metric, after, before)
+    told = any(found.values()) or np.array_equal(both[0].values, both[1].values)
+    return found if told else None
+
+
+def _exchanged(metric: Metric, both: tuple[Columns, Columns], groups: Sequence[Groups]) -> dict[Hashable, float]:
+    """Return each group's loss where only its records are the run's, and all others the baseline's."""
+    ours, theirs = both
+    if ours.values.dtype != theirs.values.dtype or ours.values.shape[1:] != theirs.values.shape[1:]:
+        return {}
+    values = np.concatenate([theirs.values, ours.values])
+    weights = np.concatenate([np.ones(len(theirs)), np.zeros(len(ours))])
+    before = _value(metric, values, weights)
+    mine, others = (_rows(names) for names in groups)
+    found: dict[Hashable, float] = {}
+    for group in {**others, **mine}:
+        changed = weights.copy()
+        changed[others.get(group, [])] = 0.0
+        changed[len(theirs) + np.array(mine.get(group, []), np.int64)] = 1.0
+        found[group] = _loss(metric, _value(metric, values, changed), before)
+    return found
+
+
+def _rows(names: Groups) -> dict[Hashable, list[int]]:
+    found: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(names):
+        found.setdefault(name, []).append(row)
+    return found
+
+
+def _value(metric: Metric, records: Array, weights: Array | None = None) -> float:
+    if not len(records):
+        return math.nan
+    try:
+        with np.errstate(all="ignore"):
+            return float(metric.value(records, np.ones(len(records)) if weights is None else weights))
+    except (TecoInferError, ArithmeticError, ValueError):  # a set of records for which the metric does not exist
+        return math.nan
+
+
+def _loss(metric: Metric, after: float, before: float) -> float:
+    if math.isnan(after):
+        return 0.0 if math.isnan(before) else math.inf
+    loss = before - after if metric.higher_is_better else after - before
+    return 0.0 if math.isnan(loss) else loss
+
+
+def _spread(found: dict[Hashable, float], groups: Sequence[Groups], both: tuple[Columns, Columns]) -> Array:
+    """Return the loss of each sample: the largest among those of its groups."""
+    result = np.full(both[0].count, -np.inf)
+    lookup: Callable[[Hashable], float] = lambda group: found.get(group, 0.0)  # noqa: E731
+    for run, names in zip(both, groups, strict=True):
+        for sample, group in zip(run.samples.tolist(), names, strict=True):
+            result[sample] = max(result[sample], lookup(group))
+    return np.where(np.isneginf(result), 0.0, result)

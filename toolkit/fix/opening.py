@@ -1,0 +1,89 @@
+"""Opens the samples of a model: through a task, or without one as arrays and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.base import ConfigError, TensorSpec
+from toolkit.fix.asked import Asked
+from toolkit.fix.samples import Samples
+from toolkit.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
+from utils.tasks.base import Task
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say of the samples.
+
+    Attributes:
+        data: the data path; of a task also several as words (``NAME=PATH``), or none.
+        batch: samples of a call, where the model's batch is dynamic. limit: samples to take; ``None`` takes all.
+        shapes: shapes by input name, for pictures of other sizes than the usual.
+        dims: sizes that symbolic dimensions may take.
+        asked: the task; ``None``: arrays, or pictures of a classifier.
+    """
+
+    data: Path | Sequence[str] | None
+    batch: int = 32
+    limit: int | None = None
+    shapes: Shapes = field(default_factory=dict)
+    dims: Dims = field(default_factory=dict)
+    asked: Asked | None = None
+
+
+def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
+    """Open the data set of a model.
+
+    Args:
+        path: the ONNX file. model: what it holds. wanted: which samples, and how.
+
+    Raises:
+        ConfigError, DataError, ModelError: they do not go together.
+    """
+    specs = batched_specs(model, wanted.dims)
+    check_dims(specs, wanted.dims)
+    batch = static_batch(specs) or wanted.batch
+    if wanted.asked is None:
+        return _arrays(model, specs, batch, wanted)
+    from toolkit.fix.task_samples import TaskSamples
+
+    if wanted.shapes:
+        raise ConfigError("--shape is for data without a task; pass --dim NAME=SIZE, or a flag of the task behind --")
+    own = {field.name: field.default for field in fields(Task)}["collate"] is not wanted.asked.task.collate
+    if all(spec.batch_axis is None for spec in specs) and not own:
+        batch = 1  # a call is a sample, unless the task packs several into one
+    opt = wanted.asked.options(path, _words(wanted.data), batch, wanted.dims)
+    return TaskSamples(path, [spec.name for spec in specs], wanted.asked, opt, wanted.limit)
+
+
+def _words(data: Path | Sequence[str] | None) -> list[str]:
+    if data is None:
+        return []
+    return [str(data)] if isinstance(data, Path) else list(data)
+
+
+def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted) -> Samples:
+    from engine.onnx_graph import metadata
+    from toolkit.fix.array_samples import load_samples
+
+    words = _words(wanted.data)
+    if len(words) != 1:
+        raise ConfigError(f"--data {' '.join(words)}: without --task it takes one path, an .npz or pictures")
+    if wanted.shapes or wanted.dims:
+        full = input_shapes(model, batch, wanted.shapes, wanted.dims)
+        specs = [spec if spec.batch_axis is None else _sized(spec, full[spec.name]) for spec in specs]
+    found = load_samples(Path(words[0]), specs, metadata(model), batch, wanted.limit)
+    found.where = words[0]
+    return found
+
+
+def _sized(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
+    """Return an input of a full shape, but with its batch open where it was."""
+    axis = spec.batch_axis
+    return replace(spec, shape=tuple(spec.shape[i] if i == axis else size for i, size in enumerate(shape)))

@@ -1,0 +1,255 @@
+"""Samples that come through a task: its data set, ``prepare``, ``collate``, ``infer``, ``decode`` and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
+from engine.registry import open_engine
+from engine.signature import batch_of
+from engine.timeline import Timeline
+from toolkit.fix.asked import Asked
+from toolkit.fix.records import Measure, Part, RawMeasure, TaskMeasure, metric_named, needs_labels
+from toolkit.fix.samples import Samples, cast_to, shapes_of
+from utils.datasets.base import Dataset
+from utils.pipeline.front import TaskFront
+from utils.pipeline.options import Options, described
+from utils.pipeline.stages import prepare
+from utils.tasks.base import Shards, one_call
+from utils.tasks.model import Model
+
+FEW_CALLS = 64
+"""Calls of a loop by which nodes are ranked, spread evenly over those of the samples."""
+
+
+class TaskSamples(Samples):
+    """The samples of a task, for one of its models; its other models compute in float32 on target ``onnx``.
+
+    Args:
+        path: the model. names: of its inputs, in its own order.
+        asked: the task, and which of its models it is. opt: the task's options.
+        limit: take only so many samples from the beginning.
+
+    Raises:
+        DataError: there are no samples.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], asked: Asked, opt: Options, limit: int | None = None) -> None:
+        self.task, self.name, self.opt, self._path = asked.task, asked.name, opt, path
+        self.one_call = self.task.infer is one_call
+        self._stack = ExitStack()
+        try:
+            specs = self._describe(path)
+            dataset = self.task.load(opt.paths, opt)
+        except BaseException:
+            self._stack.close()
+            raise
+        self.dataset = dataset if limit is None else dataset.select(range(min(limit, len(dataset))))
+        labelled = len(self.dataset) > 0 and self.dataset.batch(range(1)).targets is not None
+        self._callers = [spec.name for spec in specs]
+        super().__init__(
+            len(self.dataset), labelled, sorted(specs, key=lambda spec: names.index(spec.name)), opt.batch_size
+        )
+        self.where = opt.data_text
+        self.notes = self.model.stored.picture
+        self._front = TaskFront(self.task, self.model, opt)
+        self._places: list[int] = []
+
+    def _describe(self, path: Path) -> list[TensorSpec]:
+        """Open the other models for good, and this one to learn what it takes, in the order of the task's arrays."""
+        self._others = {
+            name: self._stack.enter_context(open_engine("onnx", self._spec(name, file)))
+            for name, file in self.opt.models.items()
+            if name != self.name
+        }
+        with open_engine("onnx", self._spec(self.name, path)) as engine:
+            engine.learn_batching()
+            self.model = _wide(described(self._engines(engine)))
+            self._axes = [tensor.batch_axis for tensor in engine.outputs]
+            return [_floats(tensor) for tensor in engine.inputs]
+
+    def _spec(self, name: str, path: Path) -> EngineSpec:
+        return replace(self.opt.spec(self.task, name, 1), ckpt=path, dtype="float32", pass_path=None)
+
+    def _engines(self, engine: Any) -> dict[str, Any]:
+        return {name: self._others.get(name, engine) for name in self.opt.models}
+
+    def spec(self, path: Path) -> EngineSpec:
+        """Return how to open a model in the place of the one the samples are for."""
+        return self._spec(self.name, path)
+
+    def card_spec(self, path: Path) -> EngineSpec:
+        """Return the same with the sizes of all calls."""
+        found = super().card_spec(path)
+        order = [spec.name for spec in self.specs]
+        sizes = found.input_size or ()
+        return replace(found, input_size=tuple(sizes[order.index(name)] for name in self._callers))
+
+    def close(self) -> None:
+        """Close the other models."""
+        self._stack.close()
+
+    def measure(self, metric: str | None) -> Measure:
+        """Return the task's own metric, or one of the raw outputs of a single call."""
+        make = partial(self.task.metric, self.opt, self.dataset, self.model)
+        own = make().name
+        if metric is None or metric == own:
+            return TaskMeasure(make, self._decoded, own, self.task.data_help)
+        metric_named(metric)
+        if not self.one_call or self.sharded:
+            raise ConfigError(
+                f"metric {metric} compares the rows of a single call, and task {self.task.name} makes another answer; "
+                f"leave out --metric: its own is {own}"
+            )
+        if needs_labels(metric) and not self.labelled:
+            raise DataError(
+                f"{self.where}: metric {metric} needs labels, and there are none; use --metric agree or close"
+            )
+        return RawMeasure(metric, self._axes)
+
+    def _decoded(self, outputs: Any, contexts: Any) -> Any:
+        return self.task.decode(outputs, contexts, self.model, self.opt)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the task lays a batch out by SPA."""
+        return next(iter(self)).shards is not None
+
+    # ------------------------------------------------------------------------------------------------------ samples
+
+    def parts(self, **changes: Any) -> Iterator[Part]:
+        """Yield the samples that can be prepared, a batch at a time, arrays in the task's order.
+
+        Raises:
+            DataError: none can.
+        """
+        places: list[int] = []
+        failures: list[str] = []
+        for first, part, good in self._prepared(self.dataset, failures):
+            places += [first + i for i in good]
+            yield part
+        if not places:
+            raise DataError(f"{self.where}: no sample can be prepared: {'; '.join(failures[:3]) or 'there are none'}")
+        self._places, self.count = places, len(places)
+        self.left_out = f"{len(failures)} samples are left out, the first: {failures[0]}" if failures else ""
+
+    def _prepared(self, dataset: Dataset, failures: list[str]) -> Iterator[tuple[int, Part, Sequence[int]]]:
+        """Yield where each batch begins, what was made of it, and the positions of the samples that made it."""
+        first = 0
+        for batch in dataset.batches(self.batch):
+            ready = prepare(batch, self._front, Timeline(), detailed=False)
+            failures += [failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}"
+                         for failure in ready.failures]  # fmt: skip
+            if ready.arrays is not None:
+                made = ready.batch
+                shards = ready.arrays if isinstance(ready.arrays, Shards) else None
+                arrays = [] if isinstance(ready.arrays, Shards) else ready.arrays
+                part = Part(arrays, made.targets, made.names, made.units, ready.contexts, shards)
+                yield first, part, ready.good if ready.good is not None else range(len(made.names))
+            first += len(batch.names)
+
+    # --------------------------------------------------------------------------------------------------------- runs
+
+    def run(self, engine: Engine) -> Iterator[tuple[Part, Any]]:
+        """Yield every part with the task's outputs for it, the engine in the place of the model."""
+        if self.one_call:
+            for part in self:
+                yield part, _called(engine, part.fed)
+            return
+        watched = _Watched(engine, self._note) if not self._seen else engine
+        engines = self._engines(watched)
+        state = self.task.setup(engines, self.dataset, self.opt)
+        for part in self:
+            yield part, self.task.infer(engines, part.fed, part.contexts, state)
+
+    def _note(self, arrays: Sequence[Array]) -> None:
+        self._seen.add(shapes_of(self._in_order(arrays)))
+
+    def calls(self) -> Iterator[Part]:
+        """Yield what the model is fed over the data set, inputs in its own order."""
+        yield from self._calls(self)
+
+    def _calls(self, parts: Iterable[Part]) -> Iterator[Part]:
+        if self.one_call:
+            for part in parts:
+                for arrays in [part.inputs] if part.shards is None else part.shards:
+                    yield self._call(arrays, part.names, "")
+            return
+        fed: list[list[Array]] = []
+        with open_engine("onnx", self.spec(self.reference or self._path)) as engine:
+            engines = self._engines(_Watched(engine, lambda arrays: fed.append([array.copy() for array in arrays])))
+            state = self.task.setup(engines, self.dataset, self.opt)
+            yield from self._drained(fed, ["setup"])
+            for part in parts:
+                self.task.infer(engines, part.fed, part.contexts, state)
+                yield from self._drained(fed, part.names)
+
+    def _drained(self, fed: list[list[Array]], names: Sequence[str]) -> Iterator[Part]:
+        for number, arrays in enumerate(fed):
+            yield self._call(arrays, names, f" (call {number})")
+        fed.clear()
+
+    def _call(self, arrays: Sequence[Array], names: Sequence[str], which: str) -> Part:
+        """Return a call whose rows have names: those of the samples, or the first one's and the call's number."""
+        rows = batch_of(self._in_order(arrays), self.specs)
+        alike = len(names) == rows
+        return Part(self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)])
+
+    def _in_order(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the inputs of a call in the model's own order."""
+        return [arrays[self._callers.index(spec.name)] for spec in self.specs]
+
+    def chosen(self, indices: Sequence[int]) -> list[Part]:
+        """Return what the model is fed of single samples; of a loop some calls of all it makes of them."""
+        places = [self._places[i] for i in sorted(set(indices))] if self._places else sorted(set(indices))
+        found = list(self._calls(part for _, part, _ in self._prepared(self.dataset.select(places), [])))
+        if self.one_call or len(found) <= FEW_CALLS:
+            return found
+        return [found[i] for i in np.unique(np.linspace(0, len(found) - 1, FEW_CALLS).astype(int)).tolist()]
+
+
+class _Watched:
+    """An engine that tells what it is fed."""
+
+    def __init__(self, engine: Engine, told: Callable[[Sequence[Array]], None]) -> None:
+        self._engine, self._told = engine, told
+
+    def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
+        """Run the model."""
+        self._told([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
+        return self._engine(inputs)
+
+    def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Run what each SPA gets."""
+        for shard in shards:
+            self._told(shard)
+        return self._engine.call_shards(shards)
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer everything else as the engine does."""
+        return getattr(self._engine, name)
+
+
+def _called(engine: Engine, inputs: Sequence[Array] | Shards) -> Any:
+    """Do what :func:`utils.tasks.base.one_call` does, with floats cast to the dtype the engine takes."""
+    if isinstance(inputs, Shards):
+        return engine.call_shards([cast_to(shard, engine.inputs) for shard in inputs])
+    return engine(cast_to(inputs, engine.inputs))
+
+
+def _floats(tensor: TensorSpec) -> TensorSpec:
+    """Return an input that takes float32 where it takes float16: samples are rounded by the run, not before it."""
+    return replace(tensor, dtype=np.dtype(np.float32)) if tensor.dtype == np.float16 else tensor
+
+
+def _wide(model: Model) -> Model:
+    named: Mapping[str, Model] = {name: _wide(one) for name, one in model.named.items()}
+    dtype = "float32" if model.dtype == "float16" else model.dtype
+    return replace(model, dtype=dtype, inputs=tuple(map(_floats, model.inputs)), named=named)
