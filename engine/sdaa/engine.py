@@ -339,10 +339,8 @@ class SdaaEngine(Engine):
             self._refuse_pieces(total, self.static_batch)
         if not self._said and total > 1:
             self._said = True
-            warnings.warn(
-                f"{self.spec.ckpt}: samples depend on one another ({self.why_dependent}): the whole call runs on one SPA",
-                stacklevel=5,
-            )
+            reason = f"samples depend on one another ({self.why_dependent})"
+            warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=5)
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:

@@ -1,8 +1,8 @@
 """The structure of a model's folder: one small function per rule, all of them in :data:`RULES`.
 
 ``check_structure`` looks at a case's folder, ``check_shared`` at files outside such folders (``contrib/utils/...``).
-Nothing of a model's folder is run or imported, nothing is fetched; bad content is a finding and never an error. Only
-the task of a script is imported, from ``utils`` or ``contrib/utils``, for its flags.
+Nothing of a model's folder is run or imported, nothing is fetched; bad content is a finding and never an error. Only a
+script's task is imported, from ``utils`` or ``contrib/utils``, for its flags.
 """
 
 from __future__ import annotations

@@ -164,4 +164,4 @@ def test_a_reference_and_a_metric_that_cannot_be_loaded(tmp_path: Path) -> None:
 def test_a_json_of_another_kind(tmp_path: Path, text: str) -> None:
     (tmp_path / "valid.json").write_text(text)
     assert accuracy.read_result(tmp_path / "valid.json") == {}
-    assert accuracy._direction(tmp_path / "valid.json")
+    assert accuracy.direction(tmp_path / "valid.json")
