@@ -119,13 +119,9 @@ class Source:
         """Every node of the tree, without the docstrings."""
         return list(_walk(self.tree))
 
-    def line_text(self, number: int) -> str:
-        """Return a line, counted from 1."""
-        return self.text.split("\n")[number - 1]
-
     def line(self, number: int) -> str:
         """Return the beginning of a line, for a message."""
-        text = self.line_text(number).strip()
+        text = self.text.split("\n")[number - 1].strip()
         return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
     def broken(self, line: int, message: str, fix: str) -> Broken:

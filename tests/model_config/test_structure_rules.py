@@ -912,17 +912,6 @@ def test_several_data_paths_are_looked_for_one_by_one(zoo: Zoo) -> None:
     assert zoo.check() == []
 
 
-def test_a_line_of_the_core_may_say_why_it_is_right(zoo: Zoo) -> None:
-    line = "import pickle\npickle.loads(b'')  # noqa: S301"
-    for name in ("utils/mine.py", "contrib/utils/mine.py"):
-        (zoo.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (zoo.root / name).write_text(f"{line} -- from the parent\n")
-    (zoo.root / "utils/other.py").write_text(f"{line}\n")
-    names = ["utils/mine.py", "utils/other.py", "contrib/utils/mine.py"]
-    found = [(one.file, one.rule) for one in check_shared(names, zoo.root) if one.rule == "unsafe"]
-    assert found == [("contrib/utils/mine.py", "unsafe"), ("utils/other.py", "unsafe")]
-
-
 def test_what_git_ignores_is_not_looked_at_but_missed_where_it_is_needed(zoo: Zoo) -> None:
     subprocess.run(["git", "init", "-q", zoo.root], check=True)  # noqa: S607
     (zoo.root / ".gitignore").write_text("*.onnx\nrequirements.txt\n", encoding="utf-8")
