@@ -71,7 +71,7 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
         filled = _fill([bound(size, number) for size in target], times(times(before, number), after))
         found = _find(before, number, after, filled, rows.axis)
     if found is None:
-        known = all(size is not None and only_batch(size) for size in (before, after, *filled))
+        known = all(only_batch(size) for size in (before, after, *filled) if size is not None)
         raise call.fault(f"reshapes '{value.name}' across the batch axis", depends=known)
     return call.out(found, _opened(call, filled))
 

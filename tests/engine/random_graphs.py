@@ -402,3 +402,49 @@ def grown(draw: Draw, steps: int) -> tuple[Graph, int]:
             continue
         builder(graph)
     return graph, axis
+
+
+MIXING: list[tuple[str, str]] = [
+    ("CumSum", "input"), ("Softmax", "attribute"), ("LogSoftmax", "attribute"), ("ReduceMean", "axes"),
+    ("ReduceMax", "axes"), ("flip", ""), ("DynamicQuantizeLinear", ""), ("similarity", ""),
+]  # fmt: skip
+"""Operators that bring together what lies along an axis, and how they are told which."""
+
+
+def planted(draw: Draw) -> tuple[Graph, int]:
+    """Return a graph that moves its axes about, then works along that of the batch, and goes on."""
+    from hypothesis import strategies as st
+
+    rank = draw(st.integers(2, 3))
+    axis = batch = draw(st.integers(0, rank - 1))
+    shape = tuple(BATCH if i == axis else draw(st.sampled_from([2, 3, BATCH])) for i in range(rank))
+    g, name = Graph(draw, shape), "x"
+    for _ in range(draw(st.integers(0, 3))):
+        order = list(draw(st.permutations(range(rank))))
+        name = g.add("Transpose", [name], tuple(g.shapes[name][i] for i in order), perm=order)
+        batch = order.index(batch)
+        name = g.add(g.pick(["Tanh", "Neg"]), [name], g.shapes[name])
+    name = _mixed(g, name, batch)
+    g.add("Tanh", [name], g.shapes[name])
+    return g, axis
+
+
+def _mixed(g: Graph, name: str, batch: int) -> str:
+    op, how = g.pick(MIXING)
+    shape = g.shapes[name]
+    if how == "input":
+        return g.add(op, [name, g.constant(batch)], shape)
+    if how == "attribute":
+        return g.add(op, [name], shape, axis=batch - g.pick([0, len(shape)]))
+    if how == "axes":
+        return g.add("Sub", [name, g.add(op, [name], None, axes=[batch])], shape)
+    if op == "flip":
+        return g.add("Slice", [name, *(g.constant([n]) for n in (-1, -(2**62), batch, -1))], shape)
+    if op == "similarity":
+        order = [i for i in range(len(shape)) if i != batch]
+        last = g.add("Transpose", [name], None, perm=[*order, batch])
+        turned = [*order[:-1], batch, order[-1]]
+        rows = g.add("Transpose", [name], None, perm=turned)
+        return g.add("MatMul", [rows, last], (*(shape[i] for i in order[:-1]), shape[batch], shape[batch]))
+    quantized = g.add(op, [name], None, 3)
+    return g.add("DequantizeLinear", [quantized, quantized[:-1] + "1", quantized[:-1] + "2"], shape)
