@@ -263,7 +263,7 @@ APART = {
     "heads folded into the batch": """(float[N,S,8] x) => (float[N,S,8] y)
     <int64[1] two = {2}, int64[1] four = {4}, int64[1] eight = {8}, int64[1] rest = {-1}, int64[4] cut = {0, 0, 2, 4}>
     { s = Shape(x) r = Reshape(x, cut) t = Transpose<perm=[0,2,1,3]>(r)
-      n = Shape<start=0, end=1>(x) l = Shape<start=1, end=2>(x) 
+      n = Shape<start=0, end=1>(x) l = Shape<start=1, end=2>(x)
       m = Mul(n, two) f = Concat<axis=0>(m, l, four) q = Reshape(t, f) p = Softmax(q)
       b = Concat<axis=0>(n, two, l, four) o = Reshape(p, b) w = Transpose<perm=[0,2,1,3]>(o)
       z = Concat<axis=0>(n, rest, eight) y = Reshape(w, z) }""",
