@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
+from engine.batching.counting import counted, places
 from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
@@ -181,12 +182,16 @@ class Trace:
         rule = RULES.get((domain, node.op_type))
         if (domain == "" and node.op_type in RANDOM) or (domain != "" and rule is None):
             raise call.fault("draws random numbers", depends=False) if domain == "" else call.unknown()
+        picked = counted(call)
+        if picked is not None:
+            return picked
         if self._is_shared(node, inputs, scope):
             return self._shared(node, call)
         if rule is None:
             raise call.unknown()
         self._check(call, node)
-        return rule(call)
+        counting = places(call) if node.op_type == "Range" and domain == "" else None
+        return rule(call) if counting is None else [counting]
 
     def _computed(self, node: NodeProto, inputs: list[Value | None]) -> Value | None:
         """Return the output of a node that makes a constant, a shape or a small tensor out of known elements."""

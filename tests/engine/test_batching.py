@@ -185,7 +185,7 @@ def test_what_mixes_samples_is_named(name: str) -> None:
     found = find(f"(float[N,4] x) => (float[N,4] y) {MIXING[name]}")
     assert refused(found, "node '")
     assert found.inputs == (0,)
-    assert name in found.reason or name in ("Cast",)
+    assert name in found.reason or name in ("Cast", "Range")
 
 
 def test_reversed_sequences() -> None:
@@ -288,6 +288,15 @@ APART = {
     "embedding": """(int64[N,S] x) => (float[N,S,2] y) <float[3,2] w = {1,2,3,4,5,6}> { y = Gather(w, x) }""",
     "pick a row": """(float[N,3,2] x) => (float[N,2] y) <int64 i = {0}> { y = Gather<axis=1>(x, i) }""",
     "best class": """(float[N,5] x) => (float[N,1] y) { i = ArgMax<axis=1>(x) y = GatherElements<axis=1>(x, i) }""",
+    "a row by its own number": """(float[N,5,2] x, int64[N,5] t) => (float[N,2] y)
+    <int64 o = {0}, int64 i = {1}, int64[1] l = {1}>
+    { s = Shape(x) n = Gather(s, o) r = Range(o, n, i) a = ArgMax<axis=1, keepdims=0>(t) p = Unsqueeze(r, l)
+      q = Unsqueeze(a, l) k = Concat<axis=-1>(p, q) y = GatherND(x, k) }""",
+    "strides of a flat table": """(float[N,3,1,1] x) => (float[N,3,1,1] y)
+    <int64 o = {0}, int64 i = {1}, int64 w = {3}, int64[3] l = {1,2,3}, int64[1] flat = {-1},
+     int64[1,3,1,1] c = {0,1,2}>
+    { s = Shape(x) n = Gather(s, o) r = Range(o, n, i) m = Mul(r, w) u = Unsqueeze(m, l) k = Add(u, c)
+      f = Reshape(x, flat) y = Gather(f, k) }""",
     "einsum": """(float[N,3,4] x) => (float[N,3,3] y) { y = Einsum<equation="bij,bkj->bik">(x, x) }""",
     "ellipsis": """(float[N,3,4] x) => (float[N,4,3] y) { y = Einsum<equation="...ij->...ji">(x) }""",
     "old softmax": """(float[N,3,4] x) => (float[N,3,4] y) { y = Softmax<axis=1>(x) }""",
@@ -311,6 +320,26 @@ def test_what_keeps_samples_apart_is_proven(name: str) -> None:
     found = find(APART[name])
     assert found.proven, found.reason
     assert 0 not in (len(found.inputs), len(found.outputs))
+
+
+@pytest.mark.parametrize("places", ["0,1,3", "-1,0,1", "1,2,3"])
+def test_a_place_outside_a_samples_own_rows_is_not_proven(places: str) -> None:
+    found = find(APART["strides of a flat table"].replace("c = {0,1,2}", f"c = {{{places}}}"))
+    assert refused(found, "'y' (Gather)")
+
+
+def test_constant_places_of_a_fixed_batch() -> None:
+    text = """(float[2,3] x) => (float[2,3] y) <int64[1] f = {-1}, int64[2,3] k = {%s}>
+    { r = Reshape(x, f) y = Gather(r, k) }"""
+    assert find(text % "0,1,2,3,4,5") == proven((0,), (0,))
+    assert find(text % "2,1,0,5,4,3") == proven((0,), (0,))
+    assert refused(find(text % "0,1,2,5,4,3"))
+    assert refused(find(text % "3,4,5,0,1,2"))
+
+
+def test_constant_indices_on_another_axis_are_no_places() -> None:
+    text = "(float[2,2,3] x) => (float[2,2,3] y) <int64[2] k = {0, 1}> { y = Gather<axis=1>(x, k) }"
+    assert find(text) == proven((0,), (0,))
 
 
 def test_axes_of_a_scan() -> None:
