@@ -119,7 +119,7 @@ def merged(call: Call, name: str, a: Value, b: Value) -> Value:
     for value in (a, b):
         if value.fault:
             raise UnprovenError(value.fault)
-        if value.sized:
+        if value.sized or value.count:
             raise call.fault("gives the number of samples as a value", depends=True)
     rows = a.rows or b.rows
     for value in (a, b):

@@ -40,9 +40,10 @@ def combine(
             raise call.pairs([value])
     if len(places) > 1:
         raise call.pairs([value for value, _ in batched])
-    dims = tuple(_size(call, label, present) or symbol(f"{call.node.output[i]}.{n}") for n, label in enumerate(out))
+    name, sizes = call.node.output[i], [_size(label, present) for label in out]
+    dims = tuple(symbol(f"{name}.{n}") if size is None else size for n, size in enumerate(sizes))
     if not places:
-        return Value(call.node.output[i], dims, flat=_flat(present, out))
+        return Value(name, dims, flat=_flat(present, out))
     (label, outer, inner) = places.pop()
     rows = Rows(tuple(out).index(label), outer, inner)
     _check_shared(call, present, label, rows)
@@ -64,8 +65,8 @@ def _check_shared(call: Call, present: Sequence[tuple[Value, Labels]], label: Ha
         raise call.fault(f"has a row of '{value.name}' for each sample, by its place in the batch", depends=known)
 
 
-def _size(call: Call, label: Hashable, present: Sequence[tuple[Value, Labels]]) -> Size | None:
-    """Return the broadcast size of all axes that bear a label; ``None`` where it cannot be told."""
+def _size(label: Hashable, present: Sequence[tuple[Value, Labels]]) -> Size | None:
+    """Return the broadcast size of all axes that bear a label; ``None`` where it cannot be told, or none does."""
     sizes: set[Size] = set()
     for value, labels in present:
         if label in labels:
@@ -76,7 +77,9 @@ def _size(call: Call, label: Hashable, present: Sequence[tuple[Value, Labels]]) 
     if fixed:
         return fixed[0]
     symbols = [size for size in sizes if not isinstance(size, int)]
-    return (symbols[0] if len(symbols) == 1 else None) if symbols else 1
+    if symbols:
+        return symbols[0] if len(symbols) == 1 else None
+    return 1 if sizes else None
 
 
 def _flat(present: Sequence[tuple[Value, Labels]], out: Labels) -> frozenset[int]:

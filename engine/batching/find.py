@@ -222,6 +222,8 @@ def _fault(value: Value) -> Fault | None:
         return value.fault
     if value.sized:
         return Fault(f"output '{value.name}' holds the number of samples", True)
+    if value.count:
+        return Fault(f"output '{value.name}' counts up to the number of samples", True)
     if value.rows and not value.rows.plain:
         return Fault(f"output '{value.name}' has several rows per sample along axis {value.rows.axis}", False)
     return None

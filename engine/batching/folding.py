@@ -200,6 +200,10 @@ def _expand(_node: NodeProto, inputs: list[Array]) -> Array | None:
     return np.broadcast_to(inputs[0], np.broadcast_shapes(inputs[0].shape, tuple(shape)))
 
 
+def _transpose(node: NodeProto, inputs: list[Array]) -> Array:
+    return np.transpose(inputs[0], _attribute(node, "perm", None))
+
+
 def _reduce(function: Callable[[Number, Number], Number]) -> Fold:
     def folded(node: NodeProto, inputs: list[Array]) -> Array | None:
         if inputs[0].ndim != 1 or not inputs[0].size:
@@ -240,6 +244,7 @@ FOLDS: dict[str, Fold] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Reshape": _reshape,
+    "Transpose": _transpose,
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,

@@ -122,6 +122,7 @@ def recurrent(call: Call) -> list[Value]:
         if weights is not None and not weights.shared:
             raise call.unknown()
     operands = [(call.need(0), data), (call.get(4), ("n",)), (call.get(5), state), (call.get(6), state)]
+    operands.append((call.get(2), ("d", "gates", "h")))  # for the sizes alone
     results = []
     for i, name in enumerate(call.node.output):
         labels = whole if i == 0 else state

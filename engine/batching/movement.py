@@ -71,7 +71,7 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
         filled = _fill([bound(size, number) for size in target], times(times(before, number), after))
         found = _find(before, number, after, filled, rows.axis)
     if found is None:
-        known = all(size is not None and only_batch(size) for size in (before, after, *filled))
+        known = all(only_batch(size) for size in (before, after, *filled) if size is not None)
         raise call.fault(f"reshapes '{value.name}' across the batch axis", depends=known)
     return call.out(found, _opened(call, filled))
 
@@ -305,14 +305,14 @@ def pad(call: Call) -> list[Value]:
     value = call.need(0)
     if value.rows is None:
         return [call.out(None)]
-    pads = call.integers("pads", 1) or call.attribute("paddings")
+    pads = _numbers(call, "pads", 1) or call.attribute("paddings")
     axes = call.integers("axes", 3)
     places = [call.axis(axis) for axis in axes] if axes is not None else list(range(call.rank()))
     if pads is None or len(pads) != 2 * len(places):
-        raise call.unknown()
+        raise call.fault("has pads that are not known beforehand", depends=False)
     if value.rows.axis in places:
         n = places.index(value.rows.axis)
-        if pads[n] or pads[n + len(places)]:
+        if pads[n] != 0 or pads[n + len(places)] != 0:
             raise call.fault(f"pads the batch axis of '{value.name}'", depends=True)
     return [call.out(value.rows, rank=value.rank)]
 
@@ -375,12 +375,12 @@ def _spread(call: Call, value: Value, sizes: Sequence[Size], new: dict[int, Size
 
 
 def range_(call: Call) -> list[Value]:
-    """Rule of Range: counting up to the number of samples gives each its place in the batch."""
-    contents = [call.content(i) for i in range(3)]
+    """Rule of Range where it has nothing to do with the samples."""
+    start, limit, step = (call.content(i) for i in range(3))
     if any(value is not None and not value.shared for value in call.inputs):
         raise call.fault("counts up to the number of samples", depends=True)
-    limit = contents[1][0] if contents[1] and contents[0] == [0] and contents[2] == [1] else None
-    return [call.out(None, [limit] if isinstance(limit, (int, Term)) else None, rank=1)]
+    size = limit[0] if limit and start == [0] and step == [1] else None
+    return [call.out(None, [size] if isinstance(size, (int, Term)) else None, rank=1)]
 
 
 def constant_of_shape(call: Call) -> list[Value]:

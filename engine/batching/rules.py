@@ -95,6 +95,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "RoiAlign"): layers.roi_align,
     ("", "RotaryEmbedding"): layers.rotary,
     ("", "Scan"): control.scan,
+    ("", "Scatter"): picking.scatter_elements,
     ("", "ScatterElements"): picking.scatter_elements,
     ("", "ScatterND"): picking.scatter_nd,
     ("", "Slice"): movement.slice_,

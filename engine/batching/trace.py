@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
+from engine.batching.counting import counted, places
 from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
-from engine.batching.sizes import BATCH_SYMBOL, Size, product, symbol
+from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
 from engine.onnx_graph import dims, graph_inputs, infer_shapes, sort_nodes, subgraphs, used_names
 from engine.signature import Array, Dim
@@ -43,6 +44,11 @@ class View:
     inputs: list[tuple[str, list[Dim]]]
     outputs: list[tuple[str, list[Dim]]]
     opset: int
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """Names of the outputs, whose shapes are what the exporter wrote."""
+        return frozenset(name for name, _ in self.outputs)
 
 
 def view_of(model: ModelProto) -> View:
@@ -146,12 +152,26 @@ class Trace:
         fault = next((value.fault for value in inputs if value is not None and value.fault), None)
         if fault is None:
             try:
-                return self._results(node, inputs, scope)
+                results = self._results(node, inputs, scope)
+                fault = next((fault for fault in map(self._disagreement, results) if fault), None)
+                if fault is None:
+                    return results
             except UnprovenError as error:
                 fault = error.fault
             except (IndexError, TypeError, ValueError):  # shapes that do not fit: the model is not valid
                 fault = Call(node, inputs, self, scope).unknown().fault
         return [Value(name, fault=fault) for name in node.output]
+
+    def _disagreement(self, value: Value) -> Fault | None:
+        """Return a fault where a shape is not what ONNX infers: one of the two is wrong, and no proof rests on it."""
+        shape = self.view.shapes.get(value.name)
+        if shape is None or value.dims is None or value.name in self.view.declared:
+            return None
+        sizes = [size if self.number is None else bound(size, self.number) for size in value.dims]
+        pairs = zip(shape, sizes, strict=False)
+        if len(shape) == len(sizes) and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int)):
+            return None
+        return Fault(f"'{value.name}' has a shape that cannot be told", False)
 
     def _results(self, node: NodeProto, inputs: list[Value | None], scope: Mapping[str, Value]) -> list[Value]:
         computed = self._computed(node, inputs)
@@ -162,12 +182,16 @@ class Trace:
         rule = RULES.get((domain, node.op_type))
         if (domain == "" and node.op_type in RANDOM) or (domain != "" and rule is None):
             raise call.fault("draws random numbers", depends=False) if domain == "" else call.unknown()
+        picked = counted(call)
+        if picked is not None:
+            return picked
         if self._is_shared(node, inputs, scope):
             return self._shared(node, call)
         if rule is None:
             raise call.unknown()
         self._check(call, node)
-        return rule(call)
+        counting = places(call) if node.op_type == "Range" and domain == "" else None
+        return rule(call) if counting is None else [counting]
 
     def _computed(self, node: NodeProto, inputs: list[Value | None]) -> Value | None:
         """Return the output of a node that makes a constant, a shape or a small tensor out of known elements."""

@@ -18,7 +18,7 @@ Sizes: TypeAlias = tuple[Size, ...]
 _FEW = 256
 """Elements up to which the contents of a tensor are followed."""
 
-_MANY = 2**22
+MANY = 2**22
 """Elements of a constant up to which its rows are compared."""
 
 
@@ -53,6 +53,19 @@ class Fault:
     depends: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Elements of sample ``b`` that are ``stride * b`` plus ``low`` to ``high``: places in a table of all rows.
+
+    Where it is ``led``, that goes for the first element of the last axis, and the others are rows of samples.
+    """
+
+    stride: Size
+    low: int
+    high: int
+    led: bool = False
+
+
 class UnprovenError(Exception):
     """Raised by an operator's rule, with the :class:`Fault`; never leaves this package."""
 
@@ -76,6 +89,7 @@ class Value:
         flat: axes along which it is certainly constant.
         tensor: the constant it is.
         fault: why nothing of the above is known.
+        count: the elements along the axis of the rows are places of samples, which the rows of others must not be.
     """
 
     name: str
@@ -86,6 +100,7 @@ class Value:
     flat: frozenset[int] = frozenset()
     tensor: TensorProto | None = None
     fault: Fault | None = None
+    count: Count | None = None
 
     @property
     def shared(self) -> bool:
@@ -138,7 +153,7 @@ def is_flat(value: Value, axis: int) -> bool:
         return False
     if value.dims[axis] == 1 or axis in value.flat:
         return True
-    array = value.content if value.tensor is None else read(value.tensor, _MANY)
+    array = value.content if value.tensor is None else read(value.tensor, MANY)
     if array is None:
         return False
     first = array.take([0], axis)

@@ -379,12 +379,41 @@ def scatter(g: Graph) -> None:
     g.shapes.popitem()  # several writes to one place: which one lasts is not defined
 
 
+def place(g: Graph) -> None:
+    """Pick by places: rows of the first axis by its own numbers, or elements of a flat table by strides."""
+    name = g.tensor(2)
+    shape = g.shapes[name]
+    whole = g.add("Shape", [name], None)
+    size = g.add("Gather", [whole, g.constant(0)], None)
+    counted = g.add("Range", [g.constant(0), size, g.constant(1)], None)
+    column = g.add("Unsqueeze", [counted, g.constant([1])], None)
+    if g.pick([True, False]):
+        best = g.add("ArgMax", [name], None, axis=1, keepdims=1)
+        flat = g.add("Reshape", [best, g.constant([0, -1])], None)
+        first = g.add("Slice", [flat, *(g.constant([n]) for n in (0, 1, 1))], None)
+        g.add("GatherND", [name, g.add("Concat", [column, first], None, axis=1)], (shape[0], *shape[2:]))
+        return
+    stride = g.pick([shape[1], math.prod(shape[1:])])
+    start = g.add("Mul", [column, g.constant(stride)], None)
+    offsets = g.pick([[0], [stride - 1, 0], list(range(stride))[:4], [stride % math.prod(shape), 0]])
+    index = g.add("Add", [start, g.constant([offsets])], None)
+    if max(offsets) + stride * (shape[0] - 1) < math.prod(shape):
+        flat = g.add("Reshape", [name, g.constant([-1])], None)
+        g.add("Gather", [flat, index], (shape[0], len(offsets)))
+
+
 BUILDERS: list[Callable[[Graph], None]] = [
     unary, softmax, cumsum, reduce, arg_max, transpose, reshape, reshape, reshape, flatten, unsqueeze, squeeze, concat,
     split, slice_, gather, matmul, similarity, gemm, einsum, binary, binary, binary, where, spread, tile, pad, top_k,
-    layer_norm, batch_norm, convolve, pool, recurrent, reverse, quantize, one_hot, scatter,
+    layer_norm, batch_norm, convolve, pool, recurrent, reverse, quantize, one_hot, scatter, place,
 ]  # fmt: skip
-"""Functions that add a step to a graph; some need a rank that no tensor may have."""
+"""Functions that add a step to a graph."""
+
+NEEDS = {
+    **dict.fromkeys([reduce, arg_max, transpose, similarity, gemm, einsum, layer_norm, batch_norm, reverse, place], 2),
+    **dict.fromkeys([convolve, pool, recurrent], 3),
+}
+"""Rank that at least one tensor must have for a step."""
 
 
 def grown(draw: Draw, steps: int) -> tuple[Graph, int]:
@@ -396,9 +425,53 @@ def grown(draw: Draw, steps: int) -> tuple[Graph, int]:
     shape = tuple(BATCH if i == axis else draw(st.sampled_from([1, 2, 3, BATCH, 6])) for i in range(rank))
     graph = Graph(draw, shape)
     for builder in draw(st.lists(st.sampled_from(BUILDERS), min_size=1, max_size=steps)):
-        need = 3 if builder in (convolve, pool, recurrent) else 2
-        needs = builder in (convolve, pool, recurrent, reduce, arg_max, transpose, similarity, gemm, einsum, layer_norm)
-        if (needs or builder in (batch_norm, reverse)) and all(len(its) < need for its in graph.shapes.values()):
+        if all(len(its) < NEEDS.get(builder, 1) for its in graph.shapes.values()):
             continue
         builder(graph)
     return graph, axis
+
+
+MIXING: list[tuple[str, str]] = [
+    ("CumSum", "input"), ("Softmax", "attribute"), ("LogSoftmax", "attribute"), ("ReduceMean", "axes"),
+    ("ReduceMax", "axes"), ("flip", ""), ("DynamicQuantizeLinear", ""), ("similarity", ""),
+]  # fmt: skip
+"""Operators that bring together what lies along an axis, and how they are told which."""
+
+
+def planted(draw: Draw) -> tuple[Graph, int]:
+    """Return a graph that moves its axes about, then works along that of the batch, and goes on."""
+    from hypothesis import strategies as st
+
+    rank = draw(st.integers(2, 3))
+    axis = batch = draw(st.integers(0, rank - 1))
+    shape = tuple(BATCH if i == axis else draw(st.sampled_from([2, 3, BATCH])) for i in range(rank))
+    g, name = Graph(draw, shape), "x"
+    for _ in range(draw(st.integers(0, 3))):
+        order = list(draw(st.permutations(range(rank))))
+        name = g.add("Transpose", [name], tuple(g.shapes[name][i] for i in order), perm=order)
+        batch = order.index(batch)
+        name = g.add(g.pick(["Tanh", "Neg"]), [name], g.shapes[name])
+    name = _mixed(g, name, batch)
+    g.add("Tanh", [name], g.shapes[name])
+    return g, axis
+
+
+def _mixed(g: Graph, name: str, batch: int) -> str:
+    op, how = g.pick(MIXING)
+    shape = g.shapes[name]
+    if how == "input":
+        return g.add(op, [name, g.constant(batch)], shape)
+    if how == "attribute":
+        return g.add(op, [name], shape, axis=batch - g.pick([0, len(shape)]))
+    if how == "axes":
+        return g.add("Sub", [name, g.add(op, [name], None, axes=[batch])], shape)
+    if op == "flip":
+        return g.add("Slice", [name, *(g.constant([n]) for n in (-1, -(2**62), batch, -1))], shape)
+    if op == "similarity":
+        order = [i for i in range(len(shape)) if i != batch]
+        last = g.add("Transpose", [name], None, perm=[*order, batch])
+        turned = [*order[:-1], batch, order[-1]]
+        rows = g.add("Transpose", [name], None, perm=turned)
+        return g.add("MatMul", [rows, last], (*(shape[i] for i in order[:-1]), shape[batch], shape[batch]))
+    quantized = g.add(op, [name], None, 3)
+    return g.add("DequantizeLinear", [quantized, quantized[:-1] + "1", quantized[:-1] + "2"], shape)

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_graphs import BATCH, Graph, grown
+from random_graphs import BATCH, Graph, grown, planted
 
 from engine.batching import Batching, find_batching
 from engine.signature import Array
@@ -92,3 +92,16 @@ def test_what_is_proven_holds(dynamic: bool) -> None:
     one()
     assert seen[True] > 60  # neither everything nor nothing is proven
     assert seen[False] > 60
+
+
+@pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "fixed"])
+def test_a_planted_operator_that_mixes_is_never_overlooked(dynamic: bool) -> None:
+    @EXAMPLES
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        graph, axis = planted(data.draw)
+        found = find_batching(graph.model(axis, dynamic, [list(graph.shapes)[-1]]), {"x": axis})
+        assert not found.proven
+        assert found.depends, found.reason
+
+    one()
