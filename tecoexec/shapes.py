@@ -1,24 +1,16 @@
-"""Shapes and dtypes as people write them on a command line, and how they fit a model's inputs.
-
-A shape is whole numbers separated by ``*`` or ``x``: ``16*3*224*224``, with a name in front where one is given
-(``input:16x3x224x224``); ``scalar`` is the shape without dimensions. Shapes of several inputs are separated by commas.
-Nothing is ever evaluated.
-"""
+"""Shapes and dtypes as people write them on a command line (:mod:`utils.shapes`), and how they fit a model's inputs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.base import ConfigError, TensorSpec
 from engine.signature import Dim, batch_axes, input_order, with_batch
+from utils.shapes import read_shapes
 
 Shape = tuple[int, ...]
-
-_NUMBER = r"[0-9]{1,9}"  # nine digits hold any size that could be meant, and a longer one is a slip
-_SHAPE = re.compile(rf"{_NUMBER}(\*{_NUMBER})*|{_NUMBER}(x{_NUMBER})*|scalar")
 
 INPUT_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 
@@ -75,20 +67,7 @@ def parse_shapes(text: str) -> list[tuple[str, Shape]]:
     Raises:
         ConfigError: anything else.
     """
-    return [_parse_one(entry.strip(), text) for entry in text.split(",")]
-
-
-def _parse_one(entry: str, text: str) -> tuple[str, Shape]:
-    name, _, shape = entry.rpartition(":")
-    if _SHAPE.fullmatch(shape) is None or (":" in entry and not name):
-        raise ConfigError(
-            f"--input_shapes {text!r}: {entry!r} is not a shape; write whole numbers such as 16*3*224*224 or "
-            "input:16x3x224x224, and commas between the shapes of several inputs"
-        )
-    sizes = tuple(int(d) for d in re.split(r"[*x]", shape)) if shape != "scalar" else ()
-    if 0 in sizes:
-        raise ConfigError(f"--input_shapes {text!r}: {entry!r} has a dimension of 0; every dimension is at least 1")
-    return name, sizes
+    return [(name, tuple(size or 0 for size in shape)) for name, shape in read_shapes(text)]
 
 
 def parse_dtypes(text: str) -> list[str]:

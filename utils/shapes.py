@@ -14,13 +14,46 @@ from engine.base import ConfigError
 BATCH = "N"
 """Stands for the batch in a shape."""
 
-_NUMBER = r"(?:[0-9]{1,9}|N)"  # nine digits hold any size that could be meant, and a longer one is a slip
-_SHAPE = re.compile(rf"{_NUMBER}(\*{_NUMBER})*|{_NUMBER}(x{_NUMBER})*|scalar")
+_NUMBER = "[0-9]{1,9}"  # nine digits hold any size that could be meant, and a longer one is a slip
 _DIM = re.compile(r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
 
+def _pattern(number: str) -> re.Pattern[str]:
+    return re.compile(rf"{number}(\*{number})*|{number}(x{number})*|scalar")
+
+
+_WHOLE, _WITH_BATCH = _pattern(_NUMBER), _pattern(f"(?:{_NUMBER}|{BATCH})")
+
+
+def read_shapes(text: str, *, batch: bool = False) -> list[tuple[str, tuple[int | None, ...]]]:
+    """Read ``[name:]shape[,[name:]shape...]``; the name is empty where none is given.
+
+    Args:
+        text: as it was written. batch: whether a dimension may be ``N``, which is ``None`` in the result.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    return [_shape(entry.strip(), text, batch) for entry in text.split(",")]
+
+
+def _shape(entry: str, text: str, batch: bool) -> tuple[str, tuple[int | None, ...]]:
+    name, _, shape = entry.rpartition(":")
+    if (_WITH_BATCH if batch else _WHOLE).fullmatch(shape) is None or (":" in entry and not name):
+        first, numbers = (BATCH, f"whole numbers and {BATCH} for the batch") if batch else ("16", "whole numbers")
+        raise ConfigError(
+            f"--input_shapes {text!r}: {entry!r} is not a shape; write {numbers} such as {first}*3*224*224 or "
+            f"input:{first}x3x224x224, and commas between the shapes of several inputs"
+        )
+    words = [] if shape == "scalar" else re.split(r"[*x]", shape)
+    sizes = tuple(None if word == BATCH else int(word) for word in words)
+    if 0 in sizes:
+        raise ConfigError(f"--input_shapes {text!r}: {entry!r} has a dimension of 0; every dimension is at least 1")
+    return name, sizes
+
+
 def parse_shapes(text: str, batch_size: int) -> tuple[tuple[str, ...], tuple[tuple[int | None, ...], ...]]:
-    """Read ``[name:]shape[,[name:]shape...]`` of a call to the whole card.
+    """Read the shapes of a call to the whole card.
 
     Args:
         text: as it was written. A dimension ``N`` is the batch, and so is a first one of ``batch_size``.
@@ -30,29 +63,17 @@ def parse_shapes(text: str, batch_size: int) -> tuple[tuple[str, ...], tuple[tup
         The inputs' names, empty where none are given, and their shapes with ``None`` for the batch.
 
     Raises:
-        ConfigError: anything else, or names for only some of the inputs.
+        ConfigError: they cannot be read, or names are given for only some of the inputs.
     """
-    found = [_shape(entry.strip(), text, batch_size) for entry in text.split(",")]
+    found = read_shapes(text, batch=True)
     names = tuple(name for name, _ in found)
     if any(names) and not all(names):
         raise ConfigError(f"--input_shapes {text!r}: name every input or none")
-    return (names if all(names) else ()), tuple(shape for _, shape in found)
+    return (names if all(names) else ()), tuple(_of_batch(shape, batch_size) for _, shape in found)
 
 
-def _shape(entry: str, text: str, batch_size: int) -> tuple[str, tuple[int | None, ...]]:
-    name, _, shape = entry.rpartition(":")
-    if _SHAPE.fullmatch(shape) is None or (":" in entry and not name):
-        raise ConfigError(
-            f"--input_shapes {text!r}: {entry!r} is not a shape; write whole numbers and N for the batch, such as "
-            "N*3*224*224 or ids:N*128, and commas between the shapes of several inputs"
-        )
-    words = [] if shape == "scalar" else re.split(r"[*x]", shape)
-    sizes = [None if word == BATCH else int(word) for word in words]
-    if 0 in sizes:
-        raise ConfigError(f"--input_shapes {text!r}: {entry!r} has a dimension of 0; every dimension is at least 1")
-    if sizes and None not in sizes and sizes[0] == batch_size:
-        sizes[0] = None
-    return name, tuple(sizes)
+def _of_batch(shape: tuple[int | None, ...], batch_size: int) -> tuple[int | None, ...]:
+    return (None, *shape[1:]) if shape[:1] == (batch_size,) and None not in shape else shape
 
 
 def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:

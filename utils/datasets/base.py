@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,10 +53,12 @@ class Dataset(ABC):
     Attributes:
         rejected: files that cannot be samples, for the report at the end of a run.
         has_units: whether several samples may belong to one unit, so that batches name units.
+        notes: what holds for all samples and is known from the data, such as class names; a selection has them too.
     """
 
     rejected: list[Rejected]
     has_units: bool = False
+    notes: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -97,7 +100,7 @@ class Selection(Dataset):
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self._dataset, self._indices = dataset, indices
         self.rejected = []
-        self.has_units = dataset.has_units
+        self.has_units, self.notes = dataset.has_units, dataset.notes
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -129,6 +132,7 @@ class ListDataset(Dataset):
         units: one name per sample, or ``None`` where every sample is a unit of its own.
         files: what the samples were read from; the fingerprint covers their content.
         rejected: files that cannot be samples.
+        notes: what holds for all samples.
 
     Raises:
         ConfigError: the lists have different lengths.
@@ -143,6 +147,7 @@ class ListDataset(Dataset):
         units: Sequence[str] | None = None,
         files: Iterable[str | os.PathLike[str]] = (),
         rejected: Iterable[Rejected] = (),
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         self.samples, self.targets = samples, targets
         self.names = [str(i) for i in range(len(samples))] if names is None else list(names)
@@ -150,6 +155,7 @@ class ListDataset(Dataset):
         self.files = [Path(file) for file in files]
         self.rejected = list(rejected)
         self.has_units = units is not None
+        self.notes = dict(notes or {})
         for what, values in (("targets", targets), ("names", self.names), ("units", units)):
             if values is not None and len(values) != len(samples):
                 raise ConfigError(f"{len(values)} {what} for {len(samples)} samples; give one per sample")

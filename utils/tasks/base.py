@@ -188,7 +188,7 @@ class Task:
     domain: str
     load: Callable[[Mapping[str, Path], Options], Dataset]
     prepare: Callable[..., Prepared]
-    decode: Callable[[Any, Any, Model, Options], Sequence[Any]]
+    decode: Callable[[Any, Any, Model, Options], Sequence[Any] | Array]
     metric: Callable[[Options, Dataset, Model], Metric]
     show: Callable[[Any, Any, Model, Options], Artifact]
     setup: Callable[[Mapping[str, Engine], Dataset, Options], Any] = _no_state

@@ -77,6 +77,12 @@ def test_the_fingerprint_sees_content(tmp_path: Path) -> None:
     assert whole.select([1, 2]).fingerprint() != whole.select([2, 1]).fingerprint() != whole.fingerprint()
 
 
+def test_what_holds_for_all_samples_is_kept_by_parts() -> None:
+    dataset = ListDataset(list("abcd"), notes={"classes": ["vowel", "other"]})
+    assert shard(dataset.select([0, 1, 2]), 1, 2).notes == {"classes": ["vowel", "other"]}
+    assert load_dataset(DIGITS / "data" / "val").notes == {}
+
+
 def test_lists_of_other_lengths_are_refused() -> None:
     for how in ({"targets": [1]}, {"names": ["a"]}, {"units": ["a", "b", "c"]}):
         with pytest.raises(ConfigError, match="for 2 samples; give one per sample"):
