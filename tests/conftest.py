@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,24 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     # Engines of the tests must not show in the developer's own teco-smi.
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path_factory.getbasetemp() / "smi"))
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _clean_path() -> Iterator[None]:
+    """Take back what a test put onto the path: a ``contrib/`` of its own, and what was loaded from there."""
+    before, known = list(sys.path), set(sys.modules)
+    yield
+    if sys.path == before:
+        return
+    added = [folder for folder in sys.path if folder not in before]
+    sys.path[:] = before
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "utils":
+            continue
+        if name not in known and (module.__file__ or "").startswith(tuple(added)):
+            del sys.modules[name]
+        elif hasattr(module, "__path__"):
+            module.__path__ = [place for place in module.__path__ if not place.startswith(tuple(added))]
 
 
 @pytest.fixture

@@ -99,6 +99,7 @@ def data(model: Path) -> Path:
 def test_a_contributors_task_is_fixed_by_name(model: Path, data: Path, tmp_path: Path, run_python: RunPython) -> None:
     tasks = tmp_path / "contrib" / "utils" / "tasks"
     tasks.mkdir(parents=True)
+    shutil.copy(ROOT / "contrib" / "utils" / "tasks" / "__init__.py", tasks)
     shutil.copy(foreign_task.__file__, tasks / "foreign_tags.py")
     out = tmp_path / "out"
     words = ["fix", model, "--data", data, "--task", "foreign_tags", *DIMS, "--batch_size", "16", "--tolerance", "0.05"]
@@ -109,7 +110,7 @@ def test_a_contributors_task_is_fixed_by_name(model: Path, data: Path, tmp_path:
     )
     out.mkdir()
     done = run_python("-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     found = json.loads((out / "fix.json").read_text())
     assert (found["verdict"], found["culprits"]) == ("fixed", ["square", "down"])
     assert found["facts"]["metric"] == "tag_error_rate"

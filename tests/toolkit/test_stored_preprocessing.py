@@ -16,7 +16,8 @@ from engine.base import DataError, InputError, ModelError
 from engine.onnx_graph import load_model, metadata
 from toolkit.cli import execute
 from toolkit.dump.store import open_dump
-from toolkit.fix.samples import Samples, load_samples
+from toolkit.fix.array_samples import load_samples
+from toolkit.fix.samples import Samples
 from toolkit.fix.suspects import _changes, _inputs
 from toolkit.inputs import input_specs, load_inputs
 from utils.preprocess.pytorch.classification import preprocess
