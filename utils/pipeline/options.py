@@ -282,17 +282,17 @@ class _Help(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
         if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
-            return text
+            return text.replace("%", "%%")
         if isinstance(default, (Path, dict)):
-            return f"{text} (default: {_shown(default)})"
+            default = _shown(default)
         words = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{text} (default: {words})".replace("%", "%%") if "%" in str(words) else f"{text} (default: {words})"
+        return f"{text} (default: {words})".replace("%", "%%")
 
 
 def _shown(default: Path | Mapping[str, Path]) -> str:
     if isinstance(default, Path):
-        return str(default).replace("%", "%%")
-    return " ".join(f"{name}={path}" for name, path in default.items()).replace("%", "%%")
+        return str(default)
+    return " ".join(f"{name}={path}" for name, path in default.items())
 
 
 def options(
@@ -314,6 +314,7 @@ def options(
         raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
     flags = script_flags(task, script)
     everywhere = {flag.key for flag in (*COMMON, *task.flags)} | {"ckpt", "data_path"}
+    _refuse_taken(task)
     unknown = sorted(set(defaults) - everywhere)
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
@@ -332,6 +333,15 @@ def options(
     _check(parsed)
     task.check(parsed)
     return parsed
+
+
+def _refuse_taken(task: Task) -> None:
+    """Refuse a task's flag whose name stands for something else among the options."""
+    common = {flag.key for flag in COMMON}
+    kept = {"help", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
+    taken = next((flag.name for flag in task.flags if flag.key in kept), None)
+    if taken is not None:
+        raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")
 
 
 def _argument(flag: Flag, default: Any) -> dict[str, Any]:

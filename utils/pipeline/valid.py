@@ -123,7 +123,10 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     if found["accepted"]:
         return 0
     worse = "drops" if report.higher_is_better else "rises"
-    warn(f"error: the metric {worse} by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
+    by = f"the metric {worse} by more than {opt.max_drop:.2%}"
+    if change.word == "incomparable":
+        by = f"the metric is {report.metric:.6g} with {what} and {reference.metric:.6g} without, which cannot be judged"
+    warn(f"error: {by}; use less of {what}, or allow it by --max_drop")
     return DROPPED
 
 

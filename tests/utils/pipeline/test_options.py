@@ -51,6 +51,26 @@ def test_help_names_no_default_that_is_none(capsys: pytest.CaptureFixture[str]) 
         assert "100%/data" in " ".join(shown.split())
 
 
+def test_help_shows_percent_signs_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    task = replace(PLAIN, flags=(Flag("--scale", "100% of the boxes, %d too", "5%"),), data_help="90% of it")
+    with pytest.raises(SystemExit):
+        parsed("--help", task=task)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "100% of the boxes, %d too (default: 5%)" in shown
+    assert "90% of it; or several" in shown
+
+
+@pytest.mark.parametrize("name", ["--open", "--models", "--paths", "--spec", "--ckpt", "--script", "--task", "--help"])
+def test_a_flag_of_a_task_with_a_name_that_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"task plain: flag {name} has a name that the options need"):
+        parsed(task=replace(PLAIN, flags=(Flag(name, "x"),)))
+
+
+def test_a_task_may_have_a_common_flag_its_own_way() -> None:
+    task = replace(PLAIN, flags=(Flag("--batch_size", "lanes of an environment", 7, int),))
+    assert parsed(task=task).batch_size == 7
+
+
 def test_a_default_of_no_flag_is_refused() -> None:
     with pytest.raises(ConfigError, match="'top_k' is no flag of task plain"):
         parsed(top_k=5)
