@@ -122,7 +122,7 @@ class Session:
         return 1 if self.failures else 0
 
     def _one(self, answer: Answer, artifact: Artifact) -> None:
-        print(f"{_short(answer.name, self.opt)}  {artifact.text}")
+        print(f"{_in_a_line(_short(answer.name, self.opt))}  {artifact.text}")
         self.shown.append({"name": answer.name, "answer": artifact.answer})
         if not self.opt.skip_postprocess:
             self.predictions.append(answer.answer)
@@ -150,6 +150,11 @@ def _short(name: str, opt: Options) -> str:
         if name.startswith(base.rstrip(os.sep) + os.sep):
             return name[len(base.rstrip(os.sep)) + 1 :]
     return name
+
+
+def _in_a_line(name: str) -> str:
+    """Return a name with line breaks and other control characters written out, as a file's name may hold any."""
+    return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in name)
 
 
 def _write_answers(shown: Sequence[dict[str, Any]], failures: Sequence[Failure], opt: Options, path: Path) -> None:

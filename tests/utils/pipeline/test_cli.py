@@ -219,6 +219,20 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 
 
+def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shown([Answer("a\nb\x1b[2J.png", [{"label": "cat", "score": 0.5}])], options(script="single"), [])
+    assert capsys.readouterr().out == "a\\nb\\x1b[2J.png  cat  0.500\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii:strict", "utf-8:strict"])
+def test_a_name_that_the_terminal_cannot_show_ends_nothing(run_python: RunPython, encoding: str) -> None:
+    code = "from utils.pipeline import cli; cli.run(lambda: print('b\\udcff \\u65e5.png  7') or 0)"
+    done = run_python("-c", code, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("b\\udcff ")
+    assert done.stdout.endswith(".png  7\n")
+
+
 def test_show_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     bad, good = [Failure("b.png", "is empty")], [Answer("a.png", [{"label": "cat", "score": 0.5}])]
     opt = options(script="multi")
