@@ -47,7 +47,7 @@ class TaskSamples(Samples):
         self._stack = ExitStack()
         try:
             specs = self._describe(path)
-            dataset = self.task.load(opt.paths, opt)
+            dataset = opt.load_data(self.task)
         except BaseException:
             self._stack.close()
             raise

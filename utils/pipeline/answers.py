@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from engine.base import ConfigError
 from utils.pipeline.loops import Answer, predict_work
@@ -36,11 +39,13 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
     opt = options(description, task, script, **defaults)
     with opt.open(task) as engines:
         tell_engines(task, opt, engines)
-        model, dataset = described(engines), task.load(opt.paths, opt)
+        model, dataset = described(engines), opt.load_data(task)
         work = Work.of(task, engines, model, dataset, opt)
         show: Show = partial(_shown, task, model, opt)
         if opt.skip_postprocess:
-            work.decode, show = raw, _raw_shown
+            axes = [tensor.batch_axis for tensor in model.outputs] if work.one_call else None
+            work.decode, show = partial(raw, axes=axes), _raw_shown
+            work.name = "--skip_postprocess, which takes the outputs' rows for samples,"
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
         return Session(task, model, opt, failures).show(answers, show)
@@ -50,13 +55,36 @@ def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any)
     return task.show(sample, prediction, model, opt)
 
 
-def raw(outputs: Any, contexts: Any = None) -> list[dict[str, Any]]:
-    """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer."""
-    arrays = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None = None) -> list[dict[str, Any]]:
+    """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer.
+
+    Args:
+        outputs: an array, or several. contexts: not looked at.
+        axes: for each output where it has its samples (``None``: one value for all of them); left out: first in all.
+
+    Raises:
+        ConfigError: the outputs are not arrays with a row for each sample.
+    """
+    arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
+        raise ConfigError("--skip_postprocess: the outputs are no arrays with a row for each sample; leave it out")
+    places = list(axes) if axes is not None and len(axes) == len(arrays) else [0] * len(arrays)
+    counts = {a.shape[axis] if axis < a.ndim else 0 for a, axis in zip(arrays, places, strict=True) if axis is not None}
+    if len(counts) != 1:
+        raise ConfigError(
+            f"--skip_postprocess: outputs of shapes {', '.join(str(a.shape) for a in arrays)} do not have one row for "
+            "each sample; leave it out"
+        )
+    rows = [a if axis is None else np.moveaxis(a, axis, 0) for a, axis in zip(arrays, places, strict=True)]
     return [
-        {"outputs": [{"shape": list(a[i].shape), "min": float(a[i].min()), "max": float(a[i].max())} for a in arrays]}
-        for i in range(len(arrays[0]))
+        {"outputs": [_range(a if axis is None else a[i]) for a, axis in zip(rows, places, strict=True)]}
+        for i in range(counts.pop())
     ]
+
+
+def _range(array: Any) -> dict[str, Any]:
+    low, high = (float(array.min()), float(array.max())) if array.size else (math.nan, math.nan)
+    return {"shape": list(array.shape), "min": low, "max": high}
 
 
 def _raw_shown(_: Any, prediction: Any) -> Artifact:
@@ -94,7 +122,7 @@ class Session:
         return 1 if self.failures else 0
 
     def _one(self, answer: Answer, artifact: Artifact) -> None:
-        print(f"{_short(answer.name, self.opt)}  {artifact.text}")
+        print(f"{_in_a_line(_short(answer.name, self.opt))}  {artifact.text}")
         self.shown.append({"name": answer.name, "answer": artifact.answer})
         if not self.opt.skip_postprocess:
             self.predictions.append(answer.answer)
@@ -122,6 +150,11 @@ def _short(name: str, opt: Options) -> str:
         if name.startswith(base.rstrip(os.sep) + os.sep):
             return name[len(base.rstrip(os.sep)) + 1 :]
     return name
+
+
+def _in_a_line(name: str) -> str:
+    """Return a name with line breaks and other control characters written out, as a file's name may hold any."""
+    return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in name)
 
 
 def _write_answers(shown: Sequence[dict[str, Any]], failures: Sequence[Failure], opt: Options, path: Path) -> None:

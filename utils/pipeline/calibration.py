@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ KEPT_CALLS = 1024
 def calibrate(work: Work, batches: Any) -> None:
     """Give every engine the samples it still needs, spread evenly over the data set, as that often comes by class.
 
+    Then the task is set up, as that may call an engine, and what it is then fed is recorded as well.
+
     Where a batch is one call, the prepared arrays are what the engine is fed. Where a task loops or has several models,
     it is run in float32 on the baseline's engines, and what each of them is fed is recorded.
 
@@ -45,6 +47,11 @@ def calibrate(work: Work, batches: Any) -> None:
         raise ConfigError("int8 is calibrated from a data set; pass Dataset.batches(...), or call engine.calibrate()")
     if rank_and_size()[1] > 1:
         raise ConfigError("int8 is calibrated in one process: several would each choose other ranges; use one process")
+    _calibrated(work, dataset, needing)
+    work.set_up()
+
+
+def _calibrated(work: Work, dataset: Dataset, needing: Mapping[str, Engine]) -> None:
     wanted = max(engine.calibration_samples for engine in needing.values())
     if work.one_call:
         (engine,) = needing.values()

@@ -68,7 +68,7 @@ def _fingerprint_now(task: Task, opt: Options, dataset: Dataset, before: Mapping
     if _times(opt, dataset) == before:
         return dataset.fingerprint()
     try:
-        return shard(task.load(opt.paths, opt), *rank_and_size()).fingerprint()
+        return shard(opt.load_data(task), *rank_and_size()).fingerprint()
     except DataError:
         return "cannot be loaded any more"
 

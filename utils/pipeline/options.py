@@ -8,15 +8,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine import PASS_PATH, ConfigError, Engine, EngineSpec, open_engine
+from engine import PASS_PATH, ConfigError, DataError, Engine, EngineSpec, open_engine
 from engine.base import ALL_DTYPES
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.stages import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
+
+if TYPE_CHECKING:
+    from utils.datasets.base import Dataset
 
 MODEL = "model"
 """Name of the only model where a task has one."""
@@ -79,6 +82,15 @@ def script_flags(task: Task, script: str) -> list[Flag]:
     return [ckpt, data, *common, *(flag for flag in task.flags if script in flag.scripts)]
 
 
+class _Paths(dict[str, Path]):
+    """Data paths by name; asked for one that was not given, it says how to give it."""
+
+    def __missing__(self, name: str) -> Path:
+        given = f"--data_path names {', '.join(self)}" if set(self) - {DATA} else f"--data_path is {self.get(DATA)}"
+        fix = "PATH" if name == DATA else f"{name}=PATH"
+        raise ConfigError(f"{given if self else 'no data given'}; pass --data_path {fix}")
+
+
 class Options(argparse.Namespace):
     """The parsed flags of an example script, with those of the task; what a script lacks has its default.
 
@@ -122,10 +134,23 @@ class Options(argparse.Namespace):
 
     @property
     def paths(self) -> dict[str, Path]:
-        """The data paths by name; empty where there is none."""
+        """The data paths by name; empty where there is none. One that was not given raises ConfigError."""
         if self.data_path is None:
-            return {}
-        return dict(self.data_path) if isinstance(self.data_path, dict) else {DATA: self.data_path}
+            return _Paths()
+        return _Paths(self.data_path if isinstance(self.data_path, dict) else {DATA: self.data_path})
+
+    def load_data(self, task: Task) -> Dataset:
+        """Load the data set these flags ask for.
+
+        Raises:
+            ConfigError: the task wants a data path that was not given.
+            DataError: a file of the data set cannot be opened.
+        """
+        try:
+            return task.load(self.paths, self)
+        except OSError as error:
+            what = error.filename if error.filename is not None else self.data_text
+            raise DataError(f"{what}: cannot be read ({error.strerror or error}); check --data_path") from error
 
     @property
     def data_text(self) -> str:
@@ -167,7 +192,7 @@ class Options(argparse.Namespace):
             rank=rank_and_size()[0],
             streams=self.streams or streams,
             calibration=self.calib,
-            dims=_dims(self.dim, name),
+            dims=_dims(self.dim, name, self.models),
         )
 
     @contextmanager
@@ -197,11 +222,29 @@ class Options(argparse.Namespace):
             raise ConfigError(f"model file {path} does not exist yet; make it: {command}")
 
 
-def _dims(words: Sequence[str], model: str) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all of them, ``det.seq=128`` for the one named so."""
+def _dims(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes for one model: ``seq=128`` is for all that have it, ``det.seq=128`` for the one named so.
+
+    One that no model has is left for the engine to refuse.
+    """
     found = parse_dims(words)
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
-    return {key: sizes for key, sizes in found.items() if "." not in key} | own
+    common = {key: sizes for key, sizes in found.items() if "." not in key}
+    if common and len(files) > 1:
+        having = {name: _symbols(path) for name, path in files.items()}
+        known = set().union(*having.values())
+        common = {key: sizes for key, sizes in common.items() if key in having[model] or key not in known}
+    return common | own
+
+
+def _symbols(path: Path) -> set[str]:
+    """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
+    if path.suffix != ".onnx" or not path.is_file():
+        return set()
+    from engine.onnx_graph import load_model, signature
+
+    inputs, _, _ = signature(load_model(path))
+    return {symbol for tensor in inputs for symbol in tensor.symbols if symbol is not None}
 
 
 def described(engines: Mapping[str, Engine]) -> Model:
@@ -239,17 +282,17 @@ class _Help(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
         if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
-            return text
+            return text.replace("%", "%%")
         if isinstance(default, (Path, dict)):
-            return f"{text} (default: {_shown(default)})"
+            default = _shown(default)
         words = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{text} (default: {words})".replace("%", "%%") if "%" in str(words) else f"{text} (default: {words})"
+        return f"{text} (default: {words})".replace("%", "%%")
 
 
 def _shown(default: Path | Mapping[str, Path]) -> str:
     if isinstance(default, Path):
-        return str(default).replace("%", "%%")
-    return " ".join(f"{name}={path}" for name, path in default.items()).replace("%", "%%")
+        return str(default)
+    return " ".join(f"{name}={path}" for name, path in default.items())
 
 
 def options(
@@ -271,6 +314,7 @@ def options(
         raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
     flags = script_flags(task, script)
     everywhere = {flag.key for flag in (*COMMON, *task.flags)} | {"ckpt", "data_path"}
+    _refuse_taken(task)
     unknown = sorted(set(defaults) - everywhere)
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
@@ -289,6 +333,15 @@ def options(
     _check(parsed)
     task.check(parsed)
     return parsed
+
+
+def _refuse_taken(task: Task) -> None:
+    """Refuse a task's flag whose name stands for something else among the options."""
+    common = {flag.key for flag in COMMON}
+    kept = {"help", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
+    taken = next((flag.name for flag in task.flags if flag.key in kept), None)
+    if taken is not None:
+        raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")
 
 
 def _argument(flag: Flag, default: Any) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _evaluated(task: Task, opt: Options) -> Report | None:
         from utils.pipeline.launch.ray_launcher import launch
         from utils.pipeline.launch.travel import packed
 
-        return launch(part, (packed((task, opt)),), opt.num_workers, print, samples=len(task.load(opt.paths, opt)))
+        return launch(part, (packed((task, opt)),), opt.num_workers, print, samples=len(opt.load_data(task)))
     if rank_and_size()[1] > 1:
         from utils.pipeline.launch.mpi import gather
 
@@ -80,7 +80,7 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         tell_engines(task, opt, engines)
         _tell_dependent(engines)
         model = described(engines)
-        dataset = shard(task.load(opt.paths, opt), *rank_and_size())
+        dataset = shard(opt.load_data(task), *rank_and_size())
         work = Work.of(task, engines, model, dataset, opt)
         metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
         with kept(task, opt, engines, dataset, metric) as keep:
@@ -123,7 +123,10 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     if found["accepted"]:
         return 0
     worse = "drops" if report.higher_is_better else "rises"
-    warn(f"error: the metric {worse} by more than {opt.max_drop:.2%}; use less of {what}, or allow it by --max_drop")
+    by = f"the metric {worse} by more than {opt.max_drop:.2%}"
+    if change.word == "incomparable":
+        by = f"the metric is {report.metric:.6g} with {what} and {reference.metric:.6g} without, which cannot be judged"
+    warn(f"error: {by}; use less of {what}, or allow it by --max_drop")
     return DROPPED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +43,7 @@ class Work:
         labelled: what to pass where samples have no targets.
         one_call: whether a batch is one call of the only engine.
         streams: batches that may be computed side by side.
+        set_up: makes the task's state; where an engine is to be calibrated, that comes first, as ``setup`` may call it.
     """
 
     def __init__(
@@ -58,12 +60,13 @@ class Work:
         figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
         advice: Mapping[str, str] | None = None,
         says: str = "",
+        set_up: Callable[[], object] = lambda: None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self.advice = dict(advice or {})
         self.streams = min((engine.streams for engine in engines.values()), default=0)
-        self._figures, self._says = figures, says
+        self._figures, self._says, self.set_up = figures, says, set_up
         self._marks: dict[str, tuple[float, int, int]] = {}
 
     @classmethod
@@ -84,15 +87,15 @@ class Work:
         """Make it of a task and opened engines."""
         from utils.tasks.base import one_call
 
-        state = task.setup(engines, dataset, options)
+        state = _State(lambda others: task.setup(others, dataset, options))
 
         def infer_with(others: Mapping[str, Any], arrays: Any, contexts: Any) -> Any:
-            return task.infer(others, arrays, contexts, state)
+            return task.infer(others, arrays, contexts, state.of(others))
 
         def decode(outputs: Any, contexts: Any) -> Any:
             return task.decode(outputs, contexts, model, options)
 
-        return cls(
+        work = cls(
             TaskFront(task, model, options),
             infer_with,
             decode,
@@ -103,7 +106,11 @@ class Work:
             one_call=task.infer is one_call,
             figures=task.figures,
             advice=task.advice,
+            set_up=lambda: state.of(engines),
         )
+        if not any(engine.calibration_samples for engine in engines.values()):
+            work.set_up()
+        return work
 
     def infer(self, arrays: Any, contexts: Any) -> Any:
         """Return the outputs for a prepared batch."""
@@ -154,6 +161,24 @@ class Work:
             return next(iter(reports.values()), {})
         reports = {name: report for name, report in reports.items() if report}
         return {"models": reports} if reports else {}
+
+
+class _State:
+    """A task's state on the engines it was last asked for: made at the first time."""
+
+    def __init__(self, make: Callable[[Mapping[str, Any]], Any]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: tuple[Mapping[str, Any], Any] | None = None
+
+    def of(self, engines: Mapping[str, Any]) -> Any:
+        """Return the state on these engines; calls from several threads make it once."""
+        made = self._made
+        if made is None or made[0] is not engines:
+            with self._lock:
+                if self._made is None or self._made[0] is not engines:
+                    self._made = (engines, self._make(engines))
+                made = self._made
+        return made[1]
 
 
 def _calls(engine: Engine) -> tuple[float, int, int]:

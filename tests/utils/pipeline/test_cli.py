@@ -219,6 +219,20 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 
 
+def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shown([Answer("a\nb\x1b[2J.png", [{"label": "cat", "score": 0.5}])], options(script="single"), [])
+    assert capsys.readouterr().out == "a\\nb\\x1b[2J.png  cat  0.500\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii:strict", "utf-8:strict"])
+def test_a_name_that_the_terminal_cannot_show_ends_nothing(run_python: RunPython, encoding: str) -> None:
+    code = "from utils.pipeline import cli; cli.run(lambda: print('b\\udcff \\u65e5.png  7') or 0)"
+    done = run_python("-c", code, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("b\\udcff ")
+    assert done.stdout.endswith(".png  7\n")
+
+
 def test_show_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     bad, good = [Failure("b.png", "is empty")], [Answer("a.png", [{"label": "cat", "score": 0.5}])]
     opt = options(script="multi")
@@ -239,6 +253,22 @@ def test_raw_answers() -> None:
         "outputs": [{"shape": [2], "min": 1.0, "max": 3.0}, {"shape": [1, 4], "min": 0.0, "max": 0.0}],
     }
     assert answers.raw(one)[1]["outputs"] == second["outputs"][:1]
+    assert answers.raw(np.zeros((2, 0)))[0]["outputs"][0]["shape"] == [0]
+
+
+def test_raw_answers_of_a_model_with_its_samples_elsewhere() -> None:
+    steps, size = np.arange(12.0).reshape(4, 3), np.float32([7])
+    found = answers.raw([steps, size], axes=[1, None])
+    assert [one["outputs"][0] for one in found] == [
+        {"shape": [4], "min": first, "max": first + 9} for first in (0.0, 1.0, 2.0)
+    ]
+    assert all(one["outputs"][1] == {"shape": [1], "min": 7.0, "max": 7.0} for one in found)
+
+
+@pytest.mark.parametrize("outputs", [{"boxes": np.zeros(2)}, [[np.zeros((2, 3))]], [np.zeros(2), np.zeros(3)], []])
+def test_raw_outputs_without_rows_are_refused(outputs: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^--skip_postprocess: .*; leave it out$"):
+        answers.raw(outputs)
 
 
 # ----------------------------------------------------------------------------------------------------------------- run

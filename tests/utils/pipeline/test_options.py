@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import SaveOnnx
 
-from engine import ConfigError
+from engine import ConfigError, DataError
 from utils.pipeline.options import DATA, MODEL, Options, options, script_flags
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task
@@ -48,6 +49,26 @@ def test_help_names_no_default_that_is_none(capsys: pytest.CaptureFixture[str]) 
             assert word not in shown
         assert "(default: sdaa)" in shown
         assert "100%/data" in " ".join(shown.split())
+
+
+def test_help_shows_percent_signs_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    task = replace(PLAIN, flags=(Flag("--scale", "100% of the boxes, %d too", "5%"),), data_help="90% of it")
+    with pytest.raises(SystemExit):
+        parsed("--help", task=task)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "100% of the boxes, %d too (default: 5%)" in shown
+    assert "90% of it; or several" in shown
+
+
+@pytest.mark.parametrize("name", ["--open", "--models", "--paths", "--spec", "--ckpt", "--script", "--task", "--help"])
+def test_a_flag_of_a_task_with_a_name_that_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"task plain: flag {name} has a name that the options need"):
+        parsed(task=replace(PLAIN, flags=(Flag(name, "x"),)))
+
+
+def test_a_task_may_have_a_common_flag_its_own_way() -> None:
+    task = replace(PLAIN, flags=(Flag("--batch_size", "lanes of an environment", 7, int),))
+    assert parsed(task=task).batch_size == 7
 
 
 def test_a_default_of_no_flag_is_refused() -> None:
@@ -92,6 +113,41 @@ def test_what_cannot_be_used_is_one_line(argv: list[str], task: Task, text: str)
     with pytest.raises(ConfigError, match=text) as caught:
         parsed(*argv, task=task)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "wanted", "text"),
+    [
+        ([], "data", "no data given; pass --data_path PATH"),
+        (["--data_path", "d"], "corpus", "--data_path is d; pass --data_path corpus=PATH"),
+        (["--data_path", "x=d"], "data", "--data_path names x; pass --data_path PATH"),
+    ],
+)
+def test_a_data_path_that_a_task_wants_and_does_not_get_is_one_line(argv: list[str], wanted: str, text: str) -> None:
+    task = replace(PLAIN, load=lambda paths, options: paths[wanted])
+    with pytest.raises(ConfigError, match=f"^{text}$"):
+        parsed(*argv, task=task).load_data(task)
+
+
+def test_a_file_that_a_task_cannot_open_is_one_line(tmp_path: Path) -> None:
+    task = replace(PLAIN, load=lambda paths, options: open(paths["data"]).read())  # noqa: SIM115
+    with pytest.raises(
+        DataError, match=r"nowhere\.txt: cannot be read \(No such file or directory\); check --data_path"
+    ):
+        parsed("--data_path", tmp_path / "nowhere.txt", task=task).load_data(task)
+
+
+def test_a_size_is_for_the_models_that_have_the_dimension(save_onnx: SaveOnnx) -> None:
+    task = replace(TWO, input_size=lambda options: None)
+    text = "m (float[N, {}] x) => (float[N, {}] y) {{ y = Relu(x) }}"
+    files = {name: save_onnx(text.format(dim, dim), f"{name}.onnx") for name, dim in (("det", 3), ("rec", "past"))}
+    sizes = {
+        word: [parsed("--dim", word, task=task, ckpt=files).spec(task, name, 1).dims for name in files]
+        for word in ("past=2,4", "rec.past=2", "typo=2")
+    }
+    assert sizes["past=2,4"] == [{}, {"past": (2, 4)}]
+    assert sizes["rec.past=2"] == [{}, {"past": (2,)}]
+    assert sizes["typo=2"] == [{"typo": (2,)}] * 2  # which the engine refuses by its name
 
 
 def test_the_engine_gets_shapes_and_sizes() -> None:

@@ -187,6 +187,19 @@ def test_a_metric_that_is_better_or_nothing(valid: Valid, exact: float, monkeypa
     assert data["comparison"]["relative_change"] == ((data["metric"] - exact) / exact if exact else None)
 
 
+def test_a_metric_that_is_no_number_is_said_to_be_none(
+    valid: Valid, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(task: Task, opt: Options) -> Report:
+        return replace(evaluate_task(task, opt), metric=float("nan"), higher_is_better=False)
+
+    monkeypatch.setattr(runs, "evaluate_task", nothing)
+    assert valid("--target", "onnx", "--decode", "fused")[0] == DROPPED
+    err = capsys.readouterr().err
+    assert "error: the metric is nan with --decode fused and nan without, which cannot be judged" in err
+    assert "rises" not in err
+
+
 @pytest.mark.parametrize(("exact", "code"), [(0.3, 0), (0.1, DROPPED), (0.0, DROPPED)])
 def test_a_metric_that_should_be_low_may_not_rise(
     valid: Valid, exact: float, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

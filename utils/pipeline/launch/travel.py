@@ -1,11 +1,16 @@
-"""Objects on their way to another process: what a script itself defines travels by its name, never as code."""
+"""Objects on their way to another process: what a script itself defines travels by its name, never as code.
+
+A lambda travels by the name of the task that it is a part of.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import pickle
 import sys
+from dataclasses import fields
 from functools import reduce
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -13,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from engine.base import ConfigError
+from utils.tasks.base import Task
 
 SCRIPT = "teco_script"
 """Module name of the script in the workers; in the driver it stands for ``__main__``, so that what the script defines
@@ -27,7 +33,13 @@ class _Pickler(pickle.Pickler):
         self._script = script
 
     def reducer_override(self, obj: Any) -> Any:
-        if not isinstance(obj, (FunctionType, type)) or obj.__module__ != "__main__" or not self._script:
+        if not isinstance(obj, (FunctionType, type)):
+            return NotImplemented
+        of_script = obj.__module__ == "__main__" and bool(self._script)
+        place = _in_a_task(obj) if "<" in obj.__qualname__ else None
+        if place is not None and (of_script or obj.__module__ != "__main__"):
+            return _from_task, (self._script if of_script else "", obj.__module__, *place)
+        if not of_script:
             return NotImplemented
         if "<" in obj.__qualname__:  # <lambda>, <locals>
             raise pickle.PicklingError(f"{obj.__qualname__} has no name that another process could find it by")
@@ -55,6 +67,22 @@ def packed(value: Any) -> bytes:
 def unpacked(content: bytes) -> Any:
     """Return what :func:`packed` packed, in a worker of the same run."""
     return ForkingPickler.loads(content)
+
+
+def _in_a_task(function: Any) -> tuple[str, str] | None:
+    """Return the name of a task in the function's module, and of the field that holds the function: a lambda's name."""
+    module = sys.modules.get(function.__module__)
+    tasks = {name: value for name, value in vars(module).items() if isinstance(value, Task)} if module else {}
+    for name, task in tasks.items():
+        for field in fields(task):
+            if getattr(task, field.name) is function:
+                return name, field.name
+    return None
+
+
+def _from_task(script: str, module: str, name: str, field: str) -> Any:
+    found = load_script(Path(script)) if script else importlib.import_module(module)
+    return getattr(getattr(found, name), field)
 
 
 def _from_script(script: str, name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,3 +54,43 @@ def test_a_function_of_the_script_is_found_by_the_scripts_path(tmp_path: Path, r
 def test_a_function_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="define its functions at the top level of the script or of a module"):
         packed(replace(CLASSIFICATION, check=lambda options: None))
+
+
+WITH_LAMBDAS = """
+import subprocess, sys
+from dataclasses import replace
+from utils.pipeline.launch.travel import packed
+from utils.tasks.classification import CLASSIFICATION
+
+OWN = replace(CLASSIFICATION, metric=lambda *_: "the metric of the script")
+
+if __name__ == "__main__":
+    content = packed(replace(OWN, name="other"))
+    code = "import sys; from utils.pipeline.launch.travel import unpacked; "
+    code += "print(unpacked(sys.stdin.buffer.read()).metric(0, 0, 0))"
+    done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
+    print(done.stdout.decode(), done.stderr.decode())
+"""
+
+
+def test_a_lambda_of_a_task_of_the_script_is_found_by_the_task(tmp_path: Path, run_python: RunPython) -> None:
+    (tmp_path / "script.py").write_text(WITH_LAMBDAS)
+    done = run_python(tmp_path / "script.py", cwd=tmp_path)
+    assert done.stdout.split("\n")[0] == "the metric of the script", done.stdout + done.stderr
+
+
+MODULE = """
+from dataclasses import replace
+from utils.tasks.classification import CLASSIFICATION
+
+TASK = replace(CLASSIFICATION, show=lambda *_: "shown")
+"""
+
+
+def test_a_lambda_of_a_task_of_a_module_is_found_by_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module_of_a_task.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    task = importlib.import_module("module_of_a_task").TASK
+    assert unpacked(packed(replace(task, name="other"))).show is task.show
+    monkeypatch.delitem(sys.modules, "module_of_a_task")
