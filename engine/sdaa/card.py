@@ -116,7 +116,7 @@ def visible_devices(rank: int) -> list[int]:
     if not mine:
         raise ConfigError(
             f"there is no card {rank}: {len(devices)} devices are visible, {count} to a card; "
-            f"check {VISIBLE_VARIABLE}, {CARDS_VARIABLE} and the rank"
+            f"simulate more ({CARDS_VARIABLE}={rank + 1}), or check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
 

@@ -243,6 +243,10 @@ def test_a_state_is_carried_through_the_calls(run_python: RunPython, streamed: P
     card = valid(run_python, streamed, "--target", "sdaa", "--dtype", "float32")
     assert card["metric"] < 1e-6
     assert card["figures"] == exact["figures"]
+    assert "ms per call" in card["output"]
+    calls, device = card["figures"]["chunks"], card["device"]
+    # every step of 8 samples has about 4 calls; samples per second are of the data set, not of calls
+    assert device["simulated_sps"] == pytest.approx(30 / (calls * device["simulated_latency"]), rel=0.5)
     half = valid(run_python, streamed, "--target", "sdaa")
     assert 1e-6 < half["metric"] < 5e-3
     one = run(run_python, streamed, "example_single_batch.py", "--target", "sdaa", "--batch_size", "1")

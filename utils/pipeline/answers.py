@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import ConfigError
+from engine.base import ConfigError, Engine
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
-from utils.pipeline.output import about, list_failures, tell_engines
+from utils.pipeline.output import about, list_failures, tell_engines, warn
 from utils.pipeline.stages import Failure
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task
@@ -46,9 +46,19 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
             axes = [tensor.batch_axis for tensor in model.outputs] if work.one_call else None
             work.decode, show = partial(raw, axes=axes), _raw_shown
             work.name = "--skip_postprocess, which takes the outputs' rows for samples,"
+        _tell_ranges(engines, len(dataset), opt)
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
         return Session(task, model, opt, failures).show(answers, show)
+
+
+def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
+    """Warn that int8 chooses its ranges from what is shown, where that is little."""
+    if samples < opt.calib and any(engine.calibration_samples for engine in engines.values()):
+        warn(
+            f"warning: int8 chooses its ranges from these {samples} samples only; example_valid.py takes {opt.calib} "
+            "and says what int8 costs"
+        )
 
 
 def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:

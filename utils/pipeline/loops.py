@@ -259,6 +259,7 @@ def _step(ready: Ready, call: Future[_Call] | _Call, run: _Run) -> None:
     run.waited("wait_engine")
     record, samples = None, len(ready.batch.names)
     if ready.arrays is not None and ready.batch.targets is not None:
+        run.work.inferred += samples
         predictions = _decoded(run.work, outputs, ready)
         record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
         run.timeline.add("inference", start, end, samples)
@@ -396,9 +397,12 @@ def predict_work(
     Args:
         work, batches, workers, worker_mode, on_step: as in :func:`evaluate_work`.
         failures: samples that cannot be run are appended here.
+
+    An int8 engine chooses its ranges from the samples there are.
     """
     failures += _rejected(batches)
     timeline = Timeline()
+    calibrate(work, batches)
     with closing(prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures

@@ -96,7 +96,7 @@ def _device_lines(device: Mapping[str, Any]) -> list[str]:
     models = device.get("models")
     if models is not None:
         return [f"model {name}, {_device_line(report, 'call')}" for name, report in models.items()]
-    return [_device_line(device, "batch")]
+    return [_device_line(device, device.get("per", "batch"))]
 
 
 def _device_line(device: Mapping[str, Any], per: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array
+from engine.base import Array, ConfigError
 from engine.timeline import Timeline
 from utils.datasets.base import Batch
 from utils.pipeline.front import Front
@@ -144,6 +144,8 @@ def _answer(asked: Batch | Alone, front: Front, timeline: Timeline, room: _Room)
 def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
     try:
         return front.prepare([asked.sample])
+    except ConfigError as error:
+        return _raised(error)
     except SAMPLE_ERRORS as error:
         return Failure("", str(error))
     except Exception as error:  # noqa: BLE001 -- the parent raises it

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 WORKER_MODES = ("thread", "process")
 """Where preprocessing ahead of the engine may run; see :func:`prepared`."""
 
-# What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run.
+# What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run, as does a
+# ConfigError: no sample is to blame for that.
 SAMPLE_ERRORS = (TecoInferError, OSError, ValueError)
 
 
@@ -178,6 +179,8 @@ def prepare(
             part = front.prepare(batch.samples, room)
             arrays: list[Array] | Shards | None = front.collate([part], batch.names)
         contexts, failures = part.contexts, list[Failure]()
+    except ConfigError:
+        raise
     except SAMPLE_ERRORS:
         batch, arrays, contexts, failures, good = one_by_one(batch, front)
     nan_inputs = nan_names(arrays, batch.names, front.axes)
@@ -198,6 +201,8 @@ def one_by_one(
             front.collate([part], batch.names[i : i + 1])  # one that fits no size of the engine is left out here
             parts.append(part)
             good.append(i)
+        except ConfigError:
+            raise
         except SAMPLE_ERRORS as error:
             failures.append(Failure(batch.names[i], str(error)))
     kept = subset(batch, good)
@@ -221,12 +226,13 @@ def nan_names(
 ) -> list[str]:
     """Return the names of samples whose input holds NaN; ``axes``: where each input has its samples, else first.
 
-    What a task has laid out by SPA has no rows to name: the whole batch stands for it.
+    What a task has laid out by SPA has no rows to name: the first and the last sample of the batch do.
     """
     bad = np.zeros(len(names), bool)
     if isinstance(arrays, Shards):
         floats = [array for shard in arrays for array in shard if array.dtype.kind == "f"]
-        return names if any(np.isnan(array).any() for array in floats) else []
+        bad_one = names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"
+        return [bad_one] if any(np.isnan(array).any() for array in floats) else []
     for i, array in enumerate(arrays or ()):
         axis = axes[i] if axes is not None and i < len(axes) else 0
         if axis is not None and array.dtype.kind == "f" and array.ndim > axis and array.shape[axis] == len(names):

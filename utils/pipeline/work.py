@@ -67,6 +67,8 @@ class Work:
         self.advice = dict(advice or {})
         self.streams = min((engine.streams for engine in engines.values()), default=0)
         self._figures, self._says, self.set_up = figures, says, set_up
+        self.inferred = 0
+        """Samples inferred so far; an engine counts the rows of its calls, which a loop makes more of."""
         self._marks: dict[str, tuple[float, int, int]] = {}
 
     @classmethod
@@ -155,12 +157,21 @@ class Work:
         return any(engine.simulated for engine in self.engines.values())
 
     def device_report(self) -> dict[str, Any]:
-        """Return what a device says of the run; of several models, each by its name under ``models``."""
-        reports = {name: engine.device_report() for name, engine in self.engines.items()}
+        """Return what a device says of the run; of several models, each by its name under ``models``.
+
+        Its samples per second are those of the data set, also where a sample is several rows, or calls, of an engine.
+        """
+        reports = {name: self._reported(engine) for name, engine in self.engines.items()}
         if len(reports) < 2:
             return next(iter(reports.values()), {})
         reports = {name: report for name, report in reports.items() if report}
         return {"models": reports} if reports else {}
+
+    def _reported(self, engine: Engine) -> dict[str, Any]:
+        report, rows = engine.device_report(), engine.timeline.samples("engine")
+        if "simulated_sps" in report and rows not in (0, self.inferred):
+            report["simulated_sps"] *= self.inferred / rows
+        return report if self.one_call else {**report, "per": "call"} if report else {}
 
 
 class _State:
