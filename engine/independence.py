@@ -72,10 +72,13 @@ def compare_with_parts(
     whole, total = run(inputs), batch_of(inputs, specs)
     parts = [run(part) for part in split(inputs, [spec.batch_axis for spec in specs], total, size)]
     for i, (output, want) in enumerate(zip(outputs, whole, strict=True)):
-        axis = output.batch_axis
+        axis, pieces = output.batch_axis, [part[i] for part in parts]
         if axis is None or not has_batch(want, axis, total):
-            continue  # put together only where all shards agree on it
-        pieces = [part[i] for part in parts]
+            if any(difference(want, piece, TOLERANCE) for piece in pieces):
+                return (
+                    f"output {output.name!r} has no row per sample, and that of a whole call is not that of its parts"
+                )
+            continue
         if not all(has_batch(piece, axis, size) for piece in pieces):
             return f"output {output.name!r} has no dimension of {size} samples where {size} go in"
         problem = difference(want, np.concatenate(pieces, axis)[along(axis, None, total)], TOLERANCE)
@@ -105,7 +108,9 @@ def compare_with_changed(
         for output, want, got in zip(outputs, before, after, strict=True):
             axis = output.batch_axis
             if axis is None or not has_batch(want, axis, size):
-                continue  # put together only where all shards agree on it
+                if difference(want, got, TOLERANCE):
+                    return f"output {output.name!r} has no row per sample, and changes with the samples"
+                continue
             problem = difference(_taken(want, axis, places[kept]), _taken(got, axis, places[kept]), TOLERANCE)
             if problem:
                 return f"output {output.name!r} of a sample changes with the samples beside it: {problem}"

@@ -150,6 +150,16 @@ def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: P
     assert job.journal.read_bytes() == before
 
 
+def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", "--target", "sdaa")
+    first, again = job.run(), job.run()
+    assert (first.code, again.code) == (0, 0)
+    for start in ("bound by", "simulated:"):
+        assert any(line.startswith(start) for line in first.out.splitlines())
+        assert not any(line.startswith(start) for line in again.out.splitlines())
+    assert first.out.splitlines()[-2] == again.out.splitlines()[-2]
+
+
 def test_ctrl_c_keeps_what_was_done(data: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--data_path", data)
     with job.start() as process:

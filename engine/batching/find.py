@@ -41,7 +41,8 @@ class Batching:
             it has none and all samples share it.
         outputs: batch axis of each graph output; ``None`` where it has no row per sample.
         proven: the graph shows that row ``i`` of every output depends on row ``i`` of the inputs only.
-        depends: where that is not proven: a node certainly mixes samples (otherwise it merely cannot be told).
+        depends: where that is not proven: a node certainly mixes samples, or an output has not one row per sample
+            (otherwise it merely cannot be told).
         reason: where that is not proven: why, in one clause; empty where it is.
     """
 
@@ -225,7 +226,7 @@ def _fault(value: Value) -> Fault | None:
     if value.count:
         return Fault(f"output '{value.name}' counts up to the number of samples", True)
     if value.rows and not value.rows.plain:
-        return Fault(f"output '{value.name}' has several rows per sample along axis {value.rows.axis}", False)
+        return Fault(f"output '{value.name}' has several rows per sample along axis {value.rows.axis}", True)
     return None
 
 

@@ -98,6 +98,11 @@ def load_card(path: Path | None = None) -> CardDescription:
     return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
 
 
+def _more_cards(rank: int) -> str:
+    """Return how to have a card ``rank``: each process of a run takes one."""
+    return f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or " if rank >= card_count() else ""
+
+
 def visible_devices(rank: int) -> list[int]:
     """Return the SPA that make up card ``rank``: numbers of devices on this host.
 
@@ -116,7 +121,7 @@ def visible_devices(rank: int) -> list[int]:
     if not mine:
         raise ConfigError(
             f"there is no card {rank}: {len(devices)} devices are visible, {count} to a card; "
-            f"simulate more ({CARDS_VARIABLE}={rank + 1}), or check {VISIBLE_VARIABLE} and the rank"
+            f"{_more_cards(rank)}check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
 

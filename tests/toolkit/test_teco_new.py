@@ -168,6 +168,8 @@ def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "contrib/example/clasification/x: 14 files; its case 'x' stands at the end of contrib/model_config" in shown
     assert "note: 'clasification' is a new domain; did you mean 'classification'?" in shown
     assert "teco run x export" in shown
+    assert main(["text_classification", "z"], zoo) == 0  # the name of a task
+    assert "note:" not in capsys.readouterr().out
     assert main(["nlp", "y"], zoo) == 0  # a domain that only a task knows would be no new one either
     assert "note:" not in capsys.readouterr().out
 

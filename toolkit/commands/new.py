@@ -13,6 +13,7 @@ from model_config.config import ROOT
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.scaffold import create
 from toolkit.zoo import DOMAINS, domains
+from utils.tasks.find import tasks
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
@@ -26,7 +27,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     made = create(args.domain, args.model, task=args.task, contrib=args.contrib, root=root)
     print(f"{made.folder}: {made.files} files; its case {args.model!r} stands at the end of {made.config}")
     known = domains(root)
-    if args.domain not in known:
+    if args.domain not in known and args.domain not in tasks():
         near = did_you_mean(args.domain, known)
         print(f"note: {args.domain!r} is a new domain{';' if near else ''}{near}")
     print(NEXT.format(folder=made.folder, model=args.model))

@@ -45,12 +45,13 @@ def finish(report: Report, parsed: Options) -> int:
         warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
     if not report.finished:
         print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
-    for line in _device_lines(report.device):
+    ran = report.resumed_steps < report.steps  # nothing bounds a run that took all from the journal
+    for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
     if report.resumed_steps:
         print(f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others")
-    if report.busy:
+    if report.busy and ran:
         print(report.bottleneck())
     for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
         if figures:

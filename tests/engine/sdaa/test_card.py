@@ -113,3 +113,12 @@ def test_devices_that_are_not_there(text: str, monkeypatch: pytest.MonkeyPatch) 
 def test_there_is_no_such_card(rank: int) -> None:
     with pytest.raises(ConfigError, match=f"there is no card {rank}: 4 devices are visible, 4 to a card"):
         visible_devices(rank)
+
+
+def test_a_process_without_a_card_is_told_how_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="set TECO_SIM_CARDS to the number of processes, 4 or more, or check SDAA_V"):
+        visible_devices(3)
+    monkeypatch.setenv("TECO_SIM_CARDS", "4")
+    monkeypatch.setenv("SDAA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(ConfigError, match="4 to a card; check SDAA_VISIBLE_DEVICES and the rank"):
+        visible_devices(3)

@@ -371,6 +371,40 @@ def test_a_symbol_bound_once_is_bound_everywhere(save_onnx: SaveOnnx) -> None:
         assert [tensor.shape for tensor in engine.inputs] == [(None, 16), (None, 16)]
 
 
+@pytest.mark.parametrize("rows", [np.ones, np.random.default_rng(4).standard_normal])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ y = Concat<axis=0>(x, x) }",
+        "<int64[2] t = {-1, 2}> { y = Reshape(x, t) }",
+        "<int64[1] a = {0}> { s = ReduceSum<keepdims=0>(x, a) t = ReduceSum<keepdims=0>(s, a) y = Add(x, t) }",
+    ],
+)
+def test_an_output_without_a_row_per_sample_is_that_of_the_whole_call(
+    rows: Any, body: str, save_onnx: SaveOnnx
+) -> None:
+    """Equal samples have equal shards, which say nothing of how many rows the whole call has."""
+    path = save_onnx(f"g (float[batch,4] x) => (float[?,?] y) {body}")
+    with sdaa(path, batch_size=8) as engine:
+        for batch in (8, 5, 1):
+            x = np.asarray(rows((batch, 4)), np.float32)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", f".*{DEPEND}")
+                np.testing.assert_allclose(engine(x), baseline(path, [x])[0], rtol=1e-5)
+
+
+def test_an_axis_known_only_when_it_runs(save_onnx: SaveOnnx) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] x, int64 a) => (float y) { y = CumSum(x, a) }'
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    path = save_onnx(model)
+    for x in (np.ones((8, 4), np.float32), rng.standard_normal((8, 4)).astype(np.float32)):
+        arrays = [x, np.array(0)]
+        with sdaa(path, batch_size=8) as engine, pytest.warns(UserWarning, match="'y' has no row per sample"):
+            np.testing.assert_allclose(engine(arrays), x.cumsum(0), rtol=1e-5)
+
+
 # ---------------------------------------------------------------------------------------------------------- call_shards
 
 
@@ -390,6 +424,10 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
             engine.call_shards([sequences(2, 20)])
         with pytest.raises(InputError, match="got no shards"):
             engine.call_shards([])
+        with pytest.raises(InputError, match="got no shards; pass a list of shards"):
+            engine.call_shards(np.zeros(3))  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="shard 0: inputs are a ndarray, not a list of numpy arrays"):
+            engine.call_shards(sequences(2, 16))  # type: ignore[arg-type]
     with pytest.raises(EngineError, match=r"after release\(\)"):
         engine.call_shards(shards)
 
