@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,6 +93,10 @@ def verdicts(make: Make, runs: int, metric: Metric | None = None, **options: flo
     return Counter(judged(make(np.random.default_rng(run)), metric, **options).verdict for run in range(runs))
 
 
+RUNS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 50
+"""Simulated comparisons of a slow test; more of them in `.ci/long`, which takes its time."""
+
+
 def at_most_five_percent(wrong: int, runs: int) -> bool:
     """A true rate of 5 % gives more once in ten thousand."""
     return wrong <= binom.ppf(1 - 1e-4, runs, 0.05)
@@ -138,8 +143,8 @@ def test_flips_in_groups_are_rarely_judged_wrong(drift: float, wrong: Verdict, m
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
     for groups, size in ((500, 20), (4000, 4), (20_000, 2)):
         for rate in (0.0, 0.001, 0.01):
-            found = verdicts(grouped_flips(groups, size, rate, drift), 150)
-            assert at_most_five_percent(found[wrong], 150), (groups, size, rate)
+            found = verdicts(grouped_flips(groups, size, rate, drift), RUNS)
+            assert at_most_five_percent(found[wrong], RUNS), (groups, size, rate)
 
 
 def test_groups_are_decided_where_there_are_enough() -> None:
@@ -316,8 +321,8 @@ def test_any_metric_is_rarely_judged_wrong_in_many_runs(case: int, monkeypatch: 
     monkeypatch.setattr(resampling, "RESAMPLES", 200)
     monkeypatch.setattr(resampling, "LEFT_OUT", 100)
     make, metric, tolerance, wrong = CASES[case]
-    found = verdicts(make, 200, metric, tolerance=tolerance)
-    assert at_most_five_percent(found[wrong], 200)
+    found = verdicts(make, RUNS, metric, tolerance=tolerance)
+    assert at_most_five_percent(found[wrong], RUNS)
 
 
 @pytest.mark.parametrize(
