@@ -318,7 +318,7 @@ class Engine(ABC):
         if self._released:
             raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
         if not isinstance(shards, (list, tuple)) or not shards:
-            raise InputError("call_shards() got no shards; pass a list of shards, each a list of arrays, one per input")
+            raise InputError("call_shards() got no shards; pass a list of shards, each a list of one array per input")
         checked = [self._checked_shard(i, shard) for i, shard in enumerate(shards)]
         start = time.perf_counter()
         results = self.infer_shards(checked)
@@ -446,7 +446,5 @@ class Engine(ABC):
 def _as_list(inputs: Sequence[Array]) -> list[Array]:
     """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart."""
     if not isinstance(inputs, (list, tuple)):
-        raise InputError(
-            f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...) or .numpy()"
-        )
+        raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
     return list(inputs)
