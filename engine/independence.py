@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.errors import EngineError
 from engine.shard import Run, along, has_batch, split
 from engine.signature import Array, BatchAxes, TensorSpec, batch_of
 
@@ -104,7 +105,10 @@ def compare_with_changed(
     before = run(inputs)
     for kept in (places < size // 2, places >= size // 2, places % 2 == 0, places % 2 == 1):
         source = np.where(kept, places, places[kept][0])
-        after = run([_taken(array, spec.batch_axis, source) for array, spec in zip(inputs, specs, strict=True)])
+        try:
+            after = run([_taken(array, spec.batch_axis, source) for array, spec in zip(inputs, specs, strict=True)])
+        except EngineError:  # such as values that are a shape
+            return "a call in which samples change places cannot be computed"
         for output, want, got in zip(outputs, before, after, strict=True):
             axis = output.batch_axis
             if axis is None or not has_batch(want, axis, size):

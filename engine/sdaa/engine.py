@@ -295,7 +295,9 @@ class SdaaEngine(Engine):
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""
-        if self.independent is None and not self.spec.simulate_only:
+        # A call of just the model's own batch is one shard: it is not split, whatever its samples do.
+        split = self.static_batch is None or batch_of(inputs, self.inputs) != self.static_batch
+        if self.independent is None and split and not self.spec.simulate_only:
             self._find_out(inputs)
         ordered = [inputs[i] for i in self._order]
         if self.independent is False:

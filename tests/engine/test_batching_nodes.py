@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import numpy_helper
+from onnx_node_cases import node_cases
 
 from engine.batching import Batching, find_batching
 from engine.onnx_graph import graph_inputs
@@ -43,19 +44,19 @@ class Sample:
 
 @pytest.fixture(scope="module")
 def cases() -> list[tuple[str, onnx.ModelProto, list[Array]]]:
-    from onnx.backend.test.loader import load_model_tests
-
     found = []
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), np.errstate(all="ignore"):
         patch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
         warnings.simplefilter("ignore")  # numpy's and onnx's own, while the expected values are computed
-        for case in load_model_tests(kind="node"):
+        for case in node_cases():
             assert case.model is not None
             assert case.data_sets is not None
+            model = onnx.ModelProto()
+            model.CopyFrom(case.model)
             inputs = list(case.data_sets[0][0])
-            kinds = {info.type.WhichOneof("value") for info in graph_inputs(case.model)}
-            if kinds == {"tensor_type"} and len(inputs) == len(graph_inputs(case.model)):
-                found.append((case.name, *parameters_fixed(case.model, [np.asarray(one) for one in inputs])))
+            kinds = {info.type.WhichOneof("value") for info in graph_inputs(model)}
+            if kinds == {"tensor_type"} and len(inputs) == len(graph_inputs(model)):
+                found.append((case.name, *parameters_fixed(model, [np.asarray(one) for one in inputs])))
     return found
 
 
