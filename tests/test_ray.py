@@ -120,6 +120,7 @@ def test_a_killed_worker_is_replaced(cluster: dict[str, str], alone: Path, tmp_p
     assert in_order(records) == read(alone, "records-0.json")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_again_and_again(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "always", workers=2)
     assert done.returncode == 2
@@ -141,6 +142,7 @@ def test_a_bug_in_the_script_shows_its_traceback(cluster: dict[str, str], tmp_pa
     assert "ZeroDivisionError: a bug in the script" in done.stderr
 
 
+@pytest.mark.slow
 def test_more_workers_than_samples(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--samples", 2, workers=6)
     assert (done.returncode, done.stderr) == (0, "")
@@ -166,6 +168,7 @@ def test_the_example_script(cluster: dict[str, str], digits: Path, tmp_path: Pat
     assert (merged["processes"], merged["recomputed"], single["processes"]) == (2, 0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_work", [True, False])
 def test_ctrl_c_ends_a_cluster_of_our_own(at_work: bool, tmp_path: Path) -> None:
     """The terminal sends the interrupt to every process of the group."""

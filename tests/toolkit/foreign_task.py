@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import ConfigError
+from engine.base import DataError
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import RecordMetric, Records
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
@@ -63,7 +63,7 @@ def prepare(samples: Sequence[Any], model: Model, options: Options) -> Prepared:
     """Return two lists of int64 arrays, and the lengths."""
     for ids, _ in samples:
         if not ids:
-            raise ConfigError("a line without ids")
+            raise DataError("a line without ids")
     columns = [[np.array(sample[i], np.int64) for sample in samples] for i in (0, 1)]
     return Prepared(columns, [len(ids) for ids, _ in samples])
 

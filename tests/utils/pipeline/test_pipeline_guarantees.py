@@ -230,6 +230,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say the peak of its memory")
 def test_memory_does_not_grow_with_the_data(pictures: Path, tmp_path: Path) -> None:
     extra = ["--resume", "journals", "--json", "result.json"]
@@ -291,7 +292,12 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "workers", "kills"), [(0, [2], 2), (1, [0], 1), (2, [2, "--worker_mode", "process"], 1)]
+    ("seed", "workers", "kills"),
+    [
+        (1, [0], 1),
+        pytest.param(0, [2], 2, marks=pytest.mark.slow),
+        pytest.param(2, [2, "--worker_mode", "process"], 1, marks=pytest.mark.slow),
+    ],
 )
 def test_ctrl_c_and_the_same_command_again(
     pictures: Path, tmp_path: Path, seed: int, workers: list[object], kills: int
