@@ -15,11 +15,11 @@ BATCH = "N"
 """Stands for the batch in a shape."""
 
 _NUMBER = "[0-9]{1,9}"  # nine digits hold any size that could be meant, and a longer one is a slip
-_DIM = re.compile(r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)")
+_DIM = r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)"  # patterns are compiled where one is needed: most runs need none
 
 
-def _pattern(number: str) -> re.Pattern[str]:
-    return re.compile(rf"{number}(\*{number})*|{number}(x{number})*|scalar")
+def _pattern(number: str) -> str:
+    return rf"{number}(\*{number})*|{number}(x{number})*|scalar"
 
 
 _WHOLE, _WITH_BATCH = _pattern(_NUMBER), _pattern(f"(?:{_NUMBER}|{BATCH})")
@@ -39,7 +39,7 @@ def read_shapes(text: str, *, batch: bool = False) -> list[tuple[str, tuple[int 
 
 def _shape(entry: str, text: str, batch: bool) -> tuple[str, tuple[int | None, ...]]:
     name, _, shape = entry.rpartition(":")
-    if (_WITH_BATCH if batch else _WHOLE).fullmatch(shape) is None or (":" in entry and not name):
+    if re.fullmatch(_WITH_BATCH if batch else _WHOLE, shape) is None or (":" in entry and not name):
         first, numbers = (BATCH, f"whole numbers and {BATCH} for the batch") if batch else ("16", "whole numbers")
         raise ConfigError(
             f"--input_shapes {text!r}: {entry!r} is not a shape; write {numbers} such as {first}*3*224*224 or "
@@ -84,7 +84,7 @@ def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """
     found: dict[str, tuple[int, ...]] = {}
     for word in words:
-        match = _DIM.fullmatch(word)
+        match = re.fullmatch(_DIM, word)
         if match is None:
             raise ConfigError(f"--dim {word!r} is not NAME=SIZE; write a symbol and its sizes, such as seq=64,128")
         sizes = tuple(sorted({int(size) for size in match[2].split(",")}))

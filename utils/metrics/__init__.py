@@ -1,13 +1,28 @@
 """Metrics: how right the answers are, exact over batches, processes and resumed runs."""
 
+import importlib
 import pkgutil
+from typing import TYPE_CHECKING
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.metrics.base import MeanMetric, Metric, RecordMetric, Records
-from utils.metrics.change import Change
 from utils.metrics.classification import TopK
-from utils.metrics.definition import metric_from_json, metric_to_json
+
+if TYPE_CHECKING:
+    from utils.metrics.change import Change
+    from utils.metrics.definition import metric_from_json, metric_to_json
+
+_LATER = {"Change": "change", "metric_from_json": "definition", "metric_to_json": "definition"}
+"""What a script that shows answers does without, by the module it is in."""
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+
 
 __all__ = [
     "Change",

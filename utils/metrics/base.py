@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.lib.recfunctions import repack_fields
 
 from engine.base import Array, ConfigError, DataError, InputError
 
@@ -227,7 +226,11 @@ class RecordMetric(Metric):
                 f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape} cannot be kept; return "
                 "numbers, booleans or a structured dtype, with the records along the first dimension"
             )
-        return packed if packed.dtype.names is None else repack_fields(packed, recurse=True)
+        if packed.dtype.names is None:
+            return packed
+        from numpy.lib.recfunctions import repack_fields  # 8 ms of every start
+
+        return repack_fields(packed, recurse=True)
 
 
 class MeanMetric(RecordMetric):

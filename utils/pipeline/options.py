@@ -27,7 +27,7 @@ MODEL = "model"
 DATA = "data"
 """Name of the only data path where a task has one."""
 
-_NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
+_NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 VALID, SHOWN = ("valid",), ("single", "multi")
 
@@ -389,9 +389,9 @@ def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
     if isinstance(given, Mapping):
         return {name: Path(path) for name, path in given.items()}
     words = [given] if isinstance(given, str) else list(given)
-    if len(words) == 1 and (_NAMED.fullmatch(words[0]) is None or Path(words[0]).exists()):
+    if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
         return Path(words[0])
-    pairs = [_NAMED.fullmatch(word) for word in words]
+    pairs = [re.fullmatch(_NAMED, word) for word in words]
     wrong = next((word for word, pair in zip(words, pairs, strict=True) if pair is None), None)
     if wrong is not None:
         raise ConfigError(f"{flag} {wrong!r}: of several paths each needs a name; write NAME=PATH")

@@ -136,6 +136,8 @@ def _no_summary(predictions: Sequence[Any], model: Model, options: Options) -> s
 
 
 def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
+    if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
+        return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
     from utils.tasks.collating import collate
 
     return collate(parts, model)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from utils.stored import Stored
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
 class Model:
     """A model's tensors, the sizes it has plans for, and what its export stored.
 
