@@ -74,7 +74,7 @@ class PictureNotes:
         return {**shapes, "mean": self.mean, "std": self.std, "interpolation": self.interpolation}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stored:
     """What an export stored, checked as it is read; each value is read once.
 

@@ -21,7 +21,6 @@ from engine.timeline import Timeline
 from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records
-from utils.pipeline.calibration import calibrate
 from utils.pipeline.front import Preprocess
 from utils.pipeline.interrupt import telling
 from utils.pipeline.stages import Buffers, Failure, Ready, prepared
@@ -182,7 +181,7 @@ def evaluate_work(
         run.keep.append(_appender(journal))
     if max_steps > 0:
         rest = islice(rest, max(0, max_steps - run.steps))
-    calibrate(work, batches)
+    _calibrate(work, batches)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # threads would only cost their start
     run.start()
     with telling(lambda: _so_far(run, total, journal)):
@@ -191,6 +190,14 @@ def evaluate_work(
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
     _check_any(run)
     return _report(run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
+
+
+def _calibrate(work: Work, batches: Iterable[Batch]) -> None:
+    """Let engines choose their ranges, where any has to."""
+    if any(engine.calibration_samples for engine in work.engines.values()):
+        from utils.pipeline.calibration import calibrate
+
+        calibrate(work, batches)
 
 
 def _check_any(run: _Run) -> None:
@@ -402,7 +409,7 @@ def predict_work(
     """
     failures += _rejected(batches)
     timeline = Timeline()
-    calibrate(work, batches)
+    _calibrate(work, batches)
     with closing(prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engine.base import Array, Engine
 from engine.timeline import Timeline
@@ -23,12 +23,8 @@ Infer = Callable[[Any], "Array | list[Array]"]
 LABELLED = "labelled data: class folders, a label file, or an .npz with labels"
 
 
-class Decode(Protocol):
-    """From outputs and contexts to one prediction per sample."""
-
-    def __call__(self, outputs: Any, contexts: Any) -> Any:
-        """Return the predictions."""
-        ...
+Decode = Callable[[Any, Any], Any]
+"""From outputs and contexts to one prediction per sample."""
 
 
 class Work:

@@ -16,9 +16,8 @@ from utils.metrics.classification import TopK
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, str2bool
+from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, Template, str2bool
 from utils.tasks.model import Model
-from utils.tasks.templates.shapes import TEMPLATE
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
@@ -107,6 +106,13 @@ def check(options: Options) -> None:
         raise ConfigError(f"--input_size {options.input_size} must be one or two positive numbers: height and width")
 
 
+def fill(folder: Path) -> Mapping[str, str]:
+    """Draw the sample pictures of a new model (:mod:`utils.tasks.templates.shapes`)."""
+    from utils.tasks.templates.shapes import TEMPLATE
+
+    return TEMPLATE.fill(folder)
+
+
 CLASSIFICATION = Task(
     name="classification",
     domain="classification",
@@ -119,7 +125,7 @@ CLASSIFICATION = Task(
     input_size=input_size,
     check=check,
     flags=FLAGS,
-    template=TEMPLATE,
+    template=Template(Path(__file__).with_name("templates") / "classification", fill),
     data_help="picture, folder, label file (val.txt) or .npz",
     advice={
         "disk": "keep the pictures on a faster disk, or in memory",
