@@ -107,10 +107,10 @@ def check(options: Options) -> None:
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw the sample pictures of a new model (:mod:`utils.tasks.templates.shapes`)."""
-    from utils.tasks.templates.shapes import TEMPLATE
+    """Draw the sample pictures of a new model and return words for its templates."""
+    from utils.tasks.templates import shapes  # only `teco new` draws
 
-    return TEMPLATE.fill(folder)
+    return shapes.fill(folder)
 
 
 CLASSIFICATION = Task(

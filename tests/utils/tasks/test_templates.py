@@ -18,10 +18,11 @@ from model_config.structure import check_structure
 from utils.datasets.boxes import load_boxes
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
+from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.templates import sentences, shapes, squares
 
 TEMPLATES = {
-    "classification": shapes.TEMPLATE,
+    "classification": CLASSIFICATION.template,
     "detection": squares.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
 }
