@@ -15,6 +15,7 @@ from onnx import helper
 
 from engine.base import EngineSpec
 from toolkit.cli import execute
+from toolkit.profile.bottlenecks import ShapeFacts, find_bottlenecks
 from toolkit.profile.card import prepare, profile_card, profile_prepared
 from toolkit.profile.host import Source, profile_host, work_of
 from toolkit.profile.record import Bottleneck, Profile
@@ -101,9 +102,16 @@ def test_a_clean_model_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_clean_model_has_none_on_the_host(tmp_path: Path) -> None:
-    """Another process may disturb one measurement, or the roof's."""
-    path = models.clean(tmp_path / "m.onnx", rows=512)
-    assert any(not on_host(path).bottlenecks for _ in range(4))
+    """How near the roof a product comes depends on what else the machine does; nothing but that may be said of it."""
+    found = on_host(models.clean(tmp_path / "m.onnx", rows=512))
+    assert {one.kind for one in found.bottlenecks} <= {SLOW}
+
+    def at(times: float) -> tuple[Bottleneck, ...]:
+        steps = tuple(replace(step, seconds=times * step.roof) for step in found.steps)
+        return find_bottlenecks(replace(found, steps=steps), ShapeFacts((), (), frozenset()))
+
+    assert at(1.5) == ()
+    assert {one.kind for one in at(3)} == {SLOW}
 
 
 def test_copies_on_the_host(tmp_path: Path) -> None:
