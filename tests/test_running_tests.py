@@ -27,12 +27,12 @@ from hypothesis import strategies as st
 
 tried = {"named": 0, "usual": 0, "inner": 0}
 
-@settings(max_examples=10, deadline=50)
+@settings(max_examples=10)
 @given(st.integers())
 def test_named(number):
     tried["named"] += 1
     if tried["named"] == 5:
-        time.sleep(DELAY)
+        time.sleep(0.3)  # longer than the deadline that hypothesis itself would set
 
 @given(st.integers())
 def test_usual(number):
@@ -41,7 +41,7 @@ def test_usual(number):
 def test_inner():
     base = settings(max_examples=3, database=None)
 
-    @settings(base, deadline=None)
+    @settings(base)
     @given(st.integers())
     def one(number):
         tried["inner"] += 1
@@ -74,9 +74,8 @@ def test_slow_tests_run_where_they_are_asked_for(
 
 @pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:
-    """Also where a test names its number of examples, or takes it from settings it was given; deadlines end."""
-    text = PROPERTIES.replace("DELAY", "0.1" if profile else "0")
-    done = run_tests(run_python, tmp_path, text, "-s", HYPOTHESIS_PROFILE=profile)
+    """Also where a test names its number of examples, or takes it from settings it was given; none has a deadline."""
+    done = run_tests(run_python, tmp_path, PROPERTIES, "-s", HYPOTHESIS_PROFILE=profile)
     assert done.returncode == 0, done.stdout
     assert str(counts) in done.stdout
 

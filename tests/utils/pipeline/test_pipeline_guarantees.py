@@ -267,6 +267,10 @@ class Ended:
             os.killpg(process.pid, 0)
 
 
+SOON = 5.0
+"""Seconds in which an interrupted run ends: one on a quiet machine (docs/evaluation.md), more where others compute."""
+
+
 def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     command = [sys.executable, *map(str, words)]
@@ -311,7 +315,7 @@ def test_ctrl_c_and_the_same_command_again(
         time.sleep(rng.uniform(0, 0.4))
         ended = Ended(process)
         assert ended.code == 130, ended.err
-        assert ended.seconds < 1
+        assert ended.seconds < SOON
         (line,) = ended.err.splitlines()
         assert line.startswith("interrupted after step "), line
         assert " of 1800 (" in line
@@ -351,8 +355,8 @@ cli.valid(None, task, ckpt=Path("model.onnx"), data_path=Path(), batch_size=8, i
 
 @pytest.mark.parametrize("extra", [["--workers", 0], ["--workers", 2], ["--streams", 1, "--resume", "journals"]])
 def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Path, extra: list[object]) -> None:
-    """One node that computes for seconds, which ONNX Runtime cannot stop, in the main thread too."""
-    text = "g (float[N,3,8,8] x) => (float[N,3] y) <int64[2] big = {6000, 6000}> { f = Flatten(x)"
+    """One node that computes for ten seconds, which ONNX Runtime cannot stop, in the main thread too."""
+    text = "g (float[N,3,8,8] x) => (float[N,3] y) <int64[2] big = {9000, 9000}> { f = Flatten(x)"
     text += " m = ReduceMax<keepdims=1>(f) w = Expand(m, big) a = MatMul(w, w) r = ReduceMax<keepdims=1>(a)"
     save_onnx(text + " p = GlobalAveragePool(x) g = Flatten(p) y = Add(g, r) }")
     (tmp_path / "script.py").write_text(LONG)
@@ -361,7 +365,7 @@ def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Pa
     time.sleep(0.5)
     ended = Ended(process)
     assert ended.code == 130, ended.err
-    assert ended.seconds < 1
+    assert ended.seconds < SOON
     go_on = "; the same command goes on from here" if "--resume" in extra else ""
     assert ended.err == f"interrupted after step 0 of 45 (0 samples){go_on}\n"
 
@@ -374,6 +378,6 @@ def test_ctrl_c_in_the_comparison(pictures: Path, tmp_path: Path) -> None:
     wait_for_line(process, "target onnx")
     time.sleep(0.2)
     ended = Ended(process)
-    assert (ended.code, ended.seconds < 1) == (130, True)
+    assert (ended.code, ended.seconds < SOON) == (130, True)
     assert ended.err.startswith("interrupted after step ")
     assert json.loads((tmp_path / "result.json").read_text())["metric"] == pytest.approx(0.994444, abs=1e-6)
