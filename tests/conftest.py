@@ -51,11 +51,11 @@ def choose_profile(name: str) -> None:
     """
     if name not in ("default", "long"):
         raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default or long")
-    usual, plain = settings.get_profile("default"), settings.__init__
+    usual, plain = settings(), settings.__init__  # of CI there, which tries the same examples every time
     examples = usual.max_examples * (LONGER if name == "long" else 1)
     slow = [HealthCheck.too_slow]
-    settings.register_profile(name, usual, max_examples=examples, deadline=None, suppress_health_check=slow)
-    settings.load_profile(name)
+    settings.register_profile("zoo", usual, max_examples=examples, deadline=None, suppress_health_check=slow)
+    settings.load_profile("zoo")
     if name == "default":
         return
 
