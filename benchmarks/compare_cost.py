@@ -142,7 +142,7 @@ class Work:
 
     def warm_up_imports(self) -> None:
         """Import what any of them uses; that is no part of a cold run."""
-        import_module("engine.ort")
+        import_module("engine.backends.ort")
         import_module("engine.sdaa.engine")
         import_module("toolkit.compare.report")
 
@@ -194,8 +194,8 @@ def one_by_one(path: Path, shape: tuple[int, ...]) -> tuple[float, int]:
     import onnx
     from onnx.utils import Extractor
 
-    from engine.onnx_graph import bind_shapes
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
+    from engine.onnx.graph import bind_shapes
 
     start = time.perf_counter()
     model = onnx.load(str(path))

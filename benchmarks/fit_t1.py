@@ -28,7 +28,7 @@ from bench import ROOT, arguments, finish
 from networks import resnet
 
 from engine import PASS_PATH, EngineSpec, open_engine
-from engine.onnx_graph import bind_shapes, graph_inputs, load_model
+from engine.onnx.graph import bind_shapes, graph_inputs, load_model
 from engine.sdaa.card import CARD_VARIABLE, CARDS, CardDescription, Layout, load_card
 from engine.sdaa.cost import ShardWork, price, shard_work
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
 
+from engine.backends.ort import HostSession
 from engine.base import Array
-from engine.ort import HostSession
 from engine.sdaa.float16 import float16_storage
 
 LARGEST = 60_000.0

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from engine.components import banner, report
+from engine.host.components import banner, report
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from engine.cores import usable_cores
 from engine.dims import Places, call_sizes, check_dims, shown_shape
 from engine.errors import (
     ConfigError,
@@ -27,6 +26,7 @@ from engine.errors import (
     TargetError,
     TecoInferError,
 )
+from engine.host.cores import usable_cores
 from engine.signature import (
     Array,
     BatchAxes,
@@ -189,7 +189,7 @@ class Engine(ABC):
             return
         self._asked = True  # also where nothing is found
         from engine.independence import batching_of
-        from engine.onnx_graph import load_model
+        from engine.onnx.graph import load_model
 
         try:
             model = load_model(self.spec.ckpt)

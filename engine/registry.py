@@ -36,14 +36,14 @@ class _Builtin(NamedTuple):
 
 
 _BUILTIN = {
-    "cpu": _Builtin("engine.cpu:CpuEngine"),
+    "cpu": _Builtin("engine.backends.cpu:CpuEngine"),
     "cuda": _Builtin(
-        "engine.cuda:CudaEngine",
+        "engine.backends.cuda:CudaEngine",
         needs=("tensorrt", "onnxruntime/capi/libonnxruntime_providers_cuda.so"),
         install='".[tensorrt]"',
     ),
-    "null": _Builtin("engine.null:NullEngine"),
-    "onnx": _Builtin("engine.ort:OnnxRuntimeEngine"),
+    "null": _Builtin("engine.backends.null:NullEngine"),
+    "onnx": _Builtin("engine.backends.ort:OnnxRuntimeEngine"),
     "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine"),
 }
 

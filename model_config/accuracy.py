@@ -64,7 +64,7 @@ def judge_case(
 
 def _weights(ckpt: Path) -> str:
     """Return what the export noted about the weights; empty where it noted nothing."""
-    from engine.onnx_graph import load_model, metadata
+    from engine.onnx.graph import load_model, metadata
 
     try:
         stored = json.loads(metadata(load_model(ckpt)).get("provenance", "{}"))

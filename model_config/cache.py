@@ -1,6 +1,6 @@
 """Results of earlier checks, found again by the hash of everything they depend on.
 
-They lie in the zoo's cache (:mod:`engine.cache`), each a folder of its own with the logs beside ``result.json``.
+They lie in the zoo's cache (:mod:`engine.host.cache`), each a folder of its own with the logs beside ``result.json``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
-from engine.cache import cache_folder
-from engine.components import components, variables
-from engine.files import hash_files
+from engine.host.cache import cache_folder
+from engine.host.components import components, variables
+from engine.host.files import hash_files
 from model_config.config import ROOT, Case
 from model_config.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
-from engine.files import hash_files, write_file
+from engine.host.files import hash_files, write_file
 from model_config.config import Case, Step, relative
 from model_config.results import Accuracy, Finding
 

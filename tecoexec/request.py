@@ -89,7 +89,7 @@ def _read(path: Path, _: int) -> Signature:
         shapes, batching = tuple(saved.shapes[name] for name in names), saved.batching
         return Signature(path, tuple(saved.inputs), shapes, batching.inputs, batching.independent is not False)
     from engine.independence import batching_of
-    from engine.onnx_graph import load_model, signature
+    from engine.onnx.graph import load_model, signature
 
     model = load_model(path)
     inputs, _outputs, dims = signature(model)

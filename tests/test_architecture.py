@@ -19,10 +19,10 @@ FLOORS = {"engine": 1, "utils": 2, "tecoexec": 3, "model_config": 3, "toolkit": 
 """
 
 VENDORS: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("engine/ort.py", "engine/quantize.py"),
-    "openvino": ("engine/ov.py",),
-    "tensorrt": ("engine/trt.py",),
-    "polygraphy": ("engine/trt.py",),
+    "onnxruntime": ("engine/backends/ort.py", "engine/backends/quantize.py"),
+    "openvino": ("engine/backends/ov.py",),
+    "tensorrt": ("engine/backends/trt.py",),
+    "polygraphy": ("engine/backends/trt.py",),
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
@@ -109,8 +109,8 @@ def test_imports_are_seen() -> None:
     """The two tests below would also pass if this file could not read imports."""
     seen = {(name, module.split(".")[0]) for name in SOURCES for _, module in imports(name)}
     assert {
-        ("engine/ort.py", "onnxruntime"),
-        ("engine/trt.py", "tensorrt"),
+        ("engine/backends/ort.py", "onnxruntime"),
+        ("engine/backends/trt.py", "tensorrt"),
         ("utils/export/torch_export.py", "torch"),
     } <= seen
     assert ("utils/pipeline/loops.py", "engine") in seen

@@ -59,7 +59,7 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
     """
     from onnx import ModelProto
 
-    from engine.onnx_graph import graph_inputs, signature
+    from engine.onnx.graph import graph_inputs, signature
 
     alone = ModelProto()
     alone.graph.input.extend(graph_inputs(model))
@@ -76,7 +76,7 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
         ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
     """
     from engine.independence import batching_of
-    from engine.onnx_graph import signature
+    from engine.onnx.graph import signature
 
     inputs, _, shapes = signature(model)
     found = batching_of(model, {}).without(shapes, symbols)
@@ -155,7 +155,7 @@ def random_inputs(
         ConfigError: a shape is not known (:func:`input_shapes`).
         ModelError: the model cannot be read, or takes something that is no array of numbers.
     """
-    from engine.onnx_graph import load_model
+    from engine.onnx.graph import load_model
 
     return draw(load_model(path), seed, batch, shapes, dims)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
     from typing_extensions import Self
 
+    from engine.backends.ort import HostSession
     from engine.base import Engine
-    from engine.ort import HostSession
     from engine.passes.options import PassOptions
 
 __all__ = ["MEMORY", "Node", "Traced", "grouped", "load_named", "module_of", "nodes_of", "random_inputs", "traced"]
@@ -61,7 +61,7 @@ def load_named(path: Path) -> ModelProto:
     Raises:
         ModelError: the file cannot be used, or two nodes write one tensor.
     """
-    from engine.onnx_graph import load_model
+    from engine.onnx.graph import load_model
     from engine.sdaa.float16 import inlined
 
     model = inlined(load_model(path))
@@ -97,7 +97,7 @@ class _Tensors:
     def __init__(self, model: ModelProto) -> None:
         from onnx import TensorProto
 
-        from engine.onnx_graph import dims, infer_shapes
+        from engine.onnx.graph import dims, infer_shapes
 
         graph = infer_shapes(model).graph
         infos = {info.name: info for info in (*graph.value_info, *graph.output)}
@@ -366,7 +366,7 @@ def traced(
 def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
     from onnx import ModelProto
 
-    from engine.onnx_graph import graph_inputs, to_float16
+    from engine.onnx.graph import graph_inputs, to_float16
 
     original = ModelProto()
     original.CopyFrom(held.model)
@@ -383,7 +383,7 @@ def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shape
 
 def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
     """Do to the model what the engine of the simulated card does."""
-    from engine.onnx_graph import bind_shapes
+    from engine.onnx.graph import bind_shapes
     from engine.passes.options import PassOptions
     from engine.passes.runner import apply_passes
     from engine.sdaa.float16 import float16_storage, widen
@@ -414,7 +414,7 @@ def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | 
 
 def _kept(model: ModelProto, options: PassOptions) -> set[str]:
     """Return what nodes that stay float32 write; bodies of If, Loop and Scan compute in float32 as well."""
-    from engine.onnx_graph import subgraphs
+    from engine.onnx.graph import subgraphs
 
     return {
         name
@@ -430,7 +430,7 @@ def _form(name: str, now: Collection[str], kept: Collection[str], outputs: Colle
     return rounded if rounded in now and name not in kept and name not in outputs else name
 
 
-_GRAPHS = {"engine.ort.OnnxRuntimeEngine": _baseline, "engine.sdaa.engine.SdaaEngine": _card}
+_GRAPHS = {"engine.backends.ort.OnnxRuntimeEngine": _baseline, "engine.sdaa.engine.SdaaEngine": _card}
 """Engines whose graph can be had, and what makes it; a vendor's own engine under their targets' names is not here."""
 
 

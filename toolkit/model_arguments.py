@@ -124,7 +124,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
         DataError, InputError: what is given cannot be read, or does not fit the model.
         ConfigError: shapes of random inputs are not known.
     """
-    from engine.onnx_graph import metadata
+    from engine.onnx.graph import metadata
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
     from toolkit.weights import source

@@ -17,7 +17,7 @@ from engine.base import Array
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
 _FLOAT = 1
 _LARGE = 1024
@@ -87,7 +87,7 @@ def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
     Args:
         model: perhaps without large weights. weights: these, by name.
     """
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     light, others = _taken_out(model, NUMBERS)
     held = {tensor.name for tensor in light.graph.initializer}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import PassError
-from engine.source_file import import_file
+from engine.host.source_file import import_file
 
 if TYPE_CHECKING:
     import onnx

@@ -15,7 +15,7 @@ from engine.passes.options import PassOptions, one_line
 if TYPE_CHECKING:
     import onnx
 
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
 SEED = 20240607
 UNBOUND_BATCH = 2
@@ -131,7 +131,7 @@ def _keep_metadata(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 def _check_outputs(
     before: onnx.ModelProto, after: onnx.ModelProto, where: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     if any(node.op_type in RANDOM for node in _nodes(before.graph)):
         _warn_unchecked(where, "the model draws random numbers")

@@ -18,7 +18,7 @@ from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-    from engine.onnx_graph import NodeView
+    from engine.onnx.graph import NodeView
 
 FLOAT = 1
 """``onnx.TensorProto.FLOAT``."""
@@ -105,7 +105,7 @@ def weighed_work(
     model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None
 ) -> tuple[ShardWork, dict[str, int]]:
     """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
-    from engine.onnx_graph import graph_inputs, infer_shapes, view  # here: a saved engine is priced without onnx
+    from engine.onnx.graph import graph_inputs, infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.sdaa.float16 import inlined, widen
 
     wide = infer_shapes(widen(inlined(model)))
@@ -143,7 +143,7 @@ def _copied(info: ValueInfoProto, float16: bool) -> int:
     """Return the bytes of an input or output between host and card; 0 where its size follows from data."""
     from onnx import helper
 
-    from engine.onnx_graph import dims
+    from engine.onnx.graph import dims
 
     kind = info.type.tensor_type.elem_type
     size = 2 if float16 and kind == FLOAT else int(helper.tensor_dtype_to_np_dtype(kind).itemsize)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
-from engine.files import hash_files
+from engine.host.files import hash_files
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
 from engine.sdaa.clock import CallTimes
@@ -116,7 +116,7 @@ class SdaaEngine(Engine):
     def _build(self) -> Plan:
         """Read the model and lower the plan of its largest sizes."""
         from engine.independence import batching_of
-        from engine.onnx_graph import load_model, metadata, signature
+        from engine.onnx.graph import load_model, metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
         model = load_model(self.spec.ckpt)

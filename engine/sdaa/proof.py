@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.backends.ort import HostSession
 from engine.base import Array, EngineError, TensorSpec
 from engine.independence import compare_with_changed, compare_with_parts, tells
-from engine.ort import HostSession
 from engine.sdaa.plan import Lowering, Plan
 from engine.signature import batch_of
 
@@ -50,7 +50,7 @@ def prove(
 def _float32(model: ModelProto) -> ModelProto:
     from onnx import TensorProto
 
-    from engine.onnx_graph import tensors
+    from engine.onnx.graph import tensors
     from engine.sdaa.float16 import widen
 
     halves = any(tensor.data_type == TensorProto.FLOAT16 for tensor in tensors(model.graph))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
-from engine.files import hash_files, write_file
+from engine.host.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
 from engine.signature import BatchAxes, Dim, axis_from_json, sizes_of, symbols_of, tensor_from_json, tensor_to_json
@@ -81,7 +81,7 @@ class Origin:
         Raises:
             ModelError: the ONNX file or a file it names is missing or damaged.
         """
-        from engine.onnx_graph import external_files
+        from engine.onnx.graph import external_files
 
         external = tuple(external_files(spec.ckpt))
         return cls(
@@ -197,7 +197,7 @@ def saved_path(ckpt: Path) -> Path:
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
     """Return the versions of what decides the contents of a saved engine."""
-    from engine.components import components
+    from engine.host.components import components
 
     found = components()
     root = Path(__file__).resolve().parents[1]

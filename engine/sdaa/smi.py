@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.base import engine_nums
-from engine.components import zoo_version
 from engine.errors import TecoInferError
+from engine.host.components import zoo_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 

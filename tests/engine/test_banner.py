@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support import RunPython
 
-from engine import available_targets, components, registry
+from engine import available_targets, registry
+from engine.host import components
 
 VENDORS = ("onnxruntime", "onnx", "openvino", "tensorrt", "polygraphy", "torch", "paddle")
 

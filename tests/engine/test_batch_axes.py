@@ -120,7 +120,7 @@ def test_calls_that_show_nothing(x: Array) -> None:
 
 
 def test_calibration_keeps_dependent_samples_together(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import cpu
+    from engine.backends import cpu
 
     path = save_onnx(
         "g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1,2,3,4,5,6,7,8}>"

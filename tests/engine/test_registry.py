@@ -9,12 +9,12 @@ import pytest
 from support import RunPython, SaveOnnx
 
 from engine import Engine, EngineSpec, TargetError, available_targets, default_dtype, open_engine, register, registry
-from engine.null import NullEngine
+from engine.backends.null import NullEngine
 
 RELU = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
 
 VENDOR = """
-from engine.null import NullEngine
+from engine.backends.null import NullEngine
 
 class Vendor(NullEngine):
     def describe(self):

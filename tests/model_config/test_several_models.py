@@ -15,7 +15,7 @@ pytest.importorskip("rich")
 
 from stub_model import Stub, write_zoo
 
-from engine.files import hash_files
+from engine.host.files import hash_files
 from model_config.cache import case_key
 from model_config.changed import changed_cases
 from model_config.check import main

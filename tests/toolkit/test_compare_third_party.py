@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support import RunPython, SaveOnnx
 
+from engine.backends.ort import OnnxRuntimeEngine
 from engine.base import Array, EngineError
-from engine.ort import OnnxRuntimeEngine
 from engine.registry import _registered
 from model_config.config import ROOT
 from toolkit.cli import execute
@@ -76,7 +76,7 @@ def test_one_that_is_installed(model: str, tmp_path: Path, run_python: RunPython
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: teco-vendor\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text("[tecoinfer.engines]\nsdaa = vendor_card:Card9\n")
     (tmp_path / "vendor_card.py").write_text(
-        "from engine.ort import OnnxRuntimeEngine\nclass Card9(OnnxRuntimeEngine):\n    pass\n"
+        "from engine.backends.ort import OnnxRuntimeEngine\nclass Card9(OnnxRuntimeEngine):\n    pass\n"
     )
     np.save(tmp_path / "x.npy", np.ones((1, 8), np.float32))
     words = ("-m", "toolkit.cli", "compare", model, "--data", tmp_path / "x.npy")

@@ -12,7 +12,7 @@ from planted import NETS, planter_of, write, write_data
 from support import ROOT, SaveOnnx
 
 from engine.base import DataError
-from engine.onnx_graph import save_model, to_float16
+from engine.onnx.graph import save_model, to_float16
 from engine.passes.options import PassOptions
 from toolkit.cli import execute
 from toolkit.fix.fixing import fix

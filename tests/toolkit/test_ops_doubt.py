@@ -12,8 +12,8 @@ from onnx import ModelProto
 from support import SaveOnnx
 
 from engine import registry
+from engine.backends.null import NullEngine
 from engine.base import Array, EngineSpec, ModelError, TargetError
-from engine.null import NullEngine
 from toolkit.ops import rewrites
 from toolkit.ops.judge import CASE, CUSTOM, HOST, Finding, judge_file
 from toolkit.ops.table import Support, Table

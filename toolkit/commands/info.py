@@ -87,7 +87,7 @@ def _files(sizes: dict[str, int]) -> list[str]:
 
 
 def _signature(file: Path) -> str:
-    from engine.onnx_graph import dims, graph_inputs, load_model
+    from engine.onnx.graph import dims, graph_inputs, load_model
 
     try:
         graph = load_model(file)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array
-from engine.onnx_graph import file_hash
+from engine.onnx.graph import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, Place
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.intermediates import MEMORY, Node, Traced, grouped

@@ -146,7 +146,7 @@ def _named(path: Path) -> tuple[ModelProto, bool]:
     Returns:
         The model, and whether the file's nodes have other names.
     """
-    from engine.onnx_graph import load_model
+    from engine.onnx.graph import load_model
     from engine.sdaa.float16 import inlined
 
     before = [node.name for node in inlined(load_model(path)).graph.node]
@@ -169,7 +169,7 @@ class _Search:
     def __init__(
         self, path: Path, named: tuple[ModelProto, bool], trials: Trials, out: Path, options: PassOptions
     ) -> None:
-        from engine.onnx_graph import save_model
+        from engine.onnx.graph import save_model
 
         model, self.renamed = named
         self.path, self.trials, self.out, self.options = path, trials, out, options
@@ -195,7 +195,7 @@ class _Search:
         return apply_passes(self._bound(self.original), self.options, compare=False)
 
     def _bound(self, model: ModelProto) -> ModelProto:
-        from engine.onnx_graph import bind_shapes, graph_inputs
+        from engine.onnx.graph import bind_shapes, graph_inputs
 
         names = [info.name for info in graph_inputs(model)]
         return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(), strict=True)))
@@ -209,7 +209,7 @@ class _Search:
 
     def against(self, donor: ModelProto, path: Path) -> Fix | None:
         """Compare with the model that is right, both in float32; ``None`` where they agree."""
-        from engine.onnx_graph import save_model
+        from engine.onnx.graph import save_model
 
         trials, model = self.trials, self.original
         nodes = nodes_of(model)
@@ -277,7 +277,7 @@ class _Search:
         """Return the nodes that a pass file can name and that do not stay float32 anyway."""
         from collections import Counter
 
-        from engine.onnx_graph import subgraphs
+        from engine.onnx.graph import subgraphs
 
         free = [
             node.name
@@ -296,7 +296,7 @@ class _Search:
 
     def _write(self, found: Fix) -> None:
         """Write pass file and mixed model, and judge both on the whole data set."""
-        from engine.onnx_graph import save_model, to_float16
+        from engine.onnx.graph import save_model, to_float16
 
         stem, trials = self.path.stem, self.trials
         why = f"found for {self.path.name} by teco fix, metric {found.metric}"

@@ -32,7 +32,7 @@ def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[s
         model: the float32 model. parts: what it is fed over the data set. batch: samples of a call where the
             model's batch is fixed; ``None`` runs each part as it is.
     """
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     measured, names = _with_peaks(model)
     session, specs = HostSession(measured), batched_specs(model)
@@ -47,7 +47,7 @@ def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[s
 def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
     from onnx import helper, numpy_helper
 
-    from engine.onnx_graph import infer_shapes
+    from engine.onnx.graph import infer_shapes
     from engine.sdaa.float16 import widen
 
     measured = infer_shapes(widen(model))

@@ -46,7 +46,7 @@ def isolated_errors(
     Returns:
         Node name -> error; nodes without float outputs, and those that the other model lacks, are absent.
     """
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     twins = _Twins(right, suspect, keep)
     session, specs = HostSession(twins.model), batched_specs(right)
@@ -67,7 +67,7 @@ class _Twins:
     """Builds the graph. ``nodes`` are the names of the nodes behind every pair of outputs."""
 
     def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
-        from engine.onnx_graph import graph_inputs, infer_shapes
+        from engine.onnx.graph import graph_inputs, infer_shapes
         from engine.sdaa.float16 import widen
         from engine.sdaa.kernels import inner_tensors
 
@@ -95,7 +95,7 @@ class _Twins:
         self._finish()
 
     def _add(self, node: NodeProto) -> None:
-        from engine.onnx_graph import subgraphs
+        from engine.onnx.graph import subgraphs
 
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import DataError
-from engine.files import write_file
+from engine.host.files import write_file
 from utils.pipeline.interrupt import telling
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def _words(data: Path | Sequence[str] | None) -> list[str]:
 
 
 def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted) -> Samples:
-    from engine.onnx_graph import metadata
+    from engine.onnx.graph import metadata
     from toolkit.fix.array_samples import load_samples
 
     words = _words(wanted.data)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from engine.files import write_file
+from engine.host.files import write_file
 from engine.passes.options import PassOptions
 
 

@@ -83,7 +83,7 @@ def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[Model
     """Return a model with shapes as far as they are known, and what is not."""
     import onnx
 
-    from engine.onnx_graph import bind_shapes, infer_shapes
+    from engine.onnx.graph import bind_shapes, infer_shapes
 
     try:
         return bind_shapes(model, dict(input_shapes(model, batch, shapes))), []
@@ -118,7 +118,7 @@ def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) ->
 
 
 def _has_body(need: Need) -> bool:
-    from engine.onnx_graph import subgraphs
+    from engine.onnx.graph import subgraphs
 
     return need.first is not None and any(True for _ in subgraphs(need.first))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, TecoInferError
-from engine.onnx_graph import infer_shapes
+from engine.onnx.graph import infer_shapes
 from toolkit.inputs import draw
 from toolkit.optest import worst_error
 
@@ -127,7 +127,7 @@ def _verified(name: str, cut: ModelProto, made: ModelProto) -> Rewrite | None:
 
 
 def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     return HostSession(model, threads=1).run(feed)
 

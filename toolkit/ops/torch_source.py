@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import ConfigError, ModelError, TargetError
-from engine.source_file import import_file
+from engine.host.source_file import import_file
 from toolkit.inputs import Shapes
 from toolkit.ops.judge import Finding, dynamic_notes, judge
 from toolkit.ops.needs import Need
@@ -147,7 +147,7 @@ def judge_torch(
         exported = operators.to_onnx(model, args, named)
     except ModelError as error:
         return [_unexported(one, table) for one in traced], [str(error)], data
-    from engine.onnx_graph import infer_shapes
+    from engine.onnx.graph import infer_shapes
     from engine.sdaa.float16 import inlined
 
     found = judge(infer_shapes(inlined(exported)), table, trial)

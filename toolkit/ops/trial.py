@@ -28,7 +28,7 @@ def trial_of(target: str) -> Trial:
     """
     engine_class(target)
     if target in _ON_HOST and provider(target) == "built-in":
-        from engine.ort import refusal
+        from engine.backends.ort import refusal
 
         return refusal
     return lambda model: _opened(target, model)
@@ -40,7 +40,7 @@ def _opened(target: str, model: ModelProto) -> str | None:
     Raises:
         TargetError: the target's packages or its device are missing.
     """
-    from engine.onnx_graph import graph_inputs, save_model, signature
+    from engine.onnx.graph import graph_inputs, save_model, signature
 
     try:
         shapes = [spec.shape for spec in signature(model)[0]]

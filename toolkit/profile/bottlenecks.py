@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.onnx_graph import dims, graph_inputs
+from engine.onnx.graph import dims, graph_inputs
 from engine.sdaa.kernels import ACTIVATIONS, SELECTING
 from toolkit.profile.record import Bottleneck, Profile, Step, WhatIf
 

@@ -51,7 +51,7 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
     Raises:
         TecoInferError: the model or the pass cannot be used.
     """
-    from engine.onnx_graph import bind_shapes, graph_inputs, load_model
+    from engine.onnx.graph import bind_shapes, graph_inputs, load_model
 
     options = PassOptions.load(spec.pass_path)
     original = load_model(spec.ckpt)

@@ -18,7 +18,7 @@ def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
         ConfigError: one holds no numbers, or a shape contradicts what the model declares.
         ModelError: one is no tensor.
     """
-    from engine.onnx_graph import signature
+    from engine.onnx.graph import signature
 
     inputs = signature(model)[0]
     for spec in inputs:

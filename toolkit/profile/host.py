@@ -88,7 +88,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     Raises:
         TecoInferError: the model cannot be read or run.
     """
-    from engine.onnx_graph import to_float16
+    from engine.onnx.graph import to_float16
     from toolkit.intermediates import load_named
 
     original = load_named(spec.ckpt)
@@ -143,7 +143,7 @@ def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[di
         ModelError: ONNX Runtime cannot load the model.
         EngineError: it fails while computing.
     """
-    from engine.ort import HostSession
+    from engine.backends.ort import HostSession
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         session = HostSession(model, profile_prefix=Path(folder) / "run")
@@ -216,7 +216,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: Source) -> tuple[floa
     It does not tell the weights that it has laid out for itself; theirs are taken from the node as it was written, or
     follow from what a product reads and writes. Where they cannot be had either, no operations are counted.
     """
-    from engine.onnx_graph import NodeView
+    from engine.onnx.graph import NodeView
 
     kind = _FUSED.get(op_type, op_type)
     read = [next(iter(entry.items())) for entry in args.get("input_type_shape", [])]

@@ -75,7 +75,7 @@ def _fingerprint_now(task: Task, opt: Options, dataset: Dataset, before: Mapping
 
 def _identity(opt: Options, engines: Mapping[str, Engine], dataset: Dataset, metric: Metric) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
-    from engine.files import hash_files
+    from engine.host.files import hash_files
 
     rank, size = rank_and_size()
     hashes = {name: hash_files(path) for name, path in opt.models.items()}

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Array, ConfigError, DataError
-from engine.cores import usable_cores
+from engine.host.cores import usable_cores
 from engine.timeline import Timeline
 from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size

@@ -241,7 +241,7 @@ def _symbols(path: Path) -> set[str]:
     """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
     if path.suffix != ".onnx" or not path.is_file():
         return set()
-    from engine.onnx_graph import load_model, signature
+    from engine.onnx.graph import load_model, signature
 
     inputs, _, _ = signature(load_model(path))
     return {symbol for tensor in inputs for symbol in tensor.symbols if symbol is not None}

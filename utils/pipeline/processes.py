@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base import Array, ConfigError, DataError
-from engine.cores import host_slots
+from engine.host.cores import host_slots
 from engine.timeline import Timeline
 from utils.datasets.base import Batch
 from utils.pipeline.front import Front, Preprocess, as_front

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.base import Array, ConfigError, TecoInferError
-from engine.cores import host_slots, usable_cores
+from engine.host.cores import host_slots, usable_cores
 from engine.timeline import Timeline, recording
 from utils.datasets.base import Batch, pick
 from utils.pipeline.front import Front, Preprocess, as_front

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.ort import HostSession
+from engine.backends.ort import HostSession
 
 RNG = np.random.default_rng(7)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from pass_models import build, floats, node
 
+from engine.backends.ort import HostSession
 from engine.base import PassError
-from engine.ort import HostSession
 from engine.passes import runner
 from engine.passes.options import PassOptions
 from engine.passes.runner import apply_passes, difference, random_inputs

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from rule_models import CASES
 from rule_mutations import mutated
 
-from engine.ort import HostSession
+from engine.backends.ort import HostSession
 from engine.passes.options import PassOptions
 from engine.passes.rules import RULES, rewrite
 from engine.passes.runner import apply_passes, difference, random_inputs

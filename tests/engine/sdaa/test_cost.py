@@ -18,7 +18,7 @@ from support import ROOT, SaveOnnx
 
 from engine import EngineSpec, open_engine
 from engine.errors import DeviceOutOfMemory
-from engine.onnx_graph import bind_shapes, graph_inputs
+from engine.onnx.graph import bind_shapes, graph_inputs
 from engine.sdaa.card import CARDS, load_card
 from engine.sdaa.cost import ShardCost, ShardWork, price, shard_work
 from engine.sdaa.engine import SdaaEngine

@@ -9,8 +9,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.onnx_graph import load_model, to_float16
-from engine.ort import HostSession
+from engine.backends.ort import HostSession
+from engine.onnx.graph import load_model, to_float16
 from engine.sdaa.float16 import float16_storage, round_half, widen
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'

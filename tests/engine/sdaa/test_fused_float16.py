@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.ort import HostSession
+from engine.backends.ort import HostSession
 from engine.sdaa.float16 import float16_storage
 
 Array = np.ndarray[Any, np.dtype[Any]]

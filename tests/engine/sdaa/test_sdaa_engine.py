@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import SaveOnnx
 
 from engine import ConfigError, Engine, EngineError, EngineSpec, ModelError, open_engine
-from engine.ort import HostSession
+from engine.backends.ort import HostSession
 from engine.sdaa.device import Card
 from utils.datasets import load_dataset
 from utils.metrics import TopK

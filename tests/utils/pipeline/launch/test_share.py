@@ -28,7 +28,7 @@ def test_more_processes_than_cores_take_turns() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
 def test_what_starts_later_follows(run_python: RunPython) -> None:
     code = (
-        "import os\nfrom engine.cores import usable_cores\nfrom utils.pipeline.launch.share import take_cores\n"
+        "import os\nfrom engine.host.cores import usable_cores\nfrom utils.pipeline.launch.share import take_cores\n"
         "before = usable_cores()\ntake_cores(0, 1)\nassert usable_cores() == before\n"
         "take_cores(1, 2)\nassert usable_cores() == max(1, before // 2)"
     )

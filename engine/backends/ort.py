@@ -16,8 +16,8 @@ import numpy as np
 import onnxruntime as ort
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, TensorSpec, usable_cores
-from engine.cores import host_slots
-from engine.functions import clashing, without_clashes
+from engine.host.cores import host_slots
+from engine.onnx.functions import clashing, without_clashes
 from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _session_from_proto(
         return _start(model.SerializeToString(), options, providers)
     import tempfile
 
-    from engine.onnx_graph import save_model
+    from engine.onnx.graph import save_model
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         path = Path(folder) / "model.onnx"
@@ -223,13 +223,13 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
         ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
     """
     if not path.is_file() or not path.stat().st_size:
-        from engine.onnx_graph import load_model
+        from engine.onnx.graph import load_model
 
         load_model(path)  # raises with the reason
     try:
         return HostSession(path, threads, providers)
     except ModelError as refused:
-        from engine.onnx_graph import load_model
+        from engine.onnx.graph import load_model
 
         model = load_model(path)  # raises with the reason, or repairs the order of the nodes
         try:
@@ -281,7 +281,7 @@ class OnnxRuntimeEngine(Engine):
         threads = None if self.streams == 1 else usable_cores() // self.streams
         self._host = open_session(spec.ckpt, threads)
         if spec.dtype == "float16" and not self._takes_float16():
-            from engine.onnx_graph import load_model, to_float16
+            from engine.onnx.graph import load_model, to_float16
 
             try:
                 self._host = HostSession(to_float16(load_model(spec.ckpt)), threads)

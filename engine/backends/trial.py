@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, Engine, EngineError, TecoInferError, TensorSpec
-from engine.cache import exclusive, read_entry, write_entry
+from engine.host.cache import exclusive, read_entry, write_entry
 
 TRIAL_SECONDS = 2.0
 """After this long no further round is begun; every engine is warmed up once and timed at least once."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cores import Slots, host_slots, smallest_quota, usable_cores
+from engine.host.cores import Slots, host_slots, smallest_quota, usable_cores
 
 
 def group(root: Path, path: str, **files: str) -> None:

@@ -1,6 +1,6 @@
 """Post-training quantisation to int8 by ONNX Runtime's tools: float32 model and real samples in, QDQ model out.
 
-Besides ``engine/ort.py`` the only file that imports from onnxruntime, and only its quantisation tools.
+Besides ``engine/backends/ort.py`` the only file that imports from onnxruntime, and only its quantisation tools.
 
 Chosen by measurement (ResNet-50, batch 16, AVX-512 VNNI): unsigned activations with signed weights run 3.5 times as
 fast as float32 on ONNX Runtime, signed activations no faster than float32; OpenVINO runs both alike. Weights use all 8
@@ -73,8 +73,8 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]]) -> bytes:
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    from engine.onnx_graph import load_model
-    from engine.ort import ORT_ERRORS
+    from engine.backends.ort import ORT_ERRORS
+    from engine.onnx.graph import load_model
 
     model = _loaded(ckpt)
     failures: tuple[type[Exception], ...] = (*ORT_ERRORS, ValueError, TypeError, RuntimeError, KeyError, IndexError)
@@ -118,7 +118,7 @@ class _Reader:
 def _loaded(ckpt: Path) -> ModelProto:
     import onnx
 
-    from engine.onnx_graph import load_model
+    from engine.onnx.graph import load_model
 
     model = load_model(ckpt)
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):

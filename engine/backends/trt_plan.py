@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, shown_shape
-from engine.files import write_file
+from engine.host.files import write_file
 from engine.signature import Dim, tensor_from_json, tensor_to_json
 
 SCHEMA_VERSION = 2
@@ -28,7 +28,7 @@ Shapes: TypeAlias = dict[str, list[list[int]]]
 
 @dataclass(frozen=True)
 class PlanKey:
-    """Everything a plan depends on; see :func:`engine.onnx_graph.file_hash` for what the model's hash covers."""
+    """Everything a plan depends on; see :func:`engine.onnx.graph.file_hash` for what the model's hash covers."""
 
     model_sha256: str
     pass_sha256: str

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.ort import WRONG_FUSIONS, HostSession
+from engine.backends.ort import WRONG_FUSIONS, HostSession
 
 X = np.random.default_rng(0).standard_normal((5, 3, 4))
 SCALE, SHIFT = np.arange(1, 5), np.asarray([1, -1, 2, 0.5])
@@ -140,7 +140,7 @@ def test_whole_numbers_are_divided_first(save_onnx: SaveOnnx) -> None:
 
 
 def test_onnx_runtime_by_itself_is_wrong(save_onnx: SaveOnnx) -> None:
-    """Once this fails, ONNX Runtime has been repaired, and :data:`engine.ort.WRONG_FUSIONS` can become shorter."""
+    """Once this fails, ONNX Runtime is repaired, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shorter."""
 
     def bare(model: bytes, feed: list[np.ndarray], off: tuple[str, ...] = ()) -> np.ndarray:
         session = onnxruntime.InferenceSession(

@@ -19,21 +19,21 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import engine.cuda
-import engine.trt
+import engine.backends.cuda
+import engine.backends.trt
+from engine.backends.cuda import CudaEngine
+from engine.backends.ort import HostSession
+from engine.backends.trt import Session
+from engine.backends.trt_plan import Shapes, plan_path, read_record, record_path
 from engine.base import PASS_PATH, ConfigError, EngineSpec, ModelError, TargetError
-from engine.cuda import CudaEngine
-from engine.onnx_graph import signature
-from engine.ort import HostSession
-from engine.trt import Session
-from engine.trt_plan import Shapes, plan_path, read_record, record_path
+from engine.onnx.graph import signature
 
-HAS_TENSORRT = engine.cuda.tensorrt_installed()
+HAS_TENSORRT = engine.backends.cuda.tensorrt_installed()
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class StandIn:
-    """In place of :class:`engine.trt.TensorRT`; counts builds and notes the batches it is given."""
+    """In place of :class:`engine.backends.trt.TensorRT`; counts builds and notes the batches it is given."""
 
     version: ClassVar[str] = "10.9.0"
     gpu: ClassVar[str] = "NVIDIA stand-in"
@@ -65,8 +65,8 @@ class StandIn:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     for record in (StandIn.built, StandIn.batches, StandIn.closed):
         record.clear()
-    monkeypatch.setattr(engine.cuda, "tensorrt_installed", lambda: True)
-    monkeypatch.setattr(engine.trt, "TensorRT", StandIn)
+    monkeypatch.setattr(engine.backends.cuda, "tensorrt_installed", lambda: True)
+    monkeypatch.setattr(engine.backends.trt, "TensorRT", StandIn)
     return StandIn
 
 
@@ -126,7 +126,7 @@ def test_a_plan_cannot_be_run_without_tensorrt(tmp_path: Path) -> None:
 
 def test_importing_it_imports_no_vendor_package() -> None:
     code = (
-        "import sys, engine.trt\n"
+        "import sys, engine.backends.trt\n"
         "heavy = {'tensorrt', 'polygraphy', 'onnx', 'onnxruntime', 'torch'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )
@@ -235,7 +235,7 @@ def test_a_stale_plan_is_rebuilt_and_the_log_says_why(
     CudaEngine(spec).release()
     if change is not None:
         change(model)
-    with caplog.at_level(logging.INFO, logger="engine.cuda"):
+    with caplog.at_level(logging.INFO, logger="engine.backends.cuda"):
         CudaEngine(replace(spec, **options)).release()  # type: ignore[arg-type]
     assert len(gpu.built) == 2
     assert reason in caplog.text
@@ -343,8 +343,8 @@ def test_on_a_gpu_with_tensorrt(model: Path, dtype: str) -> None:
 
 
 def cuda_provider_works() -> bool:
-    from engine.cuda import _probe
-    from engine.ort import cuda_session
+    from engine.backends.cuda import _probe
+    from engine.backends.ort import cuda_session
 
     try:
         cuda_session(_probe())

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from support import RunPython, SaveOnnx
 
-from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, open_engine, trial
+from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, open_engine
+from engine.backends import trial
+from engine.backends.null import NullEngine
+from engine.backends.trial import Contender, Verdict, choose, random_input
 from engine.base import Array
-from engine.null import NullEngine
-from engine.trial import Contender, Verdict, choose, random_input
 
 needs_openvino = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason='OpenVINO is not installed; install ".[openvino]"'

@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import ModelError
-from engine.onnx_graph import (
+from engine.backends.ort import HostSession
+from engine.onnx.graph import (
     bind_shapes,
     dims,
     file_hash,
@@ -24,7 +25,6 @@ from engine.onnx_graph import (
     used_names,
     view,
 )
-from engine.ort import HostSession
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 MLP = """g (float[N,4] x) => (float[N,2] y) <float[4,2] w={1,2,3,4,5,6,7,8}, float[2] b={0.5,-0.5}> {

@@ -12,8 +12,8 @@ import pytest
 from support import RunPython, SaveOnnx
 
 from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, TargetError
-from engine.ort import OnnxRuntimeEngine
-from engine.ov import OpenVinoEngine
+from engine.backends.ort import OnnxRuntimeEngine
+from engine.backends.ov import OpenVinoEngine
 
 needs_openvino = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason='OpenVINO is not installed; install ".[openvino]"'
@@ -204,7 +204,7 @@ def test_release_frees_the_model(save_onnx: SaveOnnx) -> None:
 def test_it_says_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\nfrom engine import EngineSpec\n"
-        "from engine.ov import OpenVinoEngine\n"
+        "from engine.backends.ov import OpenVinoEngine\n"
         "with OpenVinoEngine(EngineSpec(Path(sys.argv[1]))) as engine:\n    engine(np.ones((2, 4), np.float32))\n"
         "assert not any(name.startswith('openvino_telemetry') for name in sys.modules)"
     )
@@ -215,7 +215,7 @@ def test_it_says_nothing_and_starts_no_telemetry(run_python: RunPython, save_onn
 def test_a_missing_package_is_named(run_python: RunPython, save_onnx: SaveOnnx) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom engine import EngineSpec, TargetError\n"
-        "sys.modules['openvino'] = None\nfrom engine.ov import OpenVinoEngine\n"
+        "sys.modules['openvino'] = None\nfrom engine.backends.ov import OpenVinoEngine\n"
         "try:\n    OpenVinoEngine(EngineSpec(Path(sys.argv[1])))\nexcept TargetError as error:\n    print(error)"
     )
     done = run_python("-c", code, save_onnx(DYNAMIC))
@@ -229,7 +229,7 @@ def test_ctrl_c_after_a_model_was_freed_by_another_thread(digits: Path, run_pyth
     script = (
         "import os, pathlib, signal, sys, threading, time\n"
         "from engine import EngineSpec\n"
-        "from engine.ov import OpenVinoEngine\n"
+        "from engine.backends.ov import OpenVinoEngine\n"
         "engines = [OpenVinoEngine(EngineSpec(pathlib.Path(sys.argv[1])))]\n"
         "thread = threading.Thread(target=lambda: engines.pop().release())\n"
         "thread.start()\n"

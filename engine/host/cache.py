@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from engine.files import write_file
+from engine.host.files import write_file
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
-from engine.files import hash_files
+from engine.host.files import hash_files
 from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, sizes_of, symbols_of
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)

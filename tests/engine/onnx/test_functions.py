@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support import DIGITS, SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.functions import _has_functions, clashing
-from engine.ort import HostSession, refusal
+from engine.backends.ort import HostSession, refusal
+from engine.onnx.functions import _has_functions, clashing
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
 CLASH = HEADER + (
@@ -48,7 +48,7 @@ def test_the_sizes_it_computes_are_its_own(save_onnx: SaveOnnx) -> None:
 
 
 def test_onnx_runtime_by_itself_aborts(save_onnx: SaveOnnx) -> None:
-    """Once this fails, ONNX Runtime has been repaired, and ``engine/functions.py`` can go."""
+    """Once this fails, ONNX Runtime has been repaired, and ``engine/onnx/functions.py`` can go."""
     code = "import sys, onnxruntime; onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
     ended = subprocess.run([sys.executable, "-c", code, str(save_onnx(text("Add")))], capture_output=True, check=False)
     assert ended.returncode < 0  # a signal

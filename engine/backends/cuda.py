@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
-from engine.signature import batch_of
-from engine.trt_plan import (
+from engine.backends.trt_plan import (
     PlanKey,
     PlanRecord,
     Shapes,
@@ -26,12 +24,14 @@ from engine.trt_plan import (
     stale_reason,
     write_plan,
 )
+from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
+from engine.signature import batch_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from engine.backends.trt import Session, TensorRT
     from engine.signature import Dim
-    from engine.trt import Session, TensorRT
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class CudaEngine(Engine):
         self._close: Callable[[], None] | None = None
         self._rows: int | None = None
         if tensorrt_installed():
-            from engine.trt import TensorRT
+            from engine.backends.trt import TensorRT
 
             self._open_tensorrt(TensorRT(spec.rank))
         elif spec.ckpt.suffix == ".engine":
@@ -105,7 +105,7 @@ class CudaEngine(Engine):
 
     def _plan_of_model(self, backend: TensorRT) -> tuple[Session, Shapes]:
         """Use the plan beside the model if it fits, else build one."""
-        from engine.onnx_graph import file_hash, load_model, metadata, signature
+        from engine.onnx.graph import file_hash, load_model, metadata, signature
 
         model = load_model(self.spec.ckpt)
         self.metadata = metadata(model)
@@ -152,7 +152,7 @@ class CudaEngine(Engine):
     def _build(
         self, backend: TensorRT, model: ModelProto, key: PlanKey, dims: dict[str, list[Dim]]
     ) -> tuple[PlanRecord, bytes]:
-        from engine.onnx_graph import signature
+        from engine.onnx.graph import signature
 
         model = self._prepare(model)
         inputs, outputs, _ = signature(model)
@@ -172,7 +172,7 @@ class CudaEngine(Engine):
 
     def _prepare(self, model: ModelProto) -> ModelProto:
         """Run the passes and convert to the precision asked for."""
-        from engine.onnx_graph import to_float16
+        from engine.onnx.graph import to_float16
         from engine.passes.options import PassOptions
         from engine.passes.runner import apply_passes
 
@@ -187,8 +187,8 @@ class CudaEngine(Engine):
     # -------------------------------------------------------------------------------------------------- ONNX Runtime
 
     def _open_onnxruntime(self) -> None:
-        from engine.onnx_graph import load_model, metadata, signature
-        from engine.ort import cuda_session
+        from engine.backends.ort import cuda_session
+        from engine.onnx.graph import load_model, metadata, signature
 
         try:
             cuda_session(_probe())

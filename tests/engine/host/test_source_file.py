@@ -16,8 +16,8 @@ import pytest
 from support import ROOT, RunPython
 
 from engine.base import PassError
+from engine.host.source_file import import_file
 from engine.passes.options import PassOptions
-from engine.source_file import import_file
 
 NAME = "_a_file_of_a_user"
 

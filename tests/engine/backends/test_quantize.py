@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 from support import SaveOnnx
 
 from engine import ModelError
+from engine.backends.ort import HostSession
+from engine.backends.quantize import content_key, quantize
 from engine.base import Array
-from engine.ort import HostSession
-from engine.quantize import content_key, quantize
 
 CONV = """<ir_version: 8, opset_import: ["" : %d]>
 g (float[N,3,8,8] x) => (float[N,4] y)

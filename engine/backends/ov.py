@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
-from engine.cores import host_slots
+from engine.host.cores import host_slots
 
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -44,7 +44,7 @@ class OpenVinoEngine(Engine):
         super().__init__(spec)
         openvino = _import()
         # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
-        from engine.onnx_graph import load_model, metadata, signature
+        from engine.onnx.graph import load_model, metadata, signature
 
         model = load_model(spec.ckpt)
         self.bind(*signature(model))

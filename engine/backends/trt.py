@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from engine.backends.trt_plan import Shapes
 from engine.base import Array, EngineError, ModelError, TargetError, TensorSpec
 from engine.signature import Dim
-from engine.trt_plan import Shapes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -72,7 +72,7 @@ class TensorRT:
         from polygraphy.backend.trt import CreateConfig, Profile, engine_bytes_from_network, network_from_onnx_path
         from polygraphy.exception import PolygraphyException
 
-        from engine.onnx_graph import save_model
+        from engine.onnx.graph import save_model
 
         self._select()
         profile = Profile()

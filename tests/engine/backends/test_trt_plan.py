@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
-from engine.signature import Dim
-from engine.trt_plan import (
+from engine.backends.trt_plan import (
     PlanKey,
     PlanRecord,
     bound_dims,
@@ -26,6 +24,8 @@ from engine.trt_plan import (
     stale_reason,
     write_plan,
 )
+from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
+from engine.signature import Dim
 
 PLAN = bytes(range(256)) * 8
 F32 = np.dtype(np.float32)
@@ -157,7 +157,7 @@ def test_a_damaged_record_is_one_line(tmp_path: Path, text: str) -> None:
 
 @given(st.sampled_from(["dtype", "shape", "name", "dims", "batch_axis"]))
 def test_a_record_with_a_missing_part(part: str) -> None:
-    from engine.trt_plan import _from_json, _to_json
+    from engine.backends.trt_plan import _from_json, _to_json
 
     data = json.loads(json.dumps(_to_json(RECORD)))
     assert _from_json(data) == RECORD

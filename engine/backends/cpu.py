@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.trial import Contender, Verdict, choose, random_input
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
-from engine.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
-from engine.cores import usable_cores
-from engine.files import hash_files
+from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
+from engine.host.cores import usable_cores
+from engine.host.files import hash_files
 from engine.shard import split
 from engine.signature import batch_of
-from engine.trial import Contender, Verdict, choose, random_input
 
 _CALIBRATION_ROWS = 1
 """Samples in one call of the calibration, which keeps every activation of a call in memory.
@@ -40,8 +40,8 @@ _log = logging.getLogger(__name__)
 class CpuEngine(Engine):
     """Target ``cpu``: ONNX Runtime or OpenVINO, whichever runs this model faster with this batch, dtype and streams.
 
-    Where both are installed, the first opening of a model measures them (:mod:`engine.trial`, two or three seconds for
-    a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX Runtime's.
+    Where both are installed, the first opening of a model measures them (:mod:`engine.backends.trial`, two or three
+    seconds for a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX Runtime's.
     ``"int8"`` quantises a float32 model from real samples (:meth:`calibrate`), which it takes before the first call;
     its inputs and outputs stay float32.
     """
@@ -193,8 +193,8 @@ class CpuEngine(Engine):
 
     def _quantized(self, samples: Sequence[Mapping[str, Array]]) -> tuple[str, Path]:
         """Return key and path of the quantised model, made now unless an earlier run made it from the same."""
-        from engine.onnx_graph import file_hash
-        from engine.quantize import content_key, quantize
+        from engine.backends.quantize import content_key, quantize
+        from engine.onnx.graph import file_hash
 
         key = content_key(file_hash(self.spec.ckpt), samples)
         with exclusive("int8"):
@@ -259,19 +259,19 @@ def _with_openvino(*contenders: Contender) -> tuple[Contender, ...]:
 
 
 def _onnx_runtime(spec: EngineSpec, dtype: str) -> Engine:
-    from engine.ort import OnnxRuntimeEngine
+    from engine.backends.ort import OnnxRuntimeEngine
 
     return OnnxRuntimeEngine(replace(spec, dtype=dtype))
 
 
 def _openvino(spec: EngineSpec, dtype: str) -> Engine:
-    from engine.ov import OpenVinoEngine
+    from engine.backends.ov import OpenVinoEngine
 
     return OpenVinoEngine(replace(spec, dtype=dtype))
 
 
 def _name(package: str) -> str:
-    from engine.components import component_version
+    from engine.host.components import component_version
 
     return f"{_SHOWN[package]} {component_version(package)}"
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import SaveOnnx
 
 from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, TargetError, open_engine
-from engine.ort import HostSession, cuda_session, open_session
+from engine.backends.ort import HostSession, cuda_session, open_session
 
 DYNAMIC = "g (float[N,4] x) => (float[N,2] y) <float[4,2] w={1,2,3,4,5,6,7,8}> { y = MatMul(x, w) }"
 STATIC = DYNAMIC.replace("[N,", "[16,")

@@ -1,0 +1,1 @@
+"""Engines of the vendors, one file each; :mod:`engine.registry` names them."""

@@ -1,0 +1,1 @@
+"""What the host gives engines: cores, files, a cache, and what is installed."""
