@@ -82,8 +82,8 @@ class Work:
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         from engine import EngineSpec
-        from toolkit.inputs import draw
-        from toolkit.intermediates import load_named
+        from toolkit.graph.inputs import draw
+        from toolkit.graph.trace import load_named
 
         model = load_named(path)
         self.path, self.shapes = path, {model.graph.input[0].name: shape}
@@ -107,7 +107,7 @@ class Work:
         """Compare every node, and make the report."""
         from toolkit.compare.nodes import compare_nodes
         from toolkit.compare.report import report
-        from toolkit.intermediates import traced
+        from toolkit.graph.trace import traced
 
         start = time.perf_counter()
         options: dict[str, Any] = {"shapes": self.shapes}
@@ -126,7 +126,7 @@ class Work:
         """Return seconds of each kind with everything open, in turn; sessions are built by a first round."""
         from engine import open_engine
         from toolkit.compare.nodes import compare_nodes
-        from toolkit.intermediates import traced
+        from toolkit.graph.trace import traced
 
         with (
             open_engine("onnx", self.spec) as a,

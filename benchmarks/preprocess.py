@@ -23,8 +23,8 @@ from pictures import make_pictures
 from PIL import Image
 
 from engine.timeline import Timeline, recording
-from utils.preprocess.classification_common import MEAN, STD
-from utils.preprocess.modes import DECODES
+from utils.preprocess.image.classification import MEAN, STD
+from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
 
 LARGE = (2048, 1536)

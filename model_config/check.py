@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError, TecoInferError, usable_cores
-from model_config.config import ROOT, Case, Problem, read_cases, select_cases
+from model_config.cases.config import ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
-from model_config.runner import Limits, default_memory
+from model_config.run.runner import Limits, default_memory
 
 CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
 """The files that are read where no ``--config`` is given, relative to the repository's root."""
@@ -135,7 +135,7 @@ def _selected(cases: list[Case], args: argparse.Namespace, root: Path) -> tuple[
     cases = select_cases(cases, args.cases)
     if args.changed_since is None:
         return cases, {}
-    from model_config.changed import changed_cases
+    from model_config.cases.changed import changed_cases
 
     return changed_cases(cases, args.changed_since, root)
 
@@ -156,9 +156,9 @@ def _run(
     cases: Sequence[Case], problems: Sequence[Problem], check: CheckResult, args: argparse.Namespace, root: Path
 ) -> tuple[list[CaseResult], bool]:
     """Return what came of the cases, and whether Ctrl-C ended the run before its end."""
-    from model_config.imports import Imports
-    from model_config.one_case import Settings, check_case
-    from model_config.schedule import run_all
+    from model_config.cases.imports import Imports
+    from model_config.run.one_case import Settings, check_case
+    from model_config.run.schedule import run_all
 
     found: dict[str, list[Finding]] = {}
     for problem in problems:
@@ -235,7 +235,7 @@ def commit_of(root: Path) -> str:
 
 
 def _environment() -> dict[str, Any]:
-    from model_config.scorecard import PACKAGES, version
+    from model_config.judge.scorecard import PACKAGES, version
     from utils.pipeline.report import environment
 
     versions = {name: version(name) for name in PACKAGES}

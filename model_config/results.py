@@ -61,7 +61,7 @@ class StepResult:
     """What one step did.
 
     Attributes:
-        case, step: names of the case and of the step (a key of :data:`model_config.config.STEPS`).
+        case, step: names of the case and of the step (a key of :data:`model_config.cases.config.STEPS`).
         command: the argument list that was run.
         passed: the step did all that is asked of it.
         seconds: wall time.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from engine.base import Array, ConfigError
 from toolkit.arguments import Parser
-from toolkit.inputs import draw, input_specs, load_inputs
-from toolkit.intermediates import Traced, fitted, traced
+from toolkit.graph.inputs import draw, input_specs, load_inputs
+from toolkit.graph.trace import Traced, fitted, traced
 
 if TYPE_CHECKING:
     from toolkit.fix.opening import Wanted
@@ -127,7 +127,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
     from engine.onnx.graph import metadata
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
-    from toolkit.weights import source
+    from toolkit.graph.weights import source
     from utils.shapes import parse_dims
 
     model = source(path).model
@@ -147,7 +147,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
 
 def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None, inputs: Sequence[Array]) -> Traced:
     """Open the model on a target for these inputs: dynamic dimensions, the batch among them, get their sizes."""
-    from toolkit.weights import source
+    from toolkit.graph.weights import source
 
     specs = input_specs(source(path).model)
     pairs = list(zip(specs, inputs, strict=True))

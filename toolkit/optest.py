@@ -15,8 +15,8 @@ import numpy as np
 from engine.base import Array, ConfigError, DataError, EngineError, EngineSpec, ModelError
 from engine.registry import engine_class, open_engine
 from toolkit.arguments import did_you_mean
-from toolkit.inputs import Shapes
-from toolkit.intermediates import Traced, load_named, nodes_of, traced
+from toolkit.graph.inputs import Shapes
+from toolkit.graph.trace import Traced, load_named, nodes_of, traced
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -84,7 +84,7 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
     """Return the node meant by a name, a position such as ``12``, or the name of a tensor it writes.
 
     Args:
-        model: with unique node names (:func:`toolkit.intermediates.load_named`). wanted: the word. path: for messages.
+        model: with unique node names (:func:`toolkit.graph.trace.load_named`). wanted: the word. path: for messages.
 
     Raises:
         ConfigError: there is no such node.
@@ -226,7 +226,7 @@ def write_case(
     Args:
         path: the ONNX file. wanted: the node (:func:`find_node`). out: folder to write, made where it is missing.
         inputs: of the whole model; it is run once on the baseline, float32, to see what reaches the node.
-        batch, shapes: as for :func:`toolkit.intermediates.traced`. targets: whose engines it is to run on.
+        batch, shapes: as for :func:`toolkit.graph.trace.traced`. targets: whose engines it is to run on.
 
     Raises:
         ConfigError: there is no such node. TargetError: there is no such target.

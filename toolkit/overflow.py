@@ -20,8 +20,8 @@ from toolkit.fix.guide import LARGEST
 from toolkit.fix.records import Part
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
-from toolkit.inputs import Shapes, batched_specs
-from toolkit.intermediates import Node, Traced, load_named, traced
+from toolkit.graph.inputs import Shapes, batched_specs
+from toolkit.graph.trace import Node, Traced, load_named, traced
 from utils.progress import progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template as Text
 
 from engine.base import ConfigError, TecoInferError
-from model_config.config import ROOT, read_cases
+from model_config.cases.config import ROOT, read_cases
 from toolkit.arguments import did_you_mean
 from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.base import ConfigError
-from model_config.config import ROOT, STEPS, Case, Step, read_cases
+from model_config.cases.config import ROOT, STEPS, Case, Step, read_cases
 from toolkit.arguments import did_you_mean
 
 

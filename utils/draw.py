@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from engine.base import ConfigError
-from utils.preprocess.images import open_image, to_rgb
+from utils.preprocess.image.images import open_image, to_rgb
 
 _MIN_SIDE = 256
 """Pixels below which a picture is enlarged (longer side) or its canvas widened, so that text is legible."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from engine.base import ModelError
-from utils.preprocess.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
+from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
 VOCABULARY, SAMPLE_RATE = "vocabulary", "sample_rate"
@@ -43,7 +43,7 @@ class PictureNotes:
         crop: height and width of what is cut from the centre, in pixels: the size of the input that was exported.
         mean: per channel, of samples in 0..1; RGB unless the model has another number of channels.
         std: what samples are divided by, per channel, after the mean is subtracted.
-        interpolation: the filter to resize with, one of :data:`utils.preprocess.modes.INTERPOLATIONS`.
+        interpolation: the filter to resize with, one of :data:`utils.preprocess.image.modes.INTERPOLATIONS`.
     """
 
     resize: int | Pair = RESIZE

@@ -41,7 +41,8 @@ class CpuEngine(Engine):
     """Target ``cpu``: ONNX Runtime or OpenVINO, whichever runs this model faster with this batch, dtype and streams.
 
     Where both are installed, the first opening of a model measures them (:mod:`engine.backends.trial`, two or three
-    seconds for a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX Runtime's.
+    seconds for a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX
+    Runtime's.
     ``"int8"`` quantises a float32 model from real samples (:meth:`calibrate`), which it takes before the first call;
     its inputs and outputs stay float32.
     """

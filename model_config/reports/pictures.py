@@ -37,7 +37,7 @@ def _thumbnail(path: Path) -> Picture:
     with extra("pictures in the HTML report"):
         from PIL import Image
 
-        from utils.preprocess.images import open_image
+        from utils.preprocess.image.images import open_image
     try:
         image = open_image(path)
     except DataError:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
+from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
 from model_config.reports.text import one_line
 from model_config.results import Accuracy, Verdict
-from model_config.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
 
 PLACES = {"core": "example", "contrib": "contrib/example"}
 """Where models are: folders ``<domain>/<model>`` below these, from the repository's root."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from model_config.config import ROOT, Case
+from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
 from model_config.structure.source import Broken, Folder, Source

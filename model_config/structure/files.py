@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from model_config.config import STEPS
+from model_config.cases.config import STEPS
 from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, Source, inside
 
 REQUIRED = ("README.md", "requirements.txt")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from model_config.case_file import read_entries
-from model_config.config import STEPS, relative
+from model_config.cases.case_file import read_entries
+from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import known_flags, unknown
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder

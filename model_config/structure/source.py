@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from model_config.config import Case, Step
+from model_config.cases.config import Case, Step
 
 TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
 """Files that are read as text; all others are data."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support import ROOT, RunPython
 
-from model_config.gate import judge, read_pairs
+from model_config.judge.gate import judge, read_pairs
 from model_config.results import Accuracy, Verdict
 from utils.metrics.definition import metric_from_json
 

@@ -17,8 +17,8 @@ pytest.importorskip("rich")
 
 from stub_model import Stub, write_zoo
 
+from model_config.cases.config import ROOT
 from model_config.check import main
-from model_config.config import ROOT
 
 
 def good(stub: Stub) -> None:

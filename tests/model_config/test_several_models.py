@@ -16,12 +16,12 @@ pytest.importorskip("rich")
 from stub_model import Stub, write_zoo
 
 from engine.host.files import hash_files
-from model_config.cache import case_key
-from model_config.changed import changed_cases
+from model_config.cases.changed import changed_cases
+from model_config.cases.config import Case, Step
 from model_config.check import main
-from model_config.config import Case, Step
-from model_config.scorecard import hash_data, hash_models
-from model_config.workplace import ignored_checkpoints
+from model_config.judge.scorecard import hash_data, hash_models
+from model_config.run.cache import case_key
+from model_config.run.workplace import ignored_checkpoints
 
 CKPT = {"det": "det_float16.onnx", "rec": "rec_float16.onnx"}
 DATA = {"answers": "data/answers.json", "corpus": "data/corpus"}

@@ -11,7 +11,7 @@ from support import ROOT
 from walkthrough import actions, bash, change
 from zoo_copy import copy_zoo, with_teco
 
-from model_config.config import read_cases
+from model_config.cases.config import read_cases
 from model_config.structure import check_structure
 
 PAGE = (ROOT / "docs" / "adding_a_model.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from support import RunPython
 from zoo_copy import copy_zoo
 
-from model_config.config import read_cases
+from model_config.cases.config import read_cases
 from model_config.structure import check_structure
 from toolkit.scaffold import create
 

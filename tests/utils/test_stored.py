@@ -15,7 +15,7 @@ from support import DIGITS
 from engine import ConfigError, EngineSpec, open_engine
 from engine.base import ModelError
 from utils.export.onnx_files import ModelNotes
-from utils.preprocess.modes import INTERPOLATIONS, MEAN, STD
+from utils.preprocess.image.modes import INTERPOLATIONS, MEAN, STD
 from utils.stored import PictureNotes, Stored
 
 CKPT = Path("nets/net.onnx")

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
 from toolkit.dump.golden import Golden
-from toolkit.inputs import model_file
-from toolkit.intermediates import MEMORY, Traced
+from toolkit.graph.inputs import model_file
+from toolkit.graph.trace import MEMORY, Traced
+from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive
 from toolkit.output import add_output_flags, publish
-from toolkit.weights import source
 
 EPILOG = """\
 diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:

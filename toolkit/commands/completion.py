@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from engine.base import ConfigError
-from model_config.config import ROOT, STEPS
+from model_config.cases.config import ROOT, STEPS
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.zoo import domains, find_model, load_zoo
 

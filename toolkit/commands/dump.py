@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from model_config.reports.text import plural
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.dump.entries import Entry
-from toolkit.inputs import model_file
-from toolkit.intermediates import MEMORY, Node
+from toolkit.graph.inputs import model_file
+from toolkit.graph.trace import MEMORY, Node
+from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
 from toolkit.output import Column, Report, add_output_flags, publish
-from toolkit.weights import source
 
 KINDS = ("full", "once", "range", "compare", "recover")
 

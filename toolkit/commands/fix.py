@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.base import ConfigError
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from model_config.results import Verdict
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
@@ -26,7 +26,7 @@ from toolkit.fix.opening import Wanted
 from toolkit.fix.records import METRICS, needs_labels
 from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
-from toolkit.inputs import model_file
+from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
 
@@ -200,8 +200,8 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Rep
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure
     from toolkit.fix.suspects import tried_inputs, try_suspects
-    from toolkit.inputs import read_npz
-    from toolkit.intermediates import load_named
+    from toolkit.graph.inputs import read_npz
+    from toolkit.graph.trace import load_named
 
     with open_samples(path, load_named(path), wanted) as samples:
         if args.golden is None:

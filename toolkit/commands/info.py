@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ModelError
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
-from toolkit.metrics import direction
+from toolkit.stored_metrics import direction
 from toolkit.zoo import Model, find_model, load_zoo, summary
 
 WIDTH = 110

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.metrics import direction, last_metrics
+from toolkit.stored_metrics import direction, last_metrics
 from toolkit.zoo import Model, load_zoo
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.scaffold import create
 from toolkit.zoo import DOMAINS, domains

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import ConfigError, DataError, TargetError
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.inputs import model_file
+from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import positive, shape
 from toolkit.ops.judge import Finding, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.inputs import model_file
-from toolkit.intermediates import load_named, traced
+from toolkit.graph.inputs import model_file
+from toolkit.graph.trace import load_named, traced
 from toolkit.model_arguments import add_model_flags, given_inputs
 from toolkit.optest import TARGETS, Case, Outcome, check_node, find_node, run_case, runs_of, write_case
 from toolkit.output import Column, Report, add_output_flags, publish

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.base import DTYPES, ConfigError, EngineSpec
-from model_config.config import ROOT
+from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.inputs import model_file
+from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import positive, shape
 from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.against import Comparison, compare

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine.base import ConfigError
-from model_config.config import ROOT, STEPS, Case
+from model_config.cases.config import ROOT, STEPS, Case
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.zoo import Model, find_case, find_model, load_zoo
 

@@ -11,10 +11,10 @@ from math import isfinite, nan
 import numpy as np
 
 from engine.base import Array, EngineError, ModelError
+from engine.measures import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from model_config.reports.text import plural
-from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from toolkit.compare.replay import Replay
-from toolkit.intermediates import MEMORY, Node, Traced
+from toolkit.graph.trace import MEMORY, Node, Traced
 from utils.progress import progress
 
 INHERITED = 10.0

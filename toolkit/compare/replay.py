@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, ModelError
-from toolkit.intermediates import Traced, mark
-from toolkit.weights import open_marked
+from toolkit.graph.trace import Traced, mark
+from toolkit.graph.weights import open_marked
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import isfinite, log10
 from typing import Any
 
+from engine.measures import Census, Difference
 from model_config.reports.text import plural
-from toolkit.compare.metrics import Census, Difference
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
-from toolkit.intermediates import Node
+from toolkit.graph.trace import Node
 from toolkit.output import Chart, Column, Line, Report
 
 COLUMNS = (

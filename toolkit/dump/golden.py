@@ -9,9 +9,9 @@ import numpy as np
 
 from engine.base import Array, DataError
 from toolkit.dump.store import Dump, open_dump
-from toolkit.inputs import input_specs
-from toolkit.intermediates import Traced
-from toolkit.weights import source
+from toolkit.graph.inputs import input_specs
+from toolkit.graph.trace import Traced
+from toolkit.graph.weights import source
 
 
 class Golden(Traced):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.base import DataError
-from toolkit.compare.metrics import OTHER_SHAPE, THRESHOLD, measure, precision_of
+from engine.measures import OTHER_SHAPE, THRESHOLD, measure, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
-from toolkit.intermediates import Node
+from toolkit.graph.trace import Node
 
 
 def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:

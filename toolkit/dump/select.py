@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.base import ConfigError
 from toolkit.arguments import did_you_mean
-from toolkit.intermediates import Node
+from toolkit.graph.trace import Node
 
 
 def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:

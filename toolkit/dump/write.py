@@ -12,7 +12,7 @@ from engine.base import Array
 from engine.onnx.graph import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, Place
 from toolkit.dump.writer import Writer, open_writer
-from toolkit.intermediates import MEMORY, Node, Traced, grouped
+from toolkit.graph.trace import MEMORY, Node, Traced, grouped
 from utils.progress import progress
 
 

@@ -97,7 +97,7 @@ def load_samples(
 
 
 def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
-    from toolkit.inputs import read_npz
+    from toolkit.graph.inputs import read_npz
 
     arrays = read_npz(path)
     labels = next((arrays[name] for name in LABELS if name in arrays), None)

@@ -21,8 +21,8 @@ from toolkit.fix.records import metric_named
 from toolkit.fix.search import smallest
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form, lifted
-from toolkit.inputs import Dims, Shapes, batched_specs, static_batch
-from toolkit.intermediates import Node, load_named, nodes_of
+from toolkit.graph.inputs import Dims, Shapes, batched_specs, static_batch
+from toolkit.graph.trace import Node, load_named, nodes_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -10,8 +10,8 @@ import numpy as np
 
 from toolkit.fix.records import Part
 from toolkit.fix.samples import in_parts
-from toolkit.inputs import batched_specs
-from toolkit.intermediates import Node
+from toolkit.graph.inputs import batched_specs
+from toolkit.graph.trace import Node
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

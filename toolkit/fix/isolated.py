@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.base import Array
 from toolkit.fix.samples import in_parts
-from toolkit.inputs import batched_specs
+from toolkit.graph.inputs import batched_specs
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.base import ConfigError, TensorSpec
 from toolkit.fix.asked import Asked
 from toolkit.fix.samples import Samples
-from toolkit.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
+from toolkit.graph.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
 from utils.tasks.base import Task
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from engine.registry import open_engine
 from engine.signature import fits
 from toolkit.fix.records import Measure, Part
 from toolkit.fix.samples import Samples, cast_to
-from utils.preprocess.modes import MEAN
+from utils.preprocess.image.modes import MEAN
 from utils.stored import PictureNotes
 
 SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {

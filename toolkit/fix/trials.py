@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.base import Array, ConfigError, Engine, EngineSpec, TecoInferError
 from engine.registry import open_engine
-from model_config.gate import judge
+from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
 from toolkit.fix.columns import Columns, joined, losses, paired
 from toolkit.fix.pass_file import write_pass

@@ -70,7 +70,7 @@ def lifted(model: ModelProto) -> ModelProto:
 def float32_file(path: Path, folder: Path) -> Path:
     """Return a model file itself, or its float32 form written to a folder where it holds float16."""
     from engine.onnx.graph import save_model
-    from toolkit.intermediates import load_named
+    from toolkit.graph.trace import load_named
 
     model = load_named(path)
     wide = float32_form(model)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.base import ConfigError, ModelError
-from toolkit.inputs import Shapes, input_shapes
+from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.ops.needs import Need, find_needs, op_name
 from toolkit.ops.table import LACKING, LEVELS, Support, Table
 
@@ -66,7 +66,7 @@ def judge_file(
     Raises:
         ModelError: the file cannot be read.
     """
-    from toolkit.intermediates import load_named
+    from toolkit.graph.trace import load_named
 
     model, notes = _shaped(load_named(path), batch, shapes)
     found = judge(model, table, trial)

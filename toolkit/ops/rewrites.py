@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.base import Array, TecoInferError
 from engine.onnx.graph import infer_shapes
-from toolkit.inputs import draw
+from toolkit.graph.inputs import draw
 from toolkit.optest import worst_error
 
 if TYPE_CHECKING:

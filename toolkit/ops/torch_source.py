@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base import ConfigError, ModelError, TargetError
 from engine.host.source_file import import_file
-from toolkit.inputs import Shapes
+from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Finding, dynamic_notes, judge
 from toolkit.ops.needs import Need
 from toolkit.ops.table import LACKING, Table

@@ -12,7 +12,7 @@ from engine.passes.runner import apply_passes
 from engine.sdaa.card import CardDescription, Layout, load_card, spa_count
 from engine.sdaa.cost import ShardCost, price, shard_work
 from engine.sdaa.kernels import Kernel
-from toolkit.inputs import Shapes, input_shapes
+from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
 from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Profile, Step, WhatIf, unique
@@ -71,7 +71,7 @@ def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
 
 def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
     """Do what :func:`profile_card` does for a model that is prepared already."""
-    from toolkit.intermediates import module_of
+    from toolkit.graph.trace import module_of
 
     card = load_card()
     layout = card.layout(loaded.options.layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.base import ConfigError, TensorSpec
-from toolkit.inputs import Shapes
+from toolkit.graph.inputs import Shapes
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.base import Array, EngineSpec, usable_cores
 from engine.sdaa.kernels import kernels
-from toolkit.inputs import Shapes, draw
+from toolkit.graph.inputs import Shapes, draw
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape, one_layout
 from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Profile, Step
@@ -89,7 +89,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
         TecoInferError: the model cannot be read or run.
     """
     from engine.onnx.graph import to_float16
-    from toolkit.intermediates import load_named
+    from toolkit.graph.trace import load_named
 
     original = load_named(spec.ckpt)
     model = to_float16(original) if spec.dtype == "float16" else original
@@ -180,7 +180,7 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
 
 def sources(model: ModelProto) -> dict[str, Source]:
     """Return the nodes of a model by their names, and by the tensors they write."""
-    from toolkit.intermediates import module_of
+    from toolkit.graph.trace import module_of
 
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     found: dict[str, Source] = {}

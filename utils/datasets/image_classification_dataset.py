@@ -83,6 +83,6 @@ def _labels(labels: Any) -> Any:
 
 
 def _open(path: Path) -> Image.Image:
-    from utils.preprocess.images import open_image
+    from utils.preprocess.image.images import open_image
 
     return open_image(path)

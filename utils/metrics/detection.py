@@ -10,7 +10,7 @@ import numpy as np
 from engine.base import Array, DataError, InputError
 from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import places
-from utils.postprocess.nms import areas
+from utils.postprocess.image.nms import areas
 
 IOU_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
 """Intersections over union from which on a detection may count as right: 0.50, 0.55, ..., 0.95."""
@@ -58,7 +58,7 @@ class MeanAveragePrecision(RecordMetric):
 
         Args:
             predictions: per picture an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
-                ``classes`` (N whole numbers), such as :class:`~utils.postprocess.nms.Detections`.
+                ``classes`` (N whole numbers), such as :class:`~utils.postprocess.image.nms.Detections`.
             targets: per picture an object as :class:`~utils.datasets.boxes.Objects`, in the same pixels.
             contexts: not used.
 

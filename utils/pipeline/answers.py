@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base import ConfigError, Engine
+from utils.pipeline.console import about, list_failures, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
-from utils.pipeline.output import about, list_failures, tell_engines, warn
 from utils.pipeline.stages import Failure
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task

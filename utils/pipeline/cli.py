@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine import TecoInferError
+from utils.pipeline.console import warn
 from utils.pipeline.interrupt import INTERRUPTED, tell
-from utils.pipeline.output import warn
 
 if TYPE_CHECKING:
     from utils.tasks.base import Task

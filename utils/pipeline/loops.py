@@ -95,7 +95,7 @@ class _Run:
         ended = times.user + times.system + times.children_user + times.children_system
         if self.worker_mode == "thread":
             return ended
-        from utils.pipeline.processes import live_cpu_seconds
+        from utils.pipeline.ahead.processes import live_cpu_seconds
 
         return ended + live_cpu_seconds()
 

@@ -125,7 +125,7 @@ def prepared(
     is preprocessed in the calling thread. A function that takes ``out`` writes into ``buffers`` the consumer gave back.
 
     ``worker_mode`` ``"process"`` lets every thread preprocess in a process of its own, for functions that hold the
-    interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.processes`).
+    interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.ahead.processes`).
 
     Without ``detailed`` a single batch is not split up into stages: Pillow, given a path, loads one plugin where it
     loads all for bytes.
@@ -162,7 +162,7 @@ def _working(
 ) -> AbstractContextManager[Callable[[Batch], Ready]]:
     if mode == "thread":
         return nullcontext(_Worker(front, timeline, buffers))
-    from utils.pipeline.processes import Processes
+    from utils.pipeline.ahead.processes import Processes
 
     return Processes(front, timeline, buffers)
 

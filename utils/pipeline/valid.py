@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from engine.base import Engine, usable_cores
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
+from utils.pipeline.console import finish, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.keeping import kept
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
-from utils.pipeline.output import finish, tell_engines, warn, write_result
 from utils.pipeline.work import Work
 from utils.tasks.base import Task
 

@@ -14,7 +14,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import TopK
 from utils.postprocess.pytorch.classification import answers, scores
-from utils.preprocess.modes import DECODES
+from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, Template, str2bool
 from utils.tasks.model import Model

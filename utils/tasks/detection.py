@@ -14,9 +14,9 @@ from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric
 from utils.metrics.detection import MeanAveragePrecision
-from utils.postprocess.nms import Detections, non_maximum_suppression
-from utils.preprocess.images import open_image
-from utils.preprocess.letterbox import FILL, Geometry, letterbox, to_picture
+from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.preprocess.image.images import open_image
+from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
 from utils.tasks.model import Model
 from utils.tasks.templates.squares import TEMPLATE
@@ -120,7 +120,7 @@ def _in_words(answer: Sequence[Mapping[str, Any]]) -> str:
 
 def _save_drawn(sample: Path, answer: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     from utils.draw import save_drawn
-    from utils.postprocess.drawn_boxes import draw_boxes
+    from utils.postprocess.image.drawn_boxes import draw_boxes
 
     return save_drawn(sample, [_in_words(answer)], folder, draw_boxes(open_image(sample), answer))
 

@@ -14,7 +14,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.text import load_texts
 from utils.metrics.base import Metric
 from utils.metrics.f1 import Accuracy, MacroF1
-from utils.preprocess.words import encode, numbered
+from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
 from utils.tasks.model import Model
@@ -36,7 +36,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 
 def prepare(samples: Sequence[str], model: Model, options: Options) -> Prepared:
-    """Number the words of each text by the vocabulary the export stored, as :mod:`utils.preprocess.words` does.
+    """Number the words of each text by the vocabulary the export stored, as :mod:`utils.preprocess.text.words` does.
 
     Inputs go by name: one with ``mask`` in it is 1 for every word, one with ``type`` in it is 0 (BERT's segments), and
     the one that is left takes the numbers. Each input is a list of arrays, one per text and as long as it has words, at

@@ -29,7 +29,7 @@ from engine.base import PASS_PATH, ConfigError, EngineSpec, ModelError, TargetEr
 from engine.onnx.graph import signature
 
 HAS_TENSORRT = engine.backends.cuda.tensorrt_installed()
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class StandIn:

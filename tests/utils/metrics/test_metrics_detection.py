@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.base import ConfigError, DataError, InputError
 from utils.datasets.boxes import Objects
 from utils.metrics.detection import MOST, RECORD, MeanAveragePrecision
-from utils.postprocess.nms import Detections
+from utils.postprocess.image.nms import Detections
 
 NAMES = ("a", "b", "c")
 

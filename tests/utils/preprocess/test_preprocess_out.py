@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engine.base import ConfigError
-from utils.preprocess.modes import DECODES
+from utils.preprocess.image.modes import DECODES
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
 

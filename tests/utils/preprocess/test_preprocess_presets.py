@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engine.base import ConfigError
-from utils.preprocess.modes import DECODES, INTERPOLATIONS, MEAN, STD
+from utils.preprocess.image.modes import DECODES, INTERPOLATIONS, MEAN, STD
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
 

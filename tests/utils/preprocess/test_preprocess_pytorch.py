@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engine.base import ConfigError, DataError
-from utils.preprocess.classification_common import MEAN, STD
+from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
 PHOTOS = ["astronaut", "chelsea", "coffee", "rocket", "camera", "coins", "logo"]  # RGB, RGBA and grey; bundled

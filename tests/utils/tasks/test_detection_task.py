@@ -12,8 +12,8 @@ from constructed_models import NAME, described, evaluated, opened, options, writ
 from PIL import Image
 
 from engine.base import ConfigError, DataError, InputError, ModelError, TensorSpec
-from utils.postprocess.nms import Detections
-from utils.preprocess.letterbox import fit
+from utils.postprocess.image.nms import Detections
+from utils.preprocess.image.letterbox import fit
 from utils.tasks.detection import DETECTION, SHOWN, decode, prepare, show
 from utils.tasks.model import Model
 

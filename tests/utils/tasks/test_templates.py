@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from model_config.config import read_cases
+from model_config.cases.config import read_cases
 from model_config.structure import check_structure
 from utils.datasets.boxes import load_boxes
 from utils.datasets.text import load_texts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from utils.preprocess.classification_common import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
+from utils.preprocess.image.classification import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
 
 __all__ = ["preprocess"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from utils.preprocess.classification_common import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
+from utils.preprocess.image.classification import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
 
 __all__ = ["preprocess"]
 
@@ -24,7 +24,7 @@ def preprocess(
     """Turn pictures into a model's input, as ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize`` would.
 
     Equal bit by bit to ``torchvision.transforms`` on RGB PIL images in float32; float16 is that, rounded once. Every
-    other mode is first made upright RGB by :mod:`utils.preprocess.images`.
+    other mode is first made upright RGB by :mod:`utils.preprocess.image.images`.
 
     Args:
         image_path: a path, a PIL image, or a list of either.

@@ -1,0 +1,121 @@
+"""Which cases a change touches: those of its folder, and those whose scripts come to use what it changed."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError
+from model_config.cases.case_file import read_entries
+from model_config.cases.config import ROOT, Case, relative
+from model_config.cases.imports import Imports
+
+EVERYTHING = ("pyproject.toml", "constraints*.txt", "model_config/*.py")
+"""What touches every case: the packages everything runs on, and the check itself."""
+
+
+def changed_cases(cases: Sequence[Case], rev: str, root: Path = ROOT) -> tuple[list[Case], dict[str, str]]:
+    """Return the cases that a change touches, in their order, and for the name of each of them why.
+
+    The change is what differs from where the branch left ``rev``: commits, what is not yet committed, and files that
+    git does not know yet (ignored ones are not looked at).
+
+    Args:
+        cases: all cases.
+        rev: a commit, branch or tag.
+        root: the repository.
+
+    Raises:
+        ConfigError: there is no git repository, ``rev`` is unknown, or the history that is here is too short.
+    """
+    base = _merge_base(rev, root)
+    diff = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", base).split("\0")
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    changed = sorted({name for name in (*diff, *untracked) if name})
+    imports = Imports(root, [name for name in changed if not (root / name).exists()])
+    before = {source: _described(_at(base, relative(source, root), root)) for source in {case.source for case in cases}}
+    why = {case.name: _reason(case, changed, imports, before[case.source]) for case in cases}
+    touched = {name: reason for name, reason in why.items() if reason}
+    return [case for case in cases if case.name in touched], touched
+
+
+def _reason(case: Case, changed: Sequence[str], imports: Imports, before: dict[str, Any]) -> str:
+    """Return why a change touches a case; nothing where it does not."""
+    source = relative(case.source, imports.root)
+    if source in changed and before.get(case.name) != _described(_text(case.source)).get(case.name):
+        return f"its entry in {source} {'changed' if case.name in before else 'is new'}"
+    if found := _matching(changed, lambda name: any(fnmatch.fnmatch(name, one) for one in EVERYTHING)):
+        return f"{found} changed, which every case depends on"
+    if found := _matching(changed, lambda name: name.startswith(f"{case.run_dir}/")):
+        return f"{found} changed, in its folder"
+    used = imports.of_case(case)
+    if found := _matching(changed, lambda name: name in used):
+        return f"{found} changed, which its scripts use"
+    folders = _data(case, imports.root)
+    if found := _matching(changed, lambda name: any(f"{name}/".startswith(f"{folder}/") for folder in folders)):
+        return f"{found} changed, which is its data"
+    return ""
+
+
+def _matching(names: Sequence[str], wanted: Callable[[str], bool]) -> str:
+    found = [name for name in names if wanted(name)]
+    return f"{found[0]} and {len(found) - 1} more" if len(found) > 1 else "".join(found)
+
+
+def _data(case: Case, root: Path) -> list[str]:
+    """Return the data sets of a case that lie in the repository, relative to it."""
+    paths = {path for step in case.steps for path in step.data_paths.values()}
+    places = [
+        os.path.relpath(os.path.realpath(root / case.run_dir / path), os.path.realpath(root)) for path in sorted(paths)
+    ]
+    return [place for place in places if not place.startswith("..")]
+
+
+def _described(text: str) -> dict[str, Any]:
+    """Return what a file says of each case, by name; what cannot be read says nothing."""
+    return {entry.name: entry.data for entry in read_entries(text)[0] if not entry.troubles}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:  # reading the cases has said so
+        return ""
+
+
+def _merge_base(rev: str, root: Path) -> str:
+    try:
+        commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
+    except ConfigError as error:
+        _git(root, "rev-parse", "--git-dir")  # says better what is wrong where this is no repository
+        shallow = _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
+        fix = "fetch the whole history: git fetch --unshallow" if shallow else "check the name, or git fetch it"
+        raise ConfigError(f"--changed-since {rev}: no such commit in {root}; {fix}") from error
+    try:
+        return _git(root, "merge-base", commit.strip(), "HEAD").strip()
+    except ConfigError as error:
+        fix = "fetch the whole history: git fetch --unshallow"
+        raise ConfigError(f"--changed-since {rev}: has no commit in common with HEAD here; {fix}") from error
+
+
+def _at(commit: str, name: str, root: Path) -> str:
+    """Return a file as it was; nothing where it was not."""
+    try:
+        return _git(root, "show", f"{commit}:./{name}")
+    except ConfigError:
+        return ""
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        ran = subprocess.run(["git", *words], cwd=root, capture_output=True, check=False)  # noqa: S607
+    except OSError as error:
+        raise ConfigError(f"--changed-since needs git: {error.strerror}; install it") from error
+    if ran.returncode != 0:
+        said = " ".join(ran.stderr.decode(errors="replace").split()) or f"git {words[0]} failed"
+        raise ConfigError(f"--changed-since: {root}: {said}; run the check in a git checkout")
+    return ran.stdout.decode(errors="surrogateescape")

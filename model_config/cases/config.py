@@ -1,0 +1,370 @@
+"""Reading ``model.yaml``: every problem of every file is found in one go, one line each."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from engine.base import ALL_DTYPES, ConfigError
+from model_config.cases.case import STEPS, AccuracyRule, Case, Paths, Step
+from model_config.cases.case_file import Entry, read_entries
+from model_config.results import Finding
+
+__all__ = [
+    "PARAMETERS",
+    "REQUIRED",
+    "ROOT",
+    "STEPS",
+    "AccuracyRule",
+    "Case",
+    "Problem",
+    "Step",
+    "load_cases",
+    "read_cases",
+    "relative",
+    "select_cases",
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository that ``run_dir`` starts from."""
+
+HISTORICAL_PREFIX = "TecoInference"
+"""First part a ``run_dir`` may have; it is the historical name of the repository's root."""
+
+RULE = "model-yaml"
+"""Rule of every finding about a ``model.yaml``."""
+
+PARAMETERS = ("ckpt", "batch_size", "data_path", "target", "dtype")
+"""Parameters an example step has, in the order they are passed; ``others`` holds the rest."""
+
+REQUIRED = ("ckpt", "batch_size", "target", "dtype")
+"""Those it must have: an environment needs no data."""
+
+TOLERANCES = ("tolerance", "reference_tolerance")
+ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "run_reference", "accept_inconclusive")
+"""Keys of a case's ``accuracy``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a case cannot be used: the case's name (empty: it concerns the whole file), and the broken rule."""
+
+    case: str
+    finding: Finding
+
+
+def read_cases(files: Iterable[Path], root: Path = ROOT) -> tuple[list[Case], list[Problem]]:
+    """Read the cases of all files, in their order, and everything that is wrong with them.
+
+    A case with a problem is listed too, without steps, so that it can be reported; the others are as usable as ever.
+    A name that is used twice is listed once, with a problem: which of the two is meant is not to be guessed.
+
+    Args:
+        files: files in the format that ``model_config/README.md`` describes.
+        root: the repository that ``run_dir`` starts from.
+    """
+    cases: dict[str, Case] = {}
+    problems: list[Problem] = []
+    for file in files:
+        reader = _Reader(file, root)
+        for case in reader.read():
+            first = cases.setdefault(case.name, case)
+            if first is not case:
+                what = f"is used twice, first in {relative(first.source, root)}:{first.line}"
+                reader.note(case.name, case.line, "case_name", what, "give each case its own name")
+        problems += reader.problems
+    bad = {problem.case for problem in problems}
+    usable = [case if case.name not in bad else _without_steps(case) for case in cases.values()]
+    return usable, problems
+
+
+def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
+    """Return the cases of all files, all of them usable.
+
+    Raises:
+        ConfigError: there is a problem; the text has one line for every problem of every file.
+    """
+    cases, problems = read_cases(files, root)
+    if problems:
+        raise ConfigError("\n".join(str(problem.finding) for problem in problems))
+    return cases
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return a path relative to the repository where it lies in it, with forward slashes."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+
+def _without_steps(case: Case) -> Case:
+    return Case(case.name, case.run_dir, (), case.source, case.line)
+
+
+def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    """Return the named cases in the files' order, or all where no name is given.
+
+    Raises:
+        ConfigError: a name is not the name of a case, or there is no case at all.
+    """
+    known = [case.name for case in cases]
+    if not known:
+        raise ConfigError("no case in the configuration files; add one as model_config/README.md describes")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"unknown case {name!r};{_near(name, known)} the cases are: {', '.join(known)}")
+    return [case for case in cases if not names or case.name in names]
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" did you mean {near[0]!r}?" if near else ""
+
+
+class _Reader:
+    """Reads one file and collects its problems; what could not be read is left out of the result."""
+
+    def __init__(self, file: Path, root: Path) -> None:
+        self.file = file
+        self.root = root
+        self.problems: list[Problem] = []
+        self.case = ""
+        self.entry = Entry(0)
+
+    def note(self, case: str, line: int, key: str, what: str, fix: str) -> None:
+        """Note a problem of a case, or of the whole file where ``case`` is empty."""
+        said = ": ".join(filter(None, (case, key, what)))
+        self.problems.append(Problem(case, Finding(relative(self.file, self.root), line, RULE, said, fix)))
+
+    def problem(self, key: str, what: str, fix: str) -> None:
+        """Note a problem of the current case."""
+        self.note(self.case, self.entry.line_of(key), key, what, fix)
+
+    def read(self) -> list[Case]:
+        """Return the cases of the file, those with problems included; an empty file has none."""
+        try:
+            text = self.file.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            self.note("", 0, "", f"cannot be read: {error.strerror}", "check the path")
+            return []
+        except UnicodeDecodeError as error:
+            self.note("", 0, "", f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")
+            return []
+        entries, troubles = read_entries(text)
+        for trouble in troubles:
+            self.note("", trouble.line, trouble.key, trouble.what, trouble.fix)
+        return [self._case(index, entry) for index, entry in enumerate(entries, start=1)]
+
+    def _case(self, index: int, entry: Entry) -> Case:
+        self.entry = entry
+        self.case = entry.name or f"case {index} of {relative(self.file, self.root)}"
+        for trouble in entry.troubles:
+            self.note(self.case, trouble.line, trouble.key, trouble.what, trouble.fix)
+        if entry.troubles:
+            return Case(self.case, "", (), self.file, entry.line)
+        fields = self._mapping(entry.data, "case", ("case_name", "run_dir", *STEPS.values()), ("accuracy",))
+        name, run_dir = self._text(fields, "case_name"), self._text(fields, "run_dir")
+        if name and not re.fullmatch(r"\w[\w.+-]*", name):
+            self.problem("case_name", f"{name!r} must be made of letters, digits and _ . + -", "rename it")
+        run_dir = self._run_dir(run_dir) if run_dir else ""
+        steps = tuple(self._step(step, key, fields[key], run_dir) for step, key in STEPS.items() if key in fields)
+        accuracy = self._accuracy(fields["accuracy"], run_dir) if "accuracy" in fields else AccuracyRule()
+        return Case(self.case, run_dir, steps, self.file, entry.line, accuracy)
+
+    def _accuracy(self, item: Any, run_dir: str) -> AccuracyRule:
+        if _empty(item):
+            self.problem("accuracy", "is empty", f"give some of {', '.join(ACCURACY)}, or leave the key out")
+            return AccuracyRule()
+        fields = self._mapping(item, "accuracy", (), ACCURACY)
+        found: dict[str, Any] = {}
+        for key in fields:
+            if key in (*TOLERANCES, "reference"):
+                found[key] = self._number(fields[key], f"accuracy.{key}", positive=key in TOLERANCES)
+            elif key == "run_reference":
+                found[key] = replace(self._step("export", f"accuracy.{key}", fields[key], run_dir), name="valid")
+            elif key == "baseline_ckpt":
+                found[key] = self._paths(fields, key, "accuracy")
+            else:
+                found[key] = self._text(fields, key, "accuracy")
+        for key, path in _located(found, "baseline_ckpt", "accuracy") if run_dir else []:
+            self._check_inside(path, key, run_dir)
+        return AccuracyRule(**found)
+
+    def _number(self, value: Any, key: str, *, positive: bool) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            if not positive or 0 < value < 1:
+                return float(value)
+            self.problem(key, f"{value!r} is not between 0 and 1", "write a share, such as 0.001 for 0.1 %")
+        else:
+            what = "is empty" if _empty(value) else f"{value!r} is not a finite number"
+            self.problem(
+                key, what, "write a number without quotes, such as 0.001 (not 1e-3, which YAML takes for text)"
+            )
+        return 0.0
+
+    def _step(self, name: str, key: str, item: Any, run_dir: str) -> Step:
+        export = name == "export"
+        fields = self._mapping(item, key, ("run_file",) if export else ("run_file", "params"), ("params",))
+        run_file = self._text(fields, "run_file", key)
+        if run_file and run_dir:
+            self._check_run_file(run_file, f"{key}.run_file", run_dir)
+        if "params" not in fields:
+            return Step(name, run_file, {})
+        where = f"{key}.params"
+        if export:
+            return Step(name, run_file, self._parameters(fields["params"], where))
+        params = self._mapping(fields["params"], where, REQUIRED, ("data_path", "others"))
+        own = self._own(params, where)
+        if run_dir:
+            for key, path in _located(own, "ckpt", where):
+                self._check_inside(path, key, run_dir)
+            for key, path in _located(own, "data_path", where):
+                self._check_data(path, key, run_dir)
+        return Step(name, run_file, own | self._others(params, where))
+
+    def _own(self, params: dict[str, Any], where: str) -> dict[str, Any]:
+        """Read the parameters that are not among ``others``."""
+        texts: dict[str, Any] = {key: self._text(params, key, where) for key in ("target", "dtype")}
+        texts |= {key: self._paths(params, key, where) for key in ("ckpt", "data_path")}
+        if texts["dtype"] and texts["dtype"] not in ALL_DTYPES:
+            known = f"use one of: {', '.join(ALL_DTYPES)}"
+            near = _near(texts["dtype"], ALL_DTYPES).strip()
+            self.problem(f"{where}.dtype", f"{texts['dtype']!r} is unknown", f"{near} {known}".strip())
+        batch = params.get("batch_size")
+        if "batch_size" in params and (type(batch) is not int or batch < 1):
+            what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
+            self.problem(f"{where}.batch_size", what, "write a number without quotes, such as 64")
+        own = {**texts, "batch_size": batch}
+        return {key: own[key] for key in PARAMETERS if key in params or key in REQUIRED}
+
+    def _paths(self, params: dict[str, Any], key: str, where: str) -> Paths:
+        """Return a path, or several by name; what cannot be used is left out and noted."""
+        value = params.get(key)
+        if not isinstance(value, dict) or not value:
+            return self._text(params, key, where, "write a path, or a 'name: path' line for each of several")
+        found = {}
+        for name, path in value.items():
+            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+                self.problem(f"{where}.{key}", f"{name!r} is no name", "use letters, digits and underscores")
+            elif not isinstance(path, str) or not _usable(path):
+                self.problem(f"{where}.{key}.{name}", _what(path), "write a path")
+            else:
+                found[name] = path
+        return found
+
+    def _others(self, params: dict[str, Any], where: str) -> dict[str, Any]:
+        if "others" not in params:
+            return {}
+        others = self._parameters(params["others"], f"{where}.others")
+        for key in sorted(set(others) & set(PARAMETERS)):
+            self.problem(f"{where}.others.{key}", "is a parameter of every step", "write it in params itself")
+        return others
+
+    def _parameters(self, item: Any, where: str) -> dict[str, Any]:
+        """Read free parameters: names that can follow ``--``, and values that are scalars or lists of scalars."""
+        if not isinstance(item, dict) or not item:
+            self.problem(where, _what(item), "write 'name: value' lines, or leave the key out")
+            return {}
+        for key, value in item.items():
+            if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z]\w*(-\w+)*", key, re.ASCII):
+                self.problem(
+                    f"{where}.{key!r}", "is not the name of a command-line flag", "write it without the dashes"
+                )
+            elif not all(map(_usable, value if isinstance(value, list) and value else [value])):
+                self.problem(f"{where}.{key}", _what(value), "give text, a number or true/false, in quotes if need be")
+        return item
+
+    def _mapping(self, item: Any, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the entry's known keys; note missing and unknown ones."""
+        if not isinstance(item, dict):
+            self.problem(
+                where, _what(item), f"write 'key: value' lines with the keys {', '.join(required or optional)}"
+            )
+            return {}
+        prefix = "" if where == "case" else f"{where}."
+        known = [*required, *optional]
+        for key in item:
+            if key not in known:
+                near = _near(str(key), known).strip() or f"use one of: {', '.join(known)}"
+                shown = key if isinstance(key, str) and key.isprintable() else repr(key)
+                self.problem(f"{prefix}{shown}", "is an unknown key", near)
+        for key in required:
+            if key not in item:
+                self.problem(f"{prefix}{key}", "is missing", "add it")
+        return {key: item[key] for key in item if key in known}
+
+    def _text(self, fields: dict[str, Any], key: str, where: str = "", fix: str = "write a text") -> str:
+        """Return a required text, or nothing where it is missing (noted already) or unusable (noted here)."""
+        value = fields.get(key, "")
+        if key not in fields or (isinstance(value, str) and _usable(value)):
+            return str(value)
+        if key == "target" and value is None:
+            fix = "the null engine is written 'null', in quotes"
+        self.problem(f"{where}.{key}" if where else key, _what(value), fix)
+        return ""
+
+    def _run_dir(self, text: str) -> str:
+        """Return the folder relative to the root, or nothing where it is not a folder of the repository."""
+        path = PurePosixPath(text)
+        parts = path.parts[1:] if path.parts[:1] == (HISTORICAL_PREFIX,) else path.parts
+        folder, root = os.path.realpath(self.root.joinpath(*parts)), os.path.realpath(self.root)
+        if path.is_absolute() or ".." in parts or not Path(folder).is_relative_to(root):
+            self.problem("run_dir", f"{text!r} leaves the repository", "write a path that starts at its root")
+        elif folder == root:
+            self.problem("run_dir", f"{text!r} is the whole repository", "name the model's folder")
+        elif not os.path.isdir(folder):
+            self.problem("run_dir", f"folder {text!r} does not exist under {self.root}", "check the path")
+        else:
+            return "/".join(parts)
+        return ""
+
+    def _check_run_file(self, text: str, key: str, run_dir: str) -> None:
+        if self._check_inside(text, key, run_dir) and not os.path.isfile(self.root / run_dir / text):
+            self.problem(key, f"file {text!r} does not exist in run_dir {run_dir!r}", "check the name")
+
+    def _check_inside(self, text: str, key: str, run_dir: str) -> bool:
+        """Say whether a path stays in the model's folder, links included; note a problem where it does not."""
+        path, folder = PurePosixPath(text), os.path.realpath(self.root / run_dir)
+        inside = Path(os.path.realpath(os.path.join(folder, text))).is_relative_to(folder)
+        if path.is_absolute() or ".." in path.parts or not inside:
+            self.problem(key, f"{text!r} leaves run_dir {run_dir!r}", "write a path inside it")
+            return False
+        return True
+
+    def _check_data(self, text: str, key: str, run_dir: str) -> None:
+        """Note a relative ``data_path`` that leaves the repository; an absolute one (a shared disk) is meant so."""
+        reached = Path(os.path.realpath(self.root / run_dir / text))
+        if not os.path.isabs(text) and not reached.is_relative_to(os.path.realpath(self.root)):
+            self.problem(key, f"{text!r} leaves the repository", "write the data set's absolute path")
+
+
+def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str, str]]:
+    """Return each path of a parameter with its place in the file."""
+    value = params.get(name)
+    if isinstance(value, Mapping):
+        return [(f"{where}.{name}.{key}", path) for key, path in value.items()]
+    return [(f"{where}.{name}", value)] if value else []
+
+
+def _usable(value: Any) -> bool:
+    """Say whether a value can be a command-line argument."""
+    if isinstance(value, str):
+        return bool(value.strip()) and value.isprintable()
+    return isinstance(value, (bool, int, float))
+
+
+def _empty(value: Any) -> bool:
+    return value is None or value in ({}, []) or (isinstance(value, str) and not value.strip())
+
+
+def _what(value: Any) -> str:
+    """Name what is wrong with a value."""
+    if _empty(value):
+        return "is empty"
+    if isinstance(value, str) and not _usable(value):
+        return f"{value!r} has characters that cannot be used"
+    return f"has the wrong type ({type(value).__name__})"

@@ -1,0 +1,165 @@
+"""What a script is made of: the files of the repository it can come to use, found without running it.
+
+Imports anywhere in a file count, in functions too, and so do the packages' ``__init__`` on the way. Texts count where
+they name something of the repository: a module (``"engine.registry"``), a table's entry
+(``"engine.backends.cpu:CpuEngine"``), a file beside the module or among the passes (``"default_pass.py"``). Data files belong to the package they lie in. So
+the answer may hold too much, but it misses only what is put together at run time.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from model_config.cases.config import Case
+
+PASSES = "engine/passes"
+"""Folder that ``pass_path`` may be relative to."""
+
+CONTRIB = "contrib"
+"""Folder whose ``utils`` adds to the core's, for scripts inside it."""
+
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w.]*|([A-Za-z_]\w*(?:\.\w+)+)", re.ASCII)
+_FILE = re.compile(r"[\w./-]+\.\w+", re.ASCII)
+_TEXT = 200
+"""Longest text that can be a name."""
+
+
+class _Source(NamedTuple):
+    """What one file mentions: modules, modules relative to a folder, and files."""
+
+    modules: frozenset[str]
+    relative: frozenset[tuple[str, str]]
+    files: frozenset[str]
+
+
+class Imports:
+    """The import graph of a repository; files are read as they are needed, each once.
+
+    Args:
+        root: the repository.
+        gone: files that are no longer there but are to be found all the same: who imports a deleted file uses it.
+    """
+
+    def __init__(self, root: Path, gone: Iterable[str] = ()) -> None:
+        self.root = root
+        self.gone = frozenset(gone)
+        self._sources: dict[str, _Source] = {}
+        self._there: dict[str, bool] = {}
+
+    def of_case(self, case: Case) -> frozenset[str]:
+        """Return the files that a case's steps use, relative to the root; its scripts are among them."""
+        steps = [*case.steps, *filter(None, [case.accuracy.run_reference])]
+        scripts = [os.path.normpath(f"{case.run_dir}/{step.run_file}") for step in steps]
+        named = [value for step in case.steps for value in map(str, step.params.values())]
+        given = list(self._files(named, case.run_dir))  # a pass file, say
+        contrib = [CONTRIB] if PurePosixPath(case.run_dir).parts[:1] == (CONTRIB,) else []
+        return self.closure([*scripts, *given], [case.run_dir, "", *contrib])
+
+    def closure(self, files: Iterable[str], folders: Sequence[str]) -> frozenset[str]:
+        """Return the files and all they use.
+
+        Args:
+            files: where to begin, relative to the root.
+            folders: where their imports are looked for, relative to the root.
+        """
+        found: set[str] = set()
+        waiting = [file for file in files if self._is_file(file)]
+        while waiting:
+            file = waiting.pop()
+            if file not in found:
+                found.add(file)
+                waiting += self._used(file, folders)
+        packages = {folder for file in found if (folder := os.path.dirname(file)) and self._is_package(folder)}
+        return frozenset(found).union(*map(self._data, packages))
+
+    def _used(self, file: str, folders: Sequence[str]) -> Iterator[str]:
+        target = os.path.relpath(os.path.realpath(self.root / file), self._real_root)
+        if not target.startswith(".."):
+            yield target  # of a link
+        if not file.endswith(".py"):
+            return
+        source = self._source(file)
+        own = os.path.dirname(file)
+        for module in source.modules:
+            yield from self._resolve(module, {*folders, own})
+        for folder, module in source.relative:
+            yield from self._resolve(module, [folder])
+        yield from self._files(source.files, own)
+
+    def _resolve(self, module: str, folders: Iterable[str]) -> Iterator[str]:
+        """Yield a module's file and its packages', from every folder that has a part of them."""
+        for folder in folders:
+            place = folder
+            for part in module.split("."):
+                place = f"{place}/{part}" if place else part
+                if self._is_file(f"{place}.py"):
+                    yield f"{place}.py"
+                if self._is_package(place):
+                    yield f"{place}/__init__.py"
+
+    def _files(self, names: Iterable[str], own: str) -> Iterator[str]:
+        for name in names:
+            for folder in (own, PASSES):
+                path = os.path.normpath(os.path.join(folder, name))
+                if not path.startswith(("..", "/")) and self._is_file(path):
+                    yield path
+
+    def _data(self, package: str) -> list[str]:
+        """Return the files of a package that are neither Python nor prose, those of plain folders in it included."""
+        found = [file for file in self.gone if file.startswith(f"{package}/") and not file.endswith((".py", ".md"))]
+        for folder, folders, files in os.walk(self.root / package):
+            place = os.path.relpath(folder, self.root)
+            inner = [name for name in folders if name != "__pycache__" and not self._is_package(f"{place}/{name}")]
+            folders[:] = inner
+            found += [f"{place}/{name}" for name in files if not name.endswith((".py", ".pyc", ".md"))]
+        return found
+
+    def _is_package(self, folder: str) -> bool:
+        return self._is_file(f"{folder}/__init__.py")
+
+    def _is_file(self, path: str) -> bool:
+        if path not in self._there:
+            self._there[path] = path in self.gone or (self.root / path).is_file()
+        return self._there[path]
+
+    def _source(self, file: str) -> _Source:
+        if file not in self._sources:
+            self._sources[file] = _read(self.root / file, os.path.dirname(file))
+        return self._sources[file]
+
+    @cached_property
+    def _real_root(self) -> str:
+        return os.path.realpath(self.root)
+
+
+def _read(path: Path, folder: str) -> _Source:
+    """Return what a file mentions; nothing where it is gone or no Python."""
+    modules: set[str] = set()
+    relative: set[tuple[str, str]] = set()
+    files: set[str] = set()
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):  # the step that runs it says what is wrong with it
+        return _Source(frozenset(), frozenset(), frozenset())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
+            if node.level:
+                above = "/".join(folder.split("/")[: len(folder.split("/")) - node.level + 1])
+                relative.update((above, name) for name in names)
+            else:
+                modules.update(names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _TEXT:
+            if match := _MODULE.fullmatch(node.value):
+                modules.add(match[1] or match[2])
+            if _FILE.fullmatch(node.value):
+                files.add(node.value)
+    return _Source(frozenset(modules), frozenset(relative), frozenset(files))

@@ -1,0 +1,1 @@
+"""Judging a run: its accuracy beside the baseline, its speed beside what is stored."""

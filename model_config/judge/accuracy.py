@@ -1,0 +1,235 @@
+"""The accuracy part of a check: the metric of a case's target beside the baseline's and the source framework's."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.base import DataError, TecoInferError
+from model_config.cases.case import Case, Paths, Step
+from model_config.results import Accuracy, StepResult, Verdict
+from utils.metrics.base import Metric
+from utils.metrics.change import Change
+from utils.metrics.definition import metric_from_json
+from utils.pipeline.records import SampleRecords, find_records
+
+RunStep = Callable[[Step, str, Sequence[str]], StepResult]
+"""Runs a step under another name, with further arguments that win over its own."""
+
+BASELINE = ("--target", "onnx", "--dtype", "float32")
+"""What makes a valid step the baseline's."""
+
+BASELINE_NAME = "baseline"
+"""Name of the baseline's step."""
+
+RANDOM = "random weights: the metric means nothing, so accuracy is not judged"
+
+
+def judge_case(
+    case: Case, step: Step, valid: StepResult, folder: Path, run: RunStep
+) -> tuple[list[Accuracy], list[StepResult], list[str]]:
+    """Judge the metric of a valid step that passed.
+
+    Args:
+        case, step: the case and its valid step.
+        valid: what the step did.
+        folder: the model's folder in which it ran, with the files its export made.
+        run: runs the baseline, and the source framework's evaluation.
+
+    Returns:
+        The comparisons, the steps that were run for them, and notes.
+    """
+    if any(_weights(folder / ckpt) == "random" for ckpt in step.ckpts.values()):
+        return [], [], [RANDOM]
+    root = folder.resolve().parents[case.run_dir.count("/")]
+    judged: list[Accuracy] = []
+    ran: list[StepResult] = []
+    baseline = _baseline(case, step, folder)
+    if not _is_baseline(step, baseline):
+        words = Step("valid", step.run_file, {"ckpt": baseline}).arguments
+        ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
+        judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, root))
+    rule = case.accuracy
+    if rule.run_reference is not None:
+        ran.append(run(rule.run_reference, "reference", ()))
+        judged.append(_against_run(valid, ran[-1], _source(case), rule.reference_tolerance, root))
+    elif rule.reference is not None:
+        judged.append(_against_reference(case, valid, root))
+    notes = [] if judged else ["the valid step is the baseline itself, and model.yaml has no accuracy.reference"]
+    return judged, ran, notes
+
+
+def _weights(ckpt: Path) -> str:
+    """Return what the export noted about the weights; empty where it noted nothing."""
+    from engine.onnx.graph import load_model, metadata
+
+    try:
+        stored = json.loads(metadata(load_model(ckpt)).get("provenance", "{}"))
+    except (TecoInferError, ValueError):  # another engine's file; the step has shown that it runs
+        return ""
+    return str(stored.get("weights", "")) if isinstance(stored, dict) else ""
+
+
+def _baseline(case: Case, step: Step, folder: Path) -> Paths:
+    """Return the ONNX files of the baseline: those the case names, the float32 twins of the step's, or the same."""
+    if case.accuracy.baseline_ckpt:
+        return case.accuracy.baseline_ckpt
+    twins = {name: _twin(ckpt, folder) for name, ckpt in step.ckpts.items()}
+    return twins if isinstance(step.params["ckpt"], Mapping) else next(iter(twins.values()))
+
+
+def _twin(ckpt: str, folder: Path) -> str:
+    """Return the float32 file that goes with a float16 one, where there is one, else the same."""
+    twin = ckpt.replace("_float16", "")
+    return twin if (folder / twin).is_file() else ckpt
+
+
+def _is_baseline(step: Step, ckpt: Paths) -> bool:
+    params = step.params
+    return (params["target"], params["dtype"], params["ckpt"]) == ("onnx", "float32", ckpt)
+
+
+def _source(case: Case) -> str:
+    return case.accuracy.reference_source or "the source framework"
+
+
+def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: float, root: Path) -> Accuracy:
+    """Compare with another run over the same data, by the records of both where they wrote them."""
+    metric = math.nan if valid.eval_metric is None else valid.eval_metric
+    reference = math.nan if other.eval_metric is None else other.eval_metric
+    change = Change.of(metric, reference, direction(valid.result))
+    drift = math.nan if change.relative is None else change.relative
+
+    def unpaired(verdict: Verdict, reason: str) -> Accuracy:
+        return Accuracy(
+            verdict,
+            reason,
+            against,
+            "eval_metric",
+            metric,
+            reference,
+            drift,
+            tolerance,
+            higher_is_better=change.higher_is_better,
+        )
+
+    if not other.passed:
+        return unpaired(Verdict.FAIL, f"{against} could not be run: {other.reason}")
+    ours, theirs = (None if path is None else _records_of(path) for path in (valid.result, other.result))
+    if ours is not None and theirs is not None and valid.result is not None and other.result is not None:
+        try:
+            return _by_records(valid.result, other.result, (ours, theirs), against, tolerance, root)
+        except DataError as error:
+            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {error}")
+        except KeyError as error:
+            lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
+            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {lack}")
+    # By the printed metrics alone: a difference fails, and none says little about other samples.
+    what = f"eval_metric {metric:g} against {reference:g} of {against}"
+    if not abs(drift) <= tolerance:
+        return unpaired(
+            Verdict.FAIL, f"{what}: {change.percent(3)}, {change.word}, beyond the tolerance of {tolerance:.3%}"
+        )
+    lack = "no per-sample records to judge by; let the script take --json, as utils.pipeline.cli does"
+    return unpaired(Verdict.INCONCLUSIVE, f"{what}, but {lack}")
+
+
+def _by_records(
+    valid: Path, other: Path, records: tuple[Path, Path], against: str, tolerance: float, root: Path
+) -> Accuracy:
+    from model_config.judge.gate import judge, read_pairs
+
+    definitions = [_read(path).get("metric_definition") for path in (valid, other)]
+    known = [definition for definition in definitions if definition is not None]
+    if len(known) == 2 and known[0] != known[1]:
+        raise DataError(f"one run measured {known[0]} and the other {known[1]}; measure the same in both")
+    metric = metric_from_json(known[0], root) if known else None
+    figures = [read_result(path)["metric"] for path in (valid, other)]
+    return judge(read_pairs(*records), *figures, metric_of=metric, tolerance=tolerance, against=against)
+
+
+def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:
+    from model_config.judge.gate import judge_reference
+
+    rule, result = case.accuracy, read_result(valid.result)
+    metric = result.get("metric", valid.eval_metric)
+    try:
+        definition = _read(valid.result).get("metric_definition")
+        known = None if definition is None else metric_from_json(definition, root)
+        independent = _independent(valid.result, result.get("samples", 0))
+    except DataError as error:
+        figures = math.nan if metric is None else float(metric), float(rule.reference or 0.0)
+        drift = Change.of(*figures).relative
+        return Accuracy(
+            Verdict.FAIL,
+            f"cannot be compared with {_source(case)}: {error}",
+            _source(case),
+            result.get("metric_name", "eval_metric"),
+            *figures,
+            math.nan if drift is None else drift,
+            rule.reference_tolerance,
+        )
+    return judge_reference(
+        math.nan if metric is None else float(metric),
+        float(rule.reference or 0.0),
+        independent,
+        metric_name=result.get("metric_name", "eval_metric"),
+        tolerance=rule.reference_tolerance,
+        against=_source(case),
+        share=known is None or _is_share(known),
+        higher_is_better=direction(valid.result),
+    )
+
+
+def _is_share(metric: Metric) -> bool:
+    """Say whether a metric is a mean of one number from 0 to 1 per sample."""
+    from model_config.judge.resampling import is_mean_of_samples
+
+    return metric.bounds is not None and 0 <= metric.bounds[0] <= metric.bounds[1] <= 1 and is_mean_of_samples(metric)
+
+
+def _independent(result: Path | None, samples: int) -> int:
+    """Return how many independent samples a result covers: its units, where its records name any."""
+    records = None if result is None else _records_of(result)
+    if records is None or records.suffix != ".csv":
+        return samples
+    rows = SampleRecords(records)
+    return len({row.unit for row in rows if row.value is not None}) if rows.has_units else samples
+
+
+def _records_of(result: Path) -> Path | None:
+    """Return the records file of a result: the one it names, or else the one that lies beside it."""
+    named = _read(result).get("records")
+    if isinstance(named, str) and (result.parent / named).is_file():
+        return result.parent / named
+    return find_records(result)
+
+
+def direction(result: Path | None) -> bool:
+    """Say whether a higher metric is better: what the result says, or true for one that says nothing."""
+    return _read(result).get("higher_is_better") is not False
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    """Return the JSON of a step; nothing where it wrote nothing that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_result(path: Path | None) -> dict[str, Any]:
+    """Return metric and samples that a step wrote down; nothing where it wrote nothing that can be read."""
+    try:
+        found = _read(path)
+        return {
+            "metric_name": str(found["metric_name"]),
+            "metric": float(found["metric"]),
+            "samples": int(found["samples"]),
+        }
+    except (ValueError, KeyError, TypeError):  # a script with a JSON of its own
+        return {}

@@ -1,0 +1,222 @@
+"""The records of two runs over the same samples, paired by what is independent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.base import Array, DataError
+from utils.pipeline.records import SampleRecord, SampleRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Records of two runs over the same samples.
+
+    Attributes:
+        target, baseline: the records of both; the first dimension is the records. Without ``units`` one per sample that
+            both ran.
+        metric_name: what the records are of.
+        labels: the samples' labels, int64; ``None`` where not all have one.
+        lost, gained: names of the samples that only the baseline, and only the target, could run.
+        units: for each record of both runs its unit, whole numbers from 0 to ``count`` - 1. The runs may have other
+            numbers of records in a unit. ``None``: every record is a unit of its own.
+        count: how many units there are, those without records too; 0 without ``units``.
+        samples: samples that both ran; 0: not known.
+    """
+
+    target: Array
+    baseline: Array
+    metric_name: str
+    labels: Array | None = None
+    lost: tuple[str, ...] = ()
+    gained: tuple[str, ...] = ()
+    units: tuple[Array, Array] | None = None
+    count: int = 0
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        if self.units is None and self.target.shape != self.baseline.shape:
+            raise DataError(
+                f"records of shape {self.target.shape} cannot be paired with records of shape {self.baseline.shape}; "
+                "compare two runs over the same samples"
+            )
+        for records, codes in zip((self.target, self.baseline), self.units or (), strict=False):
+            inside = not len(codes) or bool(codes.min() >= 0 and codes.max() < self.count)
+            if len(codes) != len(records) or not inside:
+                raise DataError(f"{len(codes)} unit codes for {len(records)} records of {self.count} units do not fit")
+
+    @property
+    def total(self) -> int:
+        """Number of units."""
+        return len(self.target) if self.units is None else self.count
+
+    @property
+    def sampled(self) -> int:
+        """Number of samples; where that is not known, of records that both have, or of units."""
+        return self.samples or (len(self.target) if self.matched else self.total)
+
+    @property
+    def codes(self) -> tuple[Array, Array]:
+        """The unit of every record of both runs."""
+        if self.units is not None:
+            return self.units
+        own = np.arange(len(self.target))
+        return own, own
+
+    @property
+    def matched(self) -> bool:
+        """Whether record by record the two runs are of the same unit."""
+        ours, theirs = self.codes
+        same = self.target.dtype.names is None and self.target.shape == self.baseline.shape
+        return same and (ours is theirs or np.array_equal(ours, theirs))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether any unit has several records."""
+        return self.units is not None and any(len(codes) > len(np.unique(codes)) for codes in self.units)
+
+    def differing(self) -> int:
+        """Return in how many units the two runs have other records; a unit's records count in their order."""
+        orders = [np.argsort(codes, kind="stable") for codes in self.codes]
+        ours, theirs = (codes[order] for codes, order in zip(self.codes, orders, strict=True))
+        counts = [np.bincount(codes, minlength=self.total) for codes in (ours, theirs)]
+        as_many = counts[0] == counts[1]
+        left, right = (
+            _rows(records[order][as_many[codes]])
+            for records, order, codes in zip((self.target, self.baseline), orders, (ours, theirs), strict=True)
+        )
+        if left.shape != right.shape:
+            return self.total
+        other = np.unique(ours[as_many[ours]][(left != right).any(axis=1)])
+        return int(np.count_nonzero(~as_many)) + len(other)
+
+
+def _rows(records: Array) -> Array:
+    """Return records as rows of bytes."""
+    return np.frombuffer(records.tobytes(), np.uint8).reshape(len(records), -1 if len(records) else 0)
+
+
+def read_pairs(target: Path, baseline: Path) -> Pairs:
+    """Read two records files (:mod:`utils.pipeline.records`) and pair their samples by index, name, label and unit.
+
+    Samples that neither run could do are left out; those that only one could do are named in the result, and
+    :func:`model_config.judge.gate.judge` fails them.
+
+    Raises:
+        DataError: a file cannot be read, or they are not of the same samples in the same order, or not of one metric.
+    """
+    if target.suffix != baseline.suffix:
+        raise DataError(f"{target} and {baseline} are of different kinds; run both with one version of the metric")
+    return _array_pairs(target, baseline) if target.suffix == ".npz" else _row_pairs(target, baseline)
+
+
+def _row_pairs(target: Path, baseline: Path) -> Pairs:
+    files = SampleRecords(target), SampleRecords(baseline)
+    _refuse_others((target, baseline), [file.metric_name for file in files])
+    rows: list[tuple[float, float]] = []
+    labels: list[int | str | None] = []
+    units: list[str | None] = []
+    alone: tuple[list[str], list[str]] = [], []
+    for number, (ours, theirs) in enumerate(zip_longest(*files), start=2):
+        if ours is None or theirs is None or _identity(ours) != _identity(theirs):
+            raise _others((target, baseline), f"row {number}", _words(ours), _words(theirs))
+        if ours.value is not None and theirs.value is not None:
+            rows.append((ours.value, theirs.value))
+            labels.append(ours.label)
+            units.append(ours.unit)
+        elif ours.value is not theirs.value:
+            alone[ours.value is not None].append(ours.name)
+    values = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    known = [label for label in labels if isinstance(label, int)]
+    table: dict[str | None, int] = {}
+    codes = np.array([table.setdefault(unit, len(table)) for unit in units], np.int64)
+    return Pairs(
+        values[:, 0].copy(),
+        values[:, 1].copy(),
+        files[0].metric_name,
+        np.array(known, dtype=np.int64) if len(known) == len(labels) else None,
+        tuple(alone[0]),
+        tuple(alone[1]),
+        units=(codes, codes) if files[0].has_units else None,
+        count=len(table) if files[0].has_units else 0,
+        samples=len(rows),
+    )
+
+
+def _array_pairs(target: Path, baseline: Path) -> Pairs:
+    from utils.pipeline.record_arrays import read_arrays
+
+    both = read_arrays(target), read_arrays(baseline)
+    _refuse_others((target, baseline), [one.metric_name for one in both])
+    identities = [
+        [
+            SampleRecord(index, name, None, None, None if one.sample_units is None else one.sample_units[place])
+            for place, (index, name) in enumerate(zip(one.index.tolist(), one.names, strict=True))
+        ]
+        for one in both
+    ]
+    for place, (left, right) in enumerate(zip_longest(*identities)):
+        if left != right:
+            raise _others((target, baseline), f"sample {place}", _words(left), _words(right))
+    ours, theirs = both
+    ran = ours.ran & theirs.ran
+    units, count = _unit_codes(both, ran)
+    return Pairs(
+        ours.values,
+        theirs.values,
+        ours.metric_name,
+        None,
+        tuple(name for name, lost in zip(ours.names, theirs.ran & ~ours.ran, strict=True) if lost),
+        tuple(name for name, gained in zip(ours.names, ours.ran & ~theirs.ran, strict=True) if gained),
+        units=units,
+        count=count,
+        samples=int(np.count_nonzero(ran)),
+    )
+
+
+def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array], int]:
+    """Return the unit of every record of both runs, and how many units there are.
+
+    Units are what the metric says of each record, or else what the data set says of its sample, or else the sample.
+    Units of samples that ran and have no record count too.
+    """
+    named: list[list[str | int]] = [
+        one.record_units or [(one.sample_units[i] if one.sample_units else i) for i in one.sample.tolist()]
+        for one in both
+    ]
+    table: dict[str | int, int] = {}
+    if both[0].record_units is None and both[1].record_units is None:
+        of_samples: list[str | int] = [*(both[0].sample_units or range(len(ran)))]
+        for unit in (unit for unit, done in zip(of_samples, ran.tolist(), strict=True) if done):
+            table.setdefault(unit, len(table))
+    codes = [np.array([table.setdefault(unit, len(table)) for unit in units], np.int64) for units in named]
+    return (codes[0], codes[1]), len(table)
+
+
+def _refuse_others(paths: tuple[Path, Path], names: list[str]) -> None:
+    if names[0] != names[1]:
+        raise DataError(f"{paths[0]} has {names[0]} and {paths[1]} has {names[1]}; compare runs of one metric")
+
+
+def _others(paths: tuple[Path, Path], where: str, ours: str, theirs: str) -> DataError:
+    return DataError(
+        f"{paths[0]} and {paths[1]} are not of the same samples: {where} is {ours} in the first and {theirs} in the "
+        "second; run both on the same data"
+    )
+
+
+def _identity(record: SampleRecord) -> tuple[int, str, int | str | None, str | None]:
+    return record.index, record.name, record.label, record.unit
+
+
+def _words(record: SampleRecord | None) -> str:
+    if record is None:
+        return "missing"
+    label = "" if record.label is None else f", label {record.label}"
+    unit = "" if record.unit is None else f", unit {record.unit}"
+    return f"{record.index}, {record.name}{label}{unit}"

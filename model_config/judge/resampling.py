@@ -1,0 +1,145 @@
+"""The statistics of any metric that is not a mean: both runs' values over the same weights of units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.base import Array
+from model_config.judge.intervals import TAIL, WIDEST, Evidence, Floats, percentiles, t_factor, widened
+from model_config.judge.pairs import Pairs
+from utils.metrics.base import Metric
+
+RESAMPLES = 1000
+"""Bootstrap resamples; :data:`FEWER` where the two runs have more than :data:`MANY` records together."""
+
+FEWER = 400
+
+MANY = 40_000
+
+LEFT_OUT = 300
+"""Units that are left out one at a time, each time for two computations of the metric."""
+
+Values = Callable[[Floats], tuple[float, float]]
+"""From a weight per unit to the metric of both runs."""
+
+
+def values_of(pairs: Pairs, metric: Metric) -> Values:
+    """Return the function that computes both runs' metric from a weight per unit; NaN where there is none."""
+    ours, theirs = pairs.codes
+
+    def compute(weights: Floats) -> tuple[float, float]:
+        return _value(metric, pairs.target, weights[ours]), _value(metric, pairs.baseline, weights[theirs])
+
+    return compute
+
+
+def _value(metric: Metric, records: Array, weights: Floats) -> float:
+    try:
+        with np.errstate(all="ignore"):
+            return float(metric.value(records, weights))
+    except (ArithmeticError, ValueError):  # a resample for which the metric does not exist
+        return math.nan
+
+
+def is_mean(pairs: Pairs, metric: Metric | None) -> bool:
+    """Say whether the metric is the weighted mean of one number per record, of the same records in both runs.
+
+    That is tried, not declared: at three weightings of the records of both runs. Without a metric it is taken as given.
+    """
+    plain = pairs.target.ndim == 1 and all(each.dtype.kind in "biuf" for each in (pairs.target, pairs.baseline))
+    if not plain or not pairs.matched or not len(pairs.target):
+        return False
+    if metric is None:
+        return True
+    rng = np.random.default_rng(0)
+    for records in (pairs.target, pairs.baseline):
+        for _ in range(3):
+            weights = rng.integers(0, 4, len(records)).astype(np.float64)
+            weights[0] += 1
+            wanted = float(np.average(records.astype(np.float64), weights=weights))
+            if not math.isclose(_value(metric, records, weights), wanted, rel_tol=1e-9, abs_tol=1e-12):
+                return False
+    return True
+
+
+def is_mean_of_samples(metric: Metric) -> bool:
+    """Say whether a metric with one number per sample is their mean, as a few numbers within its bounds show."""
+    low, high = (0.0, 1.0) if metric.bounds is None else metric.bounds
+    records = np.random.default_rng(0).choice([low, high], 20)
+    return metric.per_sample and is_mean(Pairs(records, records, metric.name), metric)
+
+
+def of_values(pairs: Pairs, metric: Metric, reference: float, tolerance: float, seed: int) -> Evidence:
+    """Weigh any metric by a bootstrap of units: both runs get the same weights in every resample.
+
+    It is made wider by what the units cannot show: a share of 1 - 0.025 ** (1 / units) of other kinds, each of which is
+    taken to move one run alone by as much as the most influential unit that was seen does when it is left out, and at
+    least by an even share of the value: where all units are alike (all right, say) leaving one out shows nothing.
+    """
+    compute, total = values_of(pairs, metric), pairs.total
+    whole = compute(np.ones(total))
+    count = RESAMPLES if len(pairs.target) + len(pairs.baseline) <= MANY else FEWER
+    rng = np.random.default_rng(seed)
+    drawn = np.array([compute(_drawn(rng, total)) for _ in range(count)])
+    bootstrap = percentiles(drawn[:, 0], drawn[:, 1], reference)
+    chosen = _chosen(pairs)
+    without = np.array([compute(_without(unit, total)) for unit in chosen]) if total > 1 else np.full((1, 2), math.nan)
+    influence = float(np.nan_to_num(np.abs(without - whole), nan=math.inf).max())
+    influence = max(influence, abs(reference) / total)
+    share = (1 - TAIL ** (1 / total)) * total
+    hidden = min(share * influence / abs(reference), WIDEST)
+    drift = (whole[0] - whole[1]) / abs(reference)
+    error = _jackknife(without, reference) if len(chosen) == total > 1 else 0.0
+    return widened(drift, bootstrap, hidden, total, pairs.sampled, tolerance, error)
+
+
+def _drawn(rng: np.random.Generator, total: int) -> Floats:
+    """Return how often each unit is drawn when as many as there are are drawn with repetition."""
+    return np.bincount(rng.integers(0, total, total), minlength=total).astype(np.float64)
+
+
+def _without(unit: int, total: int) -> Floats:
+    weights = np.ones(total)
+    weights[unit] = 0
+    return weights
+
+
+def _jackknife(without: Floats, reference: float) -> float:
+    """Return the jackknife's standard error of the relative difference (Efron and Tibshirani 1993, 11.5)."""
+    drifts = (without[:, 0] - without[:, 1]) / np.abs(without[:, 1])
+    if not np.isfinite(drifts).all() or (without[:, 1] * reference <= 0).any():
+        return WIDEST / t_factor(len(drifts))
+    return float(math.sqrt((len(drifts) - 1) * drifts.var()))
+
+
+def _chosen(pairs: Pairs) -> list[int]:
+    """Return the units to leave out: all where they are few, else those that may matter most, and a spread of the rest.
+
+    Those with the most records, and those at either end of every column of numbers, by unit totals, in both runs.
+    """
+    total = pairs.total
+    if total <= LEFT_OUT:
+        return list(range(total))
+    orders = []
+    for records, codes in zip((pairs.target, pairs.baseline), pairs.codes, strict=True):
+        columns = [np.ones(len(records)), *_numbers(records)]
+        for column in columns[:9]:
+            sums = np.bincount(codes, weights=np.nan_to_num(column), minlength=total)
+            orders.append(np.argsort(sums, kind="stable"))
+    ends = max(1, LEFT_OUT // (4 * len(orders)))
+    found = {int(unit) for order in orders for unit in (*order[:ends], *order[-ends:])}
+    rest = max(0, LEFT_OUT - len(found))
+    spread = orders[1 % len(orders)][np.linspace(0, total - 1, rest).astype(np.intp)]
+    return sorted(found | set(map(int, spread)))
+
+
+def _numbers(records: Array) -> list[Floats]:
+    """Return all columns of numbers that records have, fields within fields too."""
+    if records.dtype.names is not None:
+        return [column for name in records.dtype.names for column in _numbers(records[name])]
+    if records.dtype.kind not in "biuf":
+        return []
+    return list(records.reshape(len(records), -1).astype(np.float64).T) if len(records) else []

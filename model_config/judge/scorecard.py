@@ -1,0 +1,256 @@
+"""The scorecard of a model: ``numerics.yaml`` and ``perf.yaml`` in its folder, written by a check and by nothing else.
+
+Both hold what a run found, with the versions, hashes, commit and date it found it with, and a digest of themselves: a
+figure that was typed in is noticed. ``teco check --update`` writes them, and a check holds its figures against them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError
+from engine.host.files import hash_files, write_file
+from model_config.cases.config import Case, Step, relative
+from model_config.results import Accuracy, Finding
+
+SCHEMA_VERSION = 1
+"""Version of both files' layout; it rises when a field changes its meaning or goes."""
+
+NUMERICS, PERF = "numerics.yaml", "perf.yaml"
+
+PACKAGES = ("numpy", "onnx", "onnxruntime")
+"""Packages whose versions are noted."""
+
+_FIX = "let `teco check {case} --update` write it"
+_ENTRIES = {NUMERICS: "metrics", PERF: "figures"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a check of one case found, ready to be written.
+
+    Attributes:
+        case, step: the case and its valid step.
+        metric_name, metric, samples: of the valid step; ``metric_name`` is empty where the metric means nothing.
+        accuracy: the comparisons.
+        speed: as :func:`model_config.judge.speed.figures` gives it.
+        model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for data elsewhere.
+        higher_is_better: the metric's direction.
+    """
+
+    case: Case
+    step: Step
+    metric_name: str
+    metric: float
+    samples: int
+    accuracy: Sequence[Accuracy]
+    speed: Mapping[str, float]
+    model_sha256: str
+    data_sha256: str | None
+    higher_is_better: bool = True
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells one entry of a file from another."""
+        params = self.step.params
+        names = ("target", "dtype", "batch_size")
+        return {"case": self.case.name, **{name: params[name] for name in names}}
+
+
+def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
+    """Return the SHA-256 of a model's file; of several, that of their names and hashes; empty where one is not there.
+
+    Args:
+        folder: what the paths are relative to.
+        ckpts: as :attr:`model_config.cases.case.Step.ckpts` has them.
+    """
+    files = {name: folder / path for name, path in ckpts.items()}
+    if not all(file.is_file() for file in files.values()):
+        return ""
+    return _joined({name: hash_files(file) for name, file in files.items()}) or ""
+
+
+def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:
+    """Return the SHA-256 of a data set's files, names included; of several, that of their names and hashes.
+
+    Args:
+        folder: what the paths are relative to.
+        paths: as :attr:`model_config.cases.case.Step.data_paths` has them.
+
+    Returns:
+        ``None`` where there is no data, or some of it is not there.
+    """
+    return _joined({name: _hash_path(folder / path) for name, path in paths.items()})
+
+
+def _joined(hashes: Mapping[str, str | None]) -> str | None:
+    """Return the only hash, or one of all."""
+    if not hashes or None in hashes.values():
+        return None
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    text = "".join(f"{name}\0{found}\n" for name, found in sorted(hashes.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash_path(path: Path) -> str | None:
+    if path.is_file():
+        return hash_files(path)
+    if not path.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(path).as_posix()}\0{hash_files(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """Return one file of a scorecard; empty where there is none.
+
+    Raises:
+        ConfigError: it is not what a check writes.
+    """
+    import yaml
+
+    path = folder / name
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: cannot be read ({reason}); delete it and write it anew with --update") from error
+    if not isinstance(found, dict) or not isinstance(found.get(_ENTRIES[name], []), list):
+        raise ConfigError(f"{path}: is not a scorecard; delete it and write it anew with --update")
+    return found
+
+
+def stored_speed(folder: Path, key: Mapping[str, Any]) -> dict[str, float]:
+    """Return the speed figures stored for a case; empty where there are none."""
+    entry = _entry(read(folder, PERF).get("figures", []), key) or {}
+    return {name: float(value) for name, value in entry.items() if name.endswith("_s")}
+
+
+def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
+    """Return where the stored figures are not what a check writes, or not what this one found."""
+    findings = []
+    for name in (NUMERICS, PERF):
+        path = folder / name
+        try:
+            data = read(folder, name)
+        except ConfigError as error:
+            what, _, fix = str(error).rpartition("; ")
+            findings.append(Finding(relative(path, root), 0, "scorecard", what.split(": ", 1)[-1], fix))
+            continue
+        if data and data.get("digest") != _digest(data):
+            message = "its digest is not that of its figures: it was edited by hand"
+            findings.append(Finding(relative(path, root), 0, "scorecard", message, _FIX.format(case=found.case.name)))
+    return findings or _differences(folder, found, root)
+
+
+def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
+    entry = _entry(read(folder, NUMERICS).get("metrics", []), found.key)
+    if not entry or not found.metric_name:
+        return []
+    stored = float(entry["value"])
+    if abs(found.metric - stored) <= abs(stored) * found.case.accuracy.tolerance:
+        return []
+    message = f"says {found.metric_name} {stored:g} for {found.case.name}, this run found {found.metric:g}"
+    fix = f"find out why, or {_FIX.format(case=found.case.name)}"
+    return [Finding(relative(folder / NUMERICS, root), 0, "scorecard", message, fix)]
+
+
+def write(folder: Path, found: Measured, commit: str, date: str) -> list[Path]:
+    """Write what a check found into both files, beside the entries of other cases; return them.
+
+    Raises:
+        ConfigError: a file cannot be read or written.
+    """
+    head = {"schema_version": SCHEMA_VERSION, "written_by": f"teco check {version('tecoinfer-modelzoo')}"}
+    head |= {"commit": commit, "date": date, "machine": platform.machine()}
+    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    written = []
+    for name, entries in ((NUMERICS, _numerics(found)), (PERF, _perf(found))):
+        if not entries:
+            continue
+        old = read(folder, name).get(_ENTRIES[name], [])
+        others = [entry for entry in old if entry.get("case") != found.case.name]
+        data = {**head, "versions": versions, _ENTRIES[name]: sorted(others + entries, key=_order)}
+        _save(folder / name, data)
+        written.append(folder / name)
+    return written
+
+
+def _numerics(found: Measured) -> list[dict[str, Any]]:
+    if not found.metric_name:
+        return []
+    own = {**found.key, "metric": found.metric_name, "value": found.metric, "samples": found.samples}
+    if not found.higher_is_better:
+        own["higher_is_better"] = False
+    own |= {"model_sha256": found.model_sha256, "data_sha256": found.data_sha256}
+    against = []
+    for one in found.accuracy:
+        entry = {"reference": one.against, "value": one.reference, "relative_difference": one.relative_difference}
+        entry |= {"verdict": one.verdict.value, "tolerance": one.tolerance, "samples": one.samples}
+        against.append(entry | ({"interval": list(one.interval)} if one.interval else {}))
+    return [own | {"against": against}]
+
+
+def _perf(found: Measured) -> list[dict[str, Any]]:
+    if not found.speed:
+        return []
+    return [{**found.key, "model_sha256": found.model_sha256, **found.speed}]
+
+
+def _save(path: Path, data: dict[str, Any]) -> None:
+    import yaml
+
+    data = _plain(data)
+    data["digest"] = _digest(data)
+    text = "# Written by `teco check --update`; do not edit.\n"
+    text += yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+    write_file(path, text.encode())
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    plain = {key: value for key, value in data.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return figures as YAML and JSON both read them back: no NaN, and floats to ten digits."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.10g}") if math.isfinite(value) else None
+    return value
+
+
+def _entry(entries: Sequence[Any], key: Mapping[str, Any]) -> dict[str, Any] | None:
+    for entry in entries:
+        if isinstance(entry, dict) and all(entry.get(name) == value for name, value in key.items()):
+            return entry
+    return None
+
+
+def _order(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(entry.get(name)) for name in ("case", "target", "dtype", "batch_size"))
+
+
+def version(package: str) -> str:
+    """Return the version of an installed package, or ``unknown``."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"

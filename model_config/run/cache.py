@@ -1,0 +1,231 @@
+"""Results of earlier checks, found again by the hash of everything they depend on.
+
+They lie in the zoo's cache (:mod:`engine.host.cache`), each a folder of its own with the logs beside ``result.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from engine.base import ConfigError
+from engine.host.cache import cache_folder
+from engine.host.components import components, variables
+from engine.host.files import hash_files
+from model_config.cases.config import ROOT, Case
+from model_config.cases.imports import Imports
+from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.run.workplace import ignored_checkpoints
+
+KIND = "check"
+"""Folder in the cache."""
+
+_KEPT = 30 * 24 * 3600.0
+"""Seconds after which a result that nobody asked for goes."""
+
+_log = logging.getLogger(__name__)
+
+
+def case_key(
+    case: Case, root: Path = ROOT, *, flags: Mapping[str, Any] | None = None, imports: Imports | None = None
+) -> str:
+    """Return the SHA-256 of all that decides the result of a case, in hexadecimal.
+
+    That is: what ``model.yaml`` says of it; the files of its folder that a run gets, and of its data set (one outside
+    the repository by names, sizes and times); every file its scripts can come to use; the check's own code; versions of
+    Python and packages, the machine, and the environment variables the zoo reads.
+
+    Args:
+        case: the case.
+        root: the repository.
+        flags: whatever else decides, such as limits and tolerances, in JSON's types.
+        imports: import graph to share among cases; default: a fresh one.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    try:
+        content = _content(case, root, imports or Imports(root))
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}; check its permissions") from error
+    text = json.dumps({**content, "flags": dict(flags or {})}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
+    """Return what :func:`case_key` is made of."""
+    described = asdict(replace(case, source=Path(), line=0)) | {"source": None}
+    surroundings = {name: value for name, value in variables().items() if name != "TECO_CACHE_DIR"}
+    used = {name for name in imports.of_case(case) if not name.startswith(f"{case.run_dir}/")}
+    own = (path.relative_to(root).as_posix() for path in (root / "model_config").rglob("*.py"))
+    return {
+        "layout": SCHEMA_VERSION,
+        "case": described,
+        "files": {name: hash_files(root / name) for name in sorted({*used, *own})},
+        "folder": dict(_folder(case, root)),
+        "data": dict(_data(case, root)),
+        "components": components(),
+        "installed": _installed(),
+        "machine": [platform.platform(), platform.machine(), os.cpu_count()],
+        "environment": surroundings,
+    }
+
+
+def load(key: str) -> CaseResult | None:
+    """Return a stored result with ``cached`` set; ``None`` where there is none, or it or one of its logs is damaged."""
+    folder = cache_folder(KIND)
+    if folder is None:
+        return None
+    try:
+        data = json.loads((folder / key / "result.json").read_bytes())
+        result = _decoded(data, folder / key)
+        os.utime(folder / key)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        _log.info("%s is ignored: %s", folder / key, error)
+        return None
+    logs = [path for step in result.steps for path in _logs(step)]
+    return result if all(path.is_file() for path in logs) else None
+
+
+def store(key: str, result: CaseResult) -> None:
+    """Keep a result and copies of its logs, all or nothing.
+
+    What was not run to its end, or was killed, is not kept: the machine may have been at fault.
+    """
+    folder = cache_folder(KIND)
+    if folder is None or not all(step.exit_code is not None and step.exit_code >= 0 for step in result.steps):
+        return
+    made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+    try:
+        kept = replace(result, steps=tuple(_copied(step, made) for step in result.steps))
+        (made / "result.json").write_text(json.dumps(asdict(kept), default=_plain), encoding="utf-8")
+        shutil.rmtree(folder / key, ignore_errors=True)
+        made.replace(folder / key)
+        _forget(folder)
+    except OSError as error:
+        _log.info("%s is not cached: %s", result.case, error)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _installed() -> list[str]:
+    """Return all installed packages as the names of their folders tell them, versions included; that takes no time."""
+    return sorted({path.name for place in sys.path for path in Path(place).glob("*.dist-info")})
+
+
+def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and hash of what :func:`model_config.run.workplace.mirror` copies."""
+    top = root / case.run_dir
+    left_out = {os.path.normpath(top / name) for name in ignored_checkpoints(case, root)}
+    for path in _walk(top):
+        name = str(path.relative_to(top))
+        if path.is_symlink():
+            yield name, f"link to {os.readlink(path)} {_stamp(path)}"
+        elif path.is_file() and os.path.normpath(path) not in left_out:
+            yield name, hash_files(path)
+
+
+def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is in the data sets outside the model's folder."""
+    own, real = os.path.realpath(root / case.run_dir), os.path.realpath(root)
+    for text in {path for step in case.steps for path in step.data_paths.values()}:
+        place = Path(os.path.realpath(root / case.run_dir / text))
+        if place.is_relative_to(own):
+            continue
+        files = _walk(place) if place.is_dir() else [place]
+        in_tree: Callable[[Path], str] = hash_files if place.is_relative_to(real) else _stamp
+        for path in files:
+            yield f"{text}: {path}", in_tree(path) if path.is_file() else "gone"
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        yield from (Path(folder, name) for name in [*files, *links])
+
+
+def _stamp(path: Path) -> str:
+    """Return size and time of what a path leads to, and for a folder of all in it."""
+    if path.is_dir():
+        return hashlib.sha256("".join(f"{one} {_stamp(one)}" for one in sorted(_walk(path))).encode()).hexdigest()
+    try:
+        found = path.stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _logs(step: StepResult) -> list[Path]:
+    return [step.stdout, step.stderr, *([step.result] if step.result else []), *step.pictures]
+
+
+def _copied(step: StepResult, folder: Path) -> StepResult:
+    """Copy a step's logs, and what lies beside its JSON; the paths of the result are relative to ``folder``."""
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+
+    def copy(path: Path, under: str = "logs") -> Path:
+        (folder / under).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / under / path.name)
+        return Path(under, path.name)
+
+    if step.result is not None:  # the per-sample records are named after it
+        for beside in step.result.parent.glob(f"{step.result.stem}.*.csv"):
+            copy(beside)
+    return replace(
+        step,
+        stdout=copy(step.stdout),
+        stderr=copy(step.stderr),
+        result=copy(step.result) if step.result else None,
+        pictures=tuple(copy(picture, f"{step.step}.pictures") for picture in step.pictures),
+    )
+
+
+def _plain(value: Any) -> str:
+    """Return what JSON has no type for (a path) as text."""
+    return str(value)
+
+
+def _decoded(data: dict[str, Any], folder: Path) -> CaseResult:
+    parts: dict[str, Any] = {
+        "findings": tuple(Finding(**one) for one in data["findings"]),
+        "steps": tuple(_step(one, folder) for one in data["steps"]),
+        "accuracy": tuple(_accuracy(one) for one in data["accuracy"]),
+        "speed": tuple(Speed(**one | {"verdict": Verdict(one["verdict"])}) for one in data["speed"]),
+        "notes": tuple(data["notes"]),
+        "cached": True,
+    }
+    return CaseResult(**data | parts)
+
+
+def _step(data: dict[str, Any], folder: Path) -> StepResult:
+    paths = {name: folder / data[name] for name in ("stdout", "stderr", "result") if data[name] is not None}
+    pictures = tuple(folder / name for name in data["pictures"])
+    return StepResult(**data | paths | {"command": tuple(data["command"]), "pictures": pictures})
+
+
+def _accuracy(data: dict[str, Any]) -> Accuracy:
+    pairs = {name: tuple(data[name]) for name in ("interval", "bootstrap") if data[name] is not None}
+    return Accuracy(**data | pairs | {"verdict": Verdict(data["verdict"])})
+
+
+def _forget(folder: Path) -> None:
+    """Delete results that nobody has asked for in a while, and what a killed check left half made."""
+    oldest = time.time() - _KEPT
+    for path in folder.iterdir():
+        if path.stat().st_mtime < oldest:
+            shutil.rmtree(path, ignore_errors=True)

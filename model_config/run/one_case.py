@@ -1,0 +1,211 @@
+"""One case from structure to speed: what the check does for each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from engine.base import ConfigError
+from model_config.cases.config import ROOT, Case, Step
+from model_config.cases.imports import Imports
+from model_config.judge import scorecard
+from model_config.judge.accuracy import RANDOM, direction, judge_case, read_result
+from model_config.judge.speed import figures, judge_speed, kernel_seconds
+from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.run import cache
+from model_config.run.runner import Limits, OnOutput, Slot, run_step
+from model_config.run.workplace import workplace
+from model_config.structure import check_structure
+
+AGAIN = "valid-again"
+"""Name of a valid step that is run once more for its time."""
+
+INTERRUPTED = "interrupted: what is shown is what was done until then"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all cases of a check share.
+
+    Attributes:
+        work_dir: folder of logs and copies. root: the repository.
+        limits: of every step.
+        cached: take results from, and keep them in, the cache.
+        update: write the scorecards instead of comparing with them.
+        commit, date: for the scorecards.
+        problems: by case, what is wrong with its entry in ``model.yaml``.
+        on_output: gets every line a step prints. on_step: called with case and step when a step is done.
+        imports: the import graph.
+    """
+
+    work_dir: Path
+    root: Path = ROOT
+    limits: Limits = field(default_factory=Limits)
+    cached: bool = True
+    update: bool = False
+    commit: str = ""
+    date: str = ""
+    problems: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
+    on_output: OnOutput | None = None
+    on_step: Callable[[str, str], None] | None = None
+    imports: Imports | None = None
+
+
+def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
+    """Check one case.
+
+    Args:
+        case: what to check; one with problems in ``model.yaml`` is reported, not run.
+        slot: where its steps run.
+        settings: of the whole check.
+
+    Returns:
+        Everything found; after Ctrl-C what was found until then, with a note that says so.
+    """
+    if findings := settings.problems.get(case.name):
+        return CaseResult(case.name, case.run_dir, findings=tuple(findings))
+    key = ""
+    if settings.cached and not settings.update:
+        key = cache.case_key(case, settings.root, flags=asdict(settings.limits), imports=settings.imports)
+        if (known := cache.load(key)) is not None:
+            return known
+    run = _CaseRun(case, slot, settings)
+    result = run()
+    if key and not run.interrupted:
+        cache.store(key, result)
+    return result
+
+
+@dataclass(slots=True)
+class _CaseRun:
+    """A case under way."""
+
+    case: Case
+    slot: Slot
+    settings: Settings
+    findings: list[Finding] = field(default_factory=list)
+    steps: list[StepResult] = field(default_factory=list)
+    accuracy: list[Accuracy] = field(default_factory=list)
+    speed: list[Speed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    tree: Path = Path()
+    kernel: float = 0.0
+    interrupted: bool = False
+
+    def __call__(self) -> CaseResult:
+        start = time.perf_counter()
+        self.findings += check_structure(self.case, self.settings.root)
+        try:
+            with workplace(self.case, self.settings.work_dir, self.settings.root) as self.tree:
+                for step in self.case.steps:
+                    self.steps.append(self._run(step))
+                self._judge()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.notes.append(INTERRUPTED)
+        return self._result(time.perf_counter() - start)
+
+    def _result(self, seconds: float) -> CaseResult:
+        valid = self._step("valid")
+        return CaseResult(
+            self.case.name,
+            self.case.run_dir,
+            str(valid.params["target"]) if valid else "",
+            tuple(self.findings),
+            tuple(self.steps),
+            tuple(self.accuracy),
+            tuple(self.speed),
+            seconds,
+            accepted=self.case.accuracy.accept_inconclusive,
+            notes=tuple(self.notes),
+        )
+
+    @property
+    def _folder(self) -> Path:
+        """The copy of the model's folder."""
+        return self.tree / self.case.run_dir
+
+    @property
+    def _home(self) -> Path:
+        """The model's folder itself, where its scorecard lies."""
+        return self.settings.root / self.case.run_dir
+
+    def _step(self, name: str) -> Step | None:
+        return next((step for step in self.case.steps if step.name == name), None)
+
+    def _run(self, step: Step, name: str | None = None, extra: Sequence[str] = ()) -> StepResult:
+        timed = step.name == "valid" and name in (None, AGAIN)
+        before = kernel_seconds(self.slot.cores) if timed else 0.0
+        settings = self.settings
+        result = run_step(
+            self.case,
+            step,
+            self.tree,
+            settings.work_dir / "logs" / self.case.name,
+            settings.limits,
+            extra=extra,
+            name=name,
+            on_output=settings.on_output,
+            slot=self.slot,
+        )
+        if timed:
+            self.kernel = (before + kernel_seconds(self.slot.cores)) / 2
+        if settings.on_step is not None:
+            settings.on_step(self.case.name, result.step)
+        return result
+
+    def _judge(self) -> None:
+        """Judge accuracy and speed of a valid step that passed, and hold the scorecard against them."""
+        step = self._step("valid")
+        valid = next((result for result in self.steps if result.step == "valid"), None)
+        if step is None or valid is None or not valid.passed:
+            return
+        measured = figures(valid, self.kernel)
+        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._run)
+        self.accuracy, self.notes = accuracy, self.notes + notes
+        self.steps += ran
+        found = self._measured(step, valid, measured)
+        if not self.settings.update:
+            self.findings += scorecard.compare(self._home, found, self.settings.root)
+        self.speed = judge_speed(measured, self._stored(found), self._measure_again(step))
+        if self.settings.update:
+            self._update(found)
+
+    def _measure_again(self, step: Step) -> Callable[[], Mapping[str, float]]:
+        def measure() -> Mapping[str, float]:
+            result = self._run(step, AGAIN)
+            return figures(result, self.kernel) if result.passed else {}
+
+        return measure
+
+    def _stored(self, found: scorecard.Measured) -> dict[str, float]:
+        if self.settings.update:
+            return {}
+        try:
+            return scorecard.stored_speed(self._home, found.key)
+        except ConfigError:  # among the findings already
+            return {}
+
+    def _measured(self, step: Step, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
+        said = {} if RANDOM in self.notes else read_result(valid.result)
+        return scorecard.Measured(
+            self.case,
+            step,
+            said.get("metric_name", ""),
+            said.get("metric", 0.0),
+            said.get("samples", 0),
+            self.accuracy,
+            speed,
+            scorecard.hash_models(self._folder, step.ckpts),
+            scorecard.hash_data(self._folder, step.data_paths),
+            direction(valid.result),
+        )
+
+    def _update(self, found: scorecard.Measured) -> None:
+        if not all(step.passed for step in self.steps) or any(one.verdict is Verdict.FAIL for one in self.accuracy):
+            self.notes.append("the scorecard is not written: the case does not pass")
+            return
+        written = scorecard.write(self._home, found, self.settings.commit, self.settings.date)
+        self.notes += [f"written: {path.relative_to(self.settings.root)}" for path in written]

@@ -1,0 +1,333 @@
+"""Running a case: one process per step, in a copy of the model's folder.
+
+The copy keeps the checkout as it is: the export writes its files there, and it goes when the case is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from model_config.cases.config import Case, Step
+from model_config.results import StepResult
+from model_config.run.closing import closing, last_line
+from model_config.run.output import Drain
+from model_config.run.workplace import workplace
+
+__all__ = [
+    "Limits",
+    "Slot",
+    "StepResult",
+    "default_memory",
+    "run_step",
+    "workplace",
+]
+
+_MIB, _GIB = 2**20, 2**30
+_MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_REFUSED = re.compile(r"--(json|save)\b")
+
+_MARK = "MODEL_CHECK_STEP"
+"""Environment variable that every process of a step inherits; not one of the zoo's own, which reports list."""
+
+_PATIENCE = 10.0
+"""Seconds in which the rest of the output must come when the step has ended."""
+
+OnOutput = Callable[[str, str, str], None]
+"""Gets case, step and a line the step printed; called from threads, one line at a time per stream."""
+
+
+def default_memory() -> int:
+    """Return the bytes a step may hold unless told otherwise: 8 GiB, or three quarters of a smaller machine."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in _MEMORY_LIMITS:
+        with suppress(OSError, ValueError):  # not there, or "max"
+            sizes.append(int(Path(name).read_text(encoding="ascii")))
+    return min(8 * _GIB, min(sizes) * 3 // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a step may use before it is killed.
+
+    Attributes:
+        timeout: seconds of wall time.
+        memory: bytes that the step and all it starts hold together.
+        processes: of the step at once, itself included.
+        output: bytes on standard output, and as many on standard error.
+        grace: seconds in which what a step started must end after it.
+    """
+
+    timeout: float = 600.0
+    memory: int = field(default_factory=default_memory)
+    processes: int = 200
+    output: int = 10 * _MIB
+    grace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a case runs: numbers of its cores (empty: all there are), and the signal to leave."""
+
+    cores: tuple[int, ...] = ()
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+def run_step(
+    case: Case,
+    step: Step,
+    tree: Path,
+    logs: Path,
+    limits: Limits,
+    *,
+    extra: Sequence[str] = (),
+    name: str | None = None,
+    on_output: OnOutput | None = None,
+    slot: Slot | None = None,
+) -> StepResult:
+    """Run one step in a tree of :func:`workplace` and judge what it did.
+
+    Example steps get ``--json``, and the single step ``--save``, for ``result`` and ``pictures``; a script that refuses
+    these flags, as historical ones do, is run again without them.
+
+    Args:
+        case, step: what to run.
+        tree: the tree; the model's folder is below it.
+        logs: folder of the logs; made where it is missing.
+        limits: what the step may use.
+        extra: arguments that follow the step's own, and so win: ``("--target", "onnx")``. Its ``--json FILE`` (an
+            absolute path) is kept.
+        name: name of the result and of the log files; default: the step's.
+        on_output: gets every line as it is printed.
+        slot: where to run; default: on all cores, until done.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or ``slot.stop`` was set; nothing of the step is left.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    logs = logs.resolve()
+    name = name or step.name
+    asked = _asked(step, logs / name, extra)
+    run = _Run(case, step, tree, limits, on_output, slot or Slot())
+    result = run(_not_run(case, step, logs, name, (*extra, *asked)), (*extra, *asked))
+    if asked and result.exit_code == 2 and _REFUSED.search(result.reason):
+        result = run(_not_run(case, step, logs, name, tuple(extra)), extra)
+    return result
+
+
+def _asked(step: Step, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags that have an example step write down what it found."""
+    if step.name == "export":
+        return ()
+    save = ("--save", f"{stem}.pictures") if step.name == "single" else ()
+    return save if "--json" in extra else ("--json", f"{stem}.json", *save)
+
+
+def _not_run(case: Case, step: Step, logs: Path, name: str = "", extra: tuple[str, ...] = ()) -> StepResult:
+    command = (sys.executable, step.run_file, *step.arguments, *extra)
+    name = name or step.name
+    files = logs / f"{name}.stdout", logs / f"{name}.stderr"
+    return StepResult(case.name, name, command, False, 0.0, None, "not run", *files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One step, ready to run once or twice."""
+
+    case: Case
+    step: Step
+    tree: Path
+    limits: Limits
+    on_output: OnOutput | None
+    slot: Slot
+
+    def __call__(self, result: StepResult, given: Sequence[str]) -> StepResult:
+        """Run ``result.command`` and return the result with all that came of it.
+
+        Args:
+            result: as of a step that has not run.
+            given: the words of the command that the case does not say itself; files they name are made anew.
+        """
+        written, folder = _following(given, "--json"), _following(given, "--save")
+        start = time.perf_counter()
+        try:
+            _clear(result, written, folder)
+            outcome, full = self._supervised(result)
+        except OSError as error:
+            return replace(result, reason=f"could not be started: {error}; check the machine's memory and disk")
+        seconds = time.perf_counter() - start
+        metric, trouble = closing(result.stdout) if self.step.name == "valid" else (None, "")
+        trouble = full or _broken(outcome, self.limits) or _failed(outcome, result) or trouble
+        return replace(
+            result,
+            passed=not trouble,
+            seconds=seconds,
+            exit_code=None if full else outcome["code"],
+            reason=trouble,
+            eval_metric=metric,
+            peak_memory=outcome["peak"] or None,
+            result=written if written is not None and written.is_file() else None,
+            pictures=tuple(sorted(path for path in folder.glob("*") if path.is_file())) if folder is not None else (),
+        )
+
+    def _supervised(self, result: StepResult) -> tuple[dict[str, Any], str]:
+        """Return what the supervisor reports, and why the output ended the step, if it did."""
+        reading, writing = os.pipe()
+        mark = uuid.uuid4().hex
+        with open(reading, "rb") as report:
+            try:
+                process = self._start(result.command, writing, mark)
+            finally:
+                os.close(writing)
+            drains = self._drains(process, result)
+            try:
+                while not select.select([report], [], [], 0.1)[0]:
+                    if self.slot.stop.is_set():
+                        raise KeyboardInterrupt
+            finally:
+                _end(process)  # does nothing to a supervisor that is done; else it ends the step at once
+                said = report.read()
+                process.wait()
+                if not said:
+                    _sweep(mark)
+                for drain in drains:
+                    drain.join(_PATIENCE)
+        return _outcome(said, process.returncode), next((drain.trouble for drain in drains if drain.trouble), "")
+
+    def _start(self, command: Sequence[str], report: int, mark: str) -> subprocess.Popen[bytes]:
+        settings = {"command": command, "cores": self.slot.cores, "report": report}
+        for limit in ("timeout", "memory", "processes", "grace"):
+            settings[limit] = getattr(self.limits, limit)
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), json.dumps(settings)],
+            cwd=self.tree / self.case.run_dir,
+            env=_environment(self.tree) | {_MARK: mark},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(report,),
+            start_new_session=True,
+        )
+
+    def _drains(self, process: subprocess.Popen[bytes], result: StepResult) -> list[Drain]:
+        def heard(line: str) -> None:
+            if self.on_output is not None:
+                self.on_output(self.case.name, result.step, line)
+
+        def end() -> None:
+            _end(process)
+
+        drains = []
+        for pipe, log in ((process.stdout, result.stdout), (process.stderr, result.stderr)):
+            assert pipe is not None  # noqa: S101 -- both are pipes, for the type checker
+            drains.append(Drain(pipe, log, self.limits.output, heard if self.on_output else None, end))
+        for drain in drains:
+            drain.start()
+        return drains
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    changes = {
+        # `contrib/` has no engine of its own, so scripts there find it by the path.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")])),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",  # so that the log of a killed step holds all it printed
+    }
+    if cache := os.environ.get("TECO_CACHE_DIR"):
+        changes["TECO_CACHE_DIR"] = os.path.abspath(cache)  # the step starts in another folder
+    return os.environ | changes
+
+
+def _clear(result: StepResult, written: Path | None, folder: Path | None) -> None:
+    """Make empty logs, and see that what an earlier run has written is not taken for this one's."""
+    for log in (result.stdout, result.stderr):
+        log.write_bytes(b"")
+    if written is not None:
+        written.unlink(missing_ok=True)
+    if folder is not None and folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def _sweep(mark: str) -> None:
+    """Kill what a step that killed its supervisor has left: it is known by its environment."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is someone else's
+            if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Tell the supervisor to end the step."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+
+
+def _following(command: Sequence[str], flag: str) -> Path | None:
+    """Return the path that follows a flag's last mention."""
+    places = [place for place, word in enumerate(command[:-1]) if word == flag]
+    return Path(command[places[-1] + 1]) if places else None
+
+
+def _outcome(report: bytes, code: int) -> dict[str, Any]:
+    if report:
+        outcome: dict[str, Any] = json.loads(report)
+        return outcome
+    return {"code": None, "why": "supervisor", "peak": 0, "count": 0, "left": [], "ended": _ending(code)}
+
+
+def _broken(outcome: dict[str, Any], limits: Limits) -> str:
+    """Return which limit a step broke."""
+    count, limit = outcome["count"], limits.processes
+    reasons = {
+        "timeout": f"timed out after {limits.timeout:g} s and was killed with its child processes; make it faster",
+        "processes": f"had {count} processes, more than the limit of {limit}, and was killed; start fewer",
+        "supervisor": f"what watches the step was {outcome.get('ended')}; let the step kill only what it started",
+    }
+    if outcome["why"] in reasons:
+        return reasons[outcome["why"]]
+    if outcome["peak"] > limits.memory:
+        killed = ", and was killed" if outcome["why"] else ""
+        peak, most = _size(outcome["peak"]), _size(limits.memory)
+        return f"used {peak} of memory, more than the limit of {most}{killed}; use less"
+    return ""
+
+
+def _failed(outcome: dict[str, Any], result: StepResult) -> str:
+    if outcome["code"] != 0:
+        said = last_line(result.stderr) or last_line(result.stdout) or "no output"
+        return f"{_ending(outcome['code'])}: {said}"
+    if left := outcome["left"]:
+        names = ", ".join(map(repr, left))
+        return f"left processes behind, which were killed: {names}; wait for all it starts"
+    return ""
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "killed"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,225 @@
+"""Results found again: the key follows everything that decides, and what is damaged is no result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model_config.cases.config import AccuracyRule, Case, Step
+from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.run.cache import KIND, case_key, load, store
+
+PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / KIND
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    for name, text in {
+        "example/x/m/valid.py": "import engine\n",
+        "example/x/m/README.md": "# m\n",
+        "example/x/m/data/1.png": "png",
+        "example/x/m/m.onnx": "made by the export",
+        "engine/__init__.py": "from engine.base import x\n",
+        "engine/base.py": "x = 1\n",
+        "engine/unused.py": "",
+        "model_config/check.py": "",
+        "shared/2.png": "png",
+        ".gitignore": "*.onnx\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/3.png").write_text("png")
+    (root / "example/x/m/linked").symlink_to(tmp_path / "disk")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)  # noqa: S607
+    return root
+
+
+def case(**params: str) -> Case:
+    steps = (Step("valid", "valid.py", PARAMS), Step("multi", "valid.py", PARAMS | params))
+    return Case("m", "example/x/m", steps, Path("model.yaml"))
+
+
+def write(name: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        (root / name).parent.mkdir(exist_ok=True, parents=True)
+        (root / name).write_text("x = 2\n")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (write("example/x/m/valid.py"), False),
+        (write("example/x/m/README.md"), False),
+        (write("example/x/m/data/1.png"), False),
+        (write("example/x/m/data/new.png"), False),
+        (write("example/x/m/perf.yaml"), False),
+        (write("engine/base.py"), False),
+        (write("model_config/check.py"), False),
+        (write("model_config/deep/down.py"), False),
+        (write("shared/2.png"), False),
+        (write("../disk/3.png"), False),
+        (write("../disk/deep/4.png"), False),
+        (lambda root: (root / "example/x/m/data/1.png").rename(root / "example/x/m/data/2.png"), False),
+        (write("example/x/m/m.onnx"), True),
+        (write("example/x/m/__pycache__/x.pyc"), True),
+        (write("engine/unused.py"), True),
+        (write("README.md"), True),
+        (lambda root: os.utime(root / "example/x/m/valid.py", (1, 1)), True),
+    ],
+)
+def test_the_key_follows_the_contents(root: Path, change: Callable[[Path], None], same: bool) -> None:
+    one = case(data_path="../../../shared")
+    before = case_key(one, root)
+    assert len(before) == 64
+    assert case_key(one, root) == before
+    change(root)
+    assert (case_key(one, root) == before) is same
+
+
+def test_the_key_follows_the_case_the_flags_and_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = case()
+    keys = {
+        case_key(one, root),
+        case_key(replace(one, accuracy=AccuracyRule(0.002)), root),
+        case_key(case(dtype="float16"), root),
+        case_key(one, root, flags={"timeout": 5}),
+        case_key(case(data_path=str(root.parent / "disk")), root),
+    }
+    monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
+    keys.add(case_key(one, root))
+    assert len(keys) == 6
+    monkeypatch.delenv("MAX_ENGINE_NUMS")
+    before = case_key(case(data_path=str(root.parent / "disk")), root)
+    assert before in keys
+    (root.parent / "disk/3.png").write_text("another")
+    assert case_key(case(data_path=str(root.parent / "disk")), root) not in keys
+    assert case_key(replace(one, source=Path("elsewhere.yaml"), line=9), root) == case_key(one, root)
+    monkeypatch.setenv("TECO_CACHE_DIR", "elsewhere")
+    assert case_key(one, root) == case_key(replace(one, line=3), root)
+
+
+def complete(logs: Path) -> CaseResult:
+    """Return a result with something in every field, and its logs."""
+    logs.mkdir()
+    for name in ("valid.stdout", "valid.stderr", "valid.json", "valid.samples.csv", "single.stdout", "single.stderr"):
+        (logs / name).write_text(f"content of {name}")
+    (logs / "single.pictures").mkdir()
+    (logs / "single.pictures/a.png").write_bytes(b"\x89PNG")
+    valid = StepResult(
+        "m", "valid", ("python", "x.py"), True, 1.5, 0, "", logs / "valid.stdout", logs / "valid.stderr", 0.75, 123,
+        logs / "valid.json",
+    )  # fmt: skip
+    single = StepResult(
+        "m", "single", ("python",), False, 0.5, 1, "exit code 1: x", logs / "single.stdout", logs / "single.stderr",
+        pictures=(logs / "single.pictures/a.png",),
+    )  # fmt: skip
+    return CaseResult(
+        "m", "example/x/m", "onnx", (Finding("a.md", 3, "rule", "is wrong", "correct it"),), (valid, single),
+        (Accuracy(Verdict.INCONCLUSIVE, "too few", "onnx", "top-1", 0.75, 0.76, -0.01, 0.001, 360, (-0.1, 0.1), 1, 2,
+                  0.5, 9000, (-0.2, 0.2)), Accuracy(Verdict.PASS, "", "source", "top-1", 1.0, 1.0, 0.0, 0.01)),
+        (Speed(Verdict.PASS, "", "simulated latency", 1.0, "ms", 1.1, 0.9, "same"),),
+        2.5, accepted="all there is", notes=("a note",),
+    )  # fmt: skip
+
+
+def test_a_stored_result_comes_back_whole_with_its_logs(tmp_path: Path, folder: Path) -> None:
+    result = complete(tmp_path / "logs")
+    assert load("key") is None
+    store("key", result)
+    shutil.rmtree(tmp_path / "logs")
+    found = load("key")
+    assert found is not None
+    assert found.cached
+    assert replace(found, cached=False, steps=()) == replace(result, steps=())
+    assert (found.verdict, found.reasons) == (result.verdict, result.reasons)
+    for step, stored in zip(result.steps, found.steps, strict=True):
+        assert replace(stored, stdout=step.stdout, stderr=step.stderr, result=step.result, pictures=step.pictures) == (
+            step
+        )
+        assert stored.stdout.read_text() == f"content of {step.step}.stdout"
+        assert stored.stderr.is_file()
+    assert found.steps[0].result is not None
+    assert found.steps[0].result.with_name("valid.samples.csv").read_text() == "content of valid.samples.csv"
+    assert found.steps[1].pictures[0].read_bytes() == b"\x89PNG"
+    assert [path.name for path in folder.iterdir()] == ["key"]
+
+
+def test_a_stored_result_is_replaced_and_an_old_one_forgotten(tmp_path: Path, folder: Path) -> None:
+    result = complete(tmp_path / "logs")
+    store("old", result)
+    os.utime(folder / "old", (1, 1))
+    store("key", result)
+    store("key", replace(result, notes=("another",)))
+    found = load("key")
+    assert found is not None
+    assert found.notes == ("another",)
+    assert [path.name for path in folder.iterdir()] == ["key"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda entry: (entry / "result.json").unlink(),
+        lambda entry: (entry / "result.json").write_text(""),
+        lambda entry: (entry / "result.json").write_text("[1]"),
+        lambda entry: (entry / "result.json").write_text("{}"),
+        lambda entry: (entry / "result.json").write_bytes(b"\xff\xfe"),
+        lambda entry: (entry / "result.json").write_text((entry / "result.json").read_text()[:-9]),
+        lambda entry: change_json(entry, "steps", [{}]),
+        lambda entry: change_json(entry, "steps", 5),
+        lambda entry: change_json(entry, "extra", 5),
+        lambda entry: change_json(entry, "accuracy", [{"verdict": "MAYBE"}]),
+        lambda entry: (entry / "logs/valid.stderr").unlink(),
+        lambda entry: shutil.rmtree(entry / "single.pictures"),
+        lambda entry: shutil.rmtree(entry),
+    ],
+)
+def test_a_damaged_result_is_none(tmp_path: Path, folder: Path, damage: Callable[[Path], None]) -> None:
+    store("key", complete(tmp_path / "logs"))
+    assert load("key") is not None
+    damage(folder / "key")
+    assert load("key") is None
+
+
+def change_json(entry: Path, key: str, value: object) -> None:
+    data = json.loads((entry / "result.json").read_text())
+    (entry / "result.json").write_text(json.dumps(data | {key: value}))
+
+
+@pytest.mark.parametrize("code", [None, -9])
+def test_what_did_not_end_by_itself_is_not_kept(tmp_path: Path, folder: Path, code: int | None) -> None:
+    result = complete(tmp_path / "logs")
+    store("key", replace(result, steps=(result.steps[0], replace(result.steps[1], exit_code=code))))
+    assert load("key") is None
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
+def test_a_log_that_is_gone_or_a_folder_that_cannot_be_made_costs_only_the_time(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = complete(tmp_path / "logs")
+    (tmp_path / "logs/valid.stdout").unlink()
+    store("key", result)
+    assert load("key") is None
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "file"))
+    store("key", result)
+    assert load("key") is None

@@ -1,0 +1,331 @@
+"""Steps that misbehave: each is ended, leaves no process behind, and is told why in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.base import ConfigError
+from model_config.cases.config import Case, Step
+from model_config.results import StepResult
+from model_config.run.runner import Limits, Slot, default_memory, run_step, workplace
+
+MIB = 2**20
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the limits need Linux")
+
+
+class Bench:
+    """Runs a script as a step of a made-up case."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.logs = folder / "logs"
+        (self.tree / "example/x/m").mkdir(parents=True)
+
+    def __call__(
+        self,
+        script: str,
+        *,
+        step: str = "multi",
+        extra: tuple[str, ...] = (),
+        slot: Slot | None = None,
+        heard: list[tuple[str, str, str]] | None = None,
+        name: str | None = None,
+        limits: Limits | None = None,
+    ) -> StepResult:
+        (self.tree / "example/x/m/run.py").write_text(script)
+        one = Step(step, "run.py", {})
+        case = Case("m", "example/x/m", (one,), Path("model.yaml"))
+        listen = None if heard is None else lambda *words: heard.append(words)
+        used = limits or Limits(20.0, 400 * MIB, 40, MIB)
+        return run_step(case, one, self.tree, self.logs, used, extra=extra, name=name, on_output=listen, slot=slot)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A word for command lines or environments of processes; at the end, none that has it is left."""
+    word = f"marked-{os.getpid()}-{time.monotonic_ns()}"
+    yield word
+    assert _marked(word) == []
+
+
+def _marked(word: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if word.encode() in (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:  # it has ended, or is someone else's
+                continue
+    return found
+
+
+def test_a_step_that_eats_memory_is_killed_and_its_peak_is_known(bench: Bench) -> None:
+    result = bench("kept = []\nwhile True:\n    kept.append(b'x' * 2**20)\n", limits=Limits(20.0, 100 * MIB))
+    assert result.reason.startswith("used ")
+    assert result.reason.endswith(" of memory, more than the limit of 100 MiB, and was killed; use less")
+    assert result.exit_code is None
+    assert result.peak_memory is not None
+    assert 100 * MIB < result.peak_memory < 1500 * MIB
+
+
+def test_memory_is_that_of_all_processes_of_a_step_and_shared_pages_count_once(bench: Bench) -> None:
+    script = (
+        "import os, time\nheld = b'x' * (60 * 2**20)\nfor _ in range(3):\n    if os.fork() == 0:\n"
+        "        {more}\n        time.sleep(1)\n        os._exit(0)\nfor _ in range(3):\n    os.wait()\n"
+    )
+    shared = bench(script.format(more="pass"), limits=Limits(20.0, 150 * MIB))
+    assert shared.passed, shared.reason
+    assert shared.peak_memory is not None
+    assert 60 * MIB < shared.peak_memory < 150 * MIB
+    own = bench(script.format(more="own = b'y' * (60 * 2**20)"), limits=Limits(20.0, 150 * MIB))
+    assert "more than the limit of 150 MiB" in own.reason
+
+
+def test_memory_that_was_held_between_two_looks_counts(bench: Bench) -> None:
+    result = bench("x = b'x' * (200 * 2**20)\n", limits=Limits(20.0, 100 * MIB))
+    assert "of memory, more than the limit of 100 MiB" in result.reason
+
+
+def test_the_default_limit_of_memory_leaves_the_machine_some() -> None:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < default_memory() <= min(8 * 2**30, total * 3 // 4)
+
+
+FORKS = """import os, time
+for _ in range(400):
+    if os.fork() == 0:
+        {detach}
+        time.sleep(30)
+        os._exit(0)
+    time.sleep(0.002)
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("detach", ["pass", "os.setsid()"])
+def test_a_fork_bomb_is_stopped_and_cleared_away(bench: Bench, mark: str, detach: str) -> None:
+    start = time.monotonic()
+    result = bench(FORKS.format(detach=detach), extra=(mark,))
+    assert result.reason.endswith(" processes, more than the limit of 40, and was killed; start fewer")
+    assert time.monotonic() - start < 25  # not waited for: it sleeps 30 s
+
+
+def test_a_bomb_whose_every_process_forks_is_stopped_too(bench: Bench, mark: str) -> None:
+    # Bounded by depth: 2**8 processes at most, should the test itself be at fault.
+    script = "import os, time\nfor _ in range(8):\n    os.fork()\n    time.sleep(0.05)\ntime.sleep(30)\n"
+    assert "more than the limit of 40" in bench(script, extra=(mark,)).reason
+
+
+DAEMON = """import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {close}
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)", {mark!r}], {{}})
+    os._exit(0)
+os.wait()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("close", ["pass", "os.closerange(0, 3)"])
+def test_a_daemon_does_not_outlive_its_step_and_is_named(bench: Bench, mark: str, close: str) -> None:
+    start = time.monotonic()
+    result = bench(DAEMON.format(close=close, mark=mark))
+    assert result.reason.startswith("left processes behind, which were killed: '")
+    assert "time.sleep(60)" in result.reason
+    assert (result.passed, result.exit_code, result.stdout.read_text()) == (False, 0, "done\n")
+    assert time.monotonic() - start < 45  # not waited for: it sleeps 60 s
+
+
+def test_a_child_that_ends_soon_after_its_parent_is_waited_for(bench: Bench) -> None:
+    result = bench("import os, time\nif os.fork() == 0:\n    time.sleep(0.3)\n    print('child', flush=True)\n")
+    assert result.passed
+    assert result.stdout.read_text() == "child\n"
+
+
+def test_a_hanging_step_that_ignores_signals_is_killed_with_its_daemon(bench: Bench, mark: str) -> None:
+    script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + DAEMON.format(close="pass", mark=mark)
+    result = bench(script + "time.sleep(60)\n", limits=Limits(1.0))
+    assert result.reason == "timed out after 1 s and was killed with its child processes; make it faster"
+    assert result.stdout.read_text() == "done\n"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_endless_output_is_cut_and_ends_the_step(bench: Bench, stream: str) -> None:
+    result = bench(f"import sys\nwhile True:\n    sys.{stream}.write('x' * 99 + chr(10))\n")
+    assert result.reason == f"printed more than 1 MiB to {stream} and was killed; print less"
+    log = getattr(result, stream).read_text()
+    assert log.endswith(f"\n... cut here: more than {MIB} bytes\n")
+    assert MIB < len(log) < MIB + 100
+    assert result.exit_code is None
+
+
+def test_a_long_line_without_an_end_is_heard_in_bounded_pieces(bench: Bench) -> None:
+    heard: list[tuple[str, str, str]] = []
+    assert bench("import sys\nsys.stdout.write('x' * 500000)\n", heard=heard).passed
+    assert all(len(line) <= 4096 for *_, line in heard)
+
+
+def test_every_line_is_heard_while_the_step_runs(bench: Bench) -> None:
+    heard: list[tuple[str, str, str]] = []
+    seen: list[int] = []
+    slot = Slot()
+
+    def look() -> None:
+        while len(heard) < 2 and not slot.stop.is_set():
+            time.sleep(0.01)
+        seen.append(len(heard))
+        (bench.tree / "example/x/m/go").touch()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    script = (
+        "import os, sys, time\nprint('one')\nprint('50 %', end='\\r', file=sys.stderr)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\nprint('three \\u00fc', end='')\n"
+    )
+    result = bench(script, heard=heard, slot=slot)
+    slot.stop.set()
+    watcher.join()
+    assert result.passed, result.reason
+    assert seen == [2]
+    assert set(heard) == {("m", "multi", "one"), ("m", "multi", "50 %"), ("m", "multi", "three ü")}
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")])
+def test_a_step_killed_by_a_signal_says_which(bench: Bench, number: int, name: str) -> None:
+    result = bench(f"import os\nprint('working')\nos.kill(os.getpid(), {int(number)})\n")
+    assert (result.reason, result.exit_code) == (f"killed by {name}: working", -number)
+
+
+@pytest.mark.parametrize("child", ["pass", "time.sleep(60) if os.fork() == 0 else None"])
+def test_a_step_that_kills_what_watches_it_does_not_pass_and_leaves_nothing(
+    bench: Bench, mark: str, child: str
+) -> None:
+    script = (
+        f"import os, signal, time\nparent = os.getppid()\n{child}\nos.kill(parent, signal.SIGKILL)\ntime.sleep(60)\n"
+    )
+    start = time.monotonic()
+    result = bench(script, extra=(mark,))
+    assert result.reason == "what watches the step was killed by SIGKILL; let the step kill only what it started"
+    assert time.monotonic() - start < 45  # not waited for: it sleeps 60 s
+
+
+def test_only_files_that_the_check_itself_named_are_made_anew(bench: Bench, tmp_path: Path) -> None:
+    """A case may say ``json`` in its parameters; that is a path in the step's folder, not in the check's."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    one = Step("export", "run.py", {"json": str(precious), "save": str(tmp_path)})
+    (bench.tree / "example/x/m/run.py").touch()
+    result = run_step(Case("m", "example/x/m", (one,), Path("x")), one, bench.tree, bench.logs, Limits(20.0))
+    assert (result.passed, result.result, result.pictures) == (True, None, ())
+    assert precious.read_text() == "kept"
+
+
+def test_logs_that_cannot_be_written_are_one_line(bench: Bench) -> None:
+    (bench.logs / "multi.stdout").mkdir(parents=True)
+    assert bench("").reason.startswith("could not be started: [Errno 21] Is a directory")
+
+
+def test_a_stopped_slot_ends_its_step_at_once(bench: Bench, mark: str) -> None:
+    slot = Slot()
+    timer = threading.Timer(0.5, slot.stop.set)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        bench(DAEMON.format(close="pass", mark=mark) + "time.sleep(60)\n", slot=slot)
+    assert time.monotonic() - start < 45  # not waited for: it sleeps 60 s
+    timer.join()
+
+
+def test_a_step_keeps_to_the_cores_of_its_slot(bench: Bench) -> None:
+    core = max(os.sched_getaffinity(0))
+    result = bench("import os\nprint(sorted(os.sched_getaffinity(0)))\n", slot=Slot((core,)))
+    assert result.stdout.read_text() == f"[{core}]\n"
+
+
+def test_a_relative_cache_folder_stays_where_the_check_has_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", "own cache")
+    result = bench("import os\nprint(os.environ['TECO_CACHE_DIR'])\n")
+    assert result.stdout.read_text() == f"{Path.cwd() / 'own cache'}\n"
+
+
+TAKES = """import argparse, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--target")
+{flags}
+args = parser.parse_args()
+if getattr(args, "json", None): pathlib.Path(args.json).write_text("{{}}")
+if getattr(args, "save", None):
+    pathlib.Path(args.save).mkdir()
+    for name in "ba": pathlib.Path(args.save, name + ".png").touch()
+print(args.target)
+"""
+JSON, SAVE = 'parser.add_argument("--json")\n', 'parser.add_argument("--save")\n'
+
+
+def test_results_and_pictures_are_asked_for_where_a_script_can(bench: Bench) -> None:
+    single = bench(TAKES.format(flags=JSON + SAVE), step="single")
+    assert single.passed, single.reason
+    assert single.result == bench.logs / "single.json"
+    assert [path.name for path in single.pictures] == ["a.png", "b.png"]
+    multi = bench(TAKES.format(flags=JSON))
+    assert (multi.result, multi.pictures) == (bench.logs / "multi.json", ())
+    assert bench("import sys\nprint(sys.argv[1:])\n", step="export").stdout.read_text() == "[]\n"
+
+
+@pytest.mark.parametrize("step", ["single", "multi"])
+def test_a_script_without_these_flags_is_run_as_it_is(bench: Bench, step: str) -> None:
+    result = bench(TAKES.format(flags=""), step=step, extra=("--target", "onnx"))
+    assert result.passed, result.reason
+    assert result.command[2:] == ("--target", "onnx")
+    assert (result.result, result.pictures) == (None, ())
+    assert result.stdout.read_text() == "onnx\n"
+
+
+def test_a_script_that_refuses_its_own_arguments_fails(bench: Bench) -> None:
+    result = bench(TAKES.format(flags=JSON), extra=("--tarmac", "x"))
+    assert result.reason.startswith("exit code 2: ")
+    assert "unrecognized arguments: --tarmac x" in result.reason
+
+
+def test_a_step_can_be_run_again_with_other_arguments(bench: Bench, tmp_path: Path) -> None:
+    first = bench(TAKES.format(flags=JSON), extra=("--target", "sdaa"))
+    chosen = tmp_path / "chosen.json"
+    again = bench(
+        TAKES.format(flags=JSON), extra=("--target", "onnx", "--json", str(chosen)), name="multi-onnx-float32"
+    )
+    assert (first.stdout.read_text(), again.stdout.read_text()) == ("sdaa\n", "onnx\n")
+    assert (again.step, again.result) == ("multi-onnx-float32", chosen)
+    assert again.stdout.name == "multi-onnx-float32.stdout"
+    chosen_again = bench("", extra=("--json", str(chosen)))
+    assert chosen_again.result is None  # an earlier run's file is not taken for this one's
+
+
+def test_the_workplace_is_gone_afterwards_and_a_bad_folder_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "repo/example/x/m"
+    folder.mkdir(parents=True)
+    (folder / "run.py").touch()
+    case = Case("m", "example/x/m", (), Path("model.yaml"))
+    with workplace(case, tmp_path, tmp_path / "repo") as tree:
+        assert (tree / "example/x/m/run.py").is_file()
+    os.mkfifo(folder / "pipe")
+    with (
+        pytest.raises(ConfigError, match=r"example/x/m cannot be copied to .*; keep only plain files"),
+        workplace(case, tmp_path, tmp_path / "repo"),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["repo"]

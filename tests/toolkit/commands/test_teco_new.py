@@ -1,0 +1,232 @@
+"""``teco new``: what it writes passes structure and lint, runs at once, and is written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import RunPython
+from zoo_copy import copy_zoo
+
+from engine.base import ConfigError
+from model_config.cases.config import Case, read_cases
+from model_config.structure import check_structure
+from model_config.structure.flags import known_flags
+from model_config.structure.source import Folder, Source
+from toolkit.commands.new import main
+from toolkit.scaffold import LONGEST, create
+from toolkit.zoo import SCRIPTS
+from utils.tasks.classification import CLASSIFICATION
+
+CORE, CONTRIB = "model_config/model.yaml", "contrib/model_config/model.yaml"
+LONG = "a" * LONGEST
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    return copy_zoo(tmp_path / "zoo")
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if ".git" not in path.parts)
+    return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"" for path in found}
+
+
+@pytest.mark.parametrize(
+    ("domain", "model", "task", "contrib"),
+    [
+        ("classification", "my_net", "", False),
+        ("detection", "my_net", "", True),
+        ("nlp", "my_net", "", False),
+        (LONG, LONG, "classification", True),
+        (LONG, LONG, "detection", True),
+        (LONG, LONG, "text_classification", True),
+        ("speech", "net2", "nlp", True),
+    ],
+)
+def test_a_new_model_breaks_no_rule(domain: str, model: str, task: str, contrib: bool, zoo: Path) -> None:
+    made = create(domain, model, task=task, contrib=contrib, root=zoo)
+    folder = zoo / made.folder
+    assert made.folder == f"{'contrib/' if contrib else ''}example/{domain}/{model}"
+    cases, problems = read_cases([zoo / CORE, zoo / CONTRIB], zoo)
+    assert not problems
+    assert cases[-1].name == model
+    assert cases[-1].run_dir == made.folder
+    assert check_structure(cases[-1], zoo) == []
+    assert made.files == len([path for path in folder.rglob("*") if path.is_file()])
+    for command in (["check"], ["format", "--check"]):
+        linted = subprocess.run([sys.executable, "-m", "ruff", *command, folder], capture_output=True, check=False)
+        assert linted.returncode == 0, linted.stdout
+    assert all(len(path.read_text().splitlines()) < 20 for path in folder.glob("example_*.py"))
+    assert "A placeholder written by `teco new`" in (folder / "README.md").read_text(encoding="utf-8")
+    assert known_flags(*_script(cases[-1], zoo)) is not None
+
+
+def _script(case: Case, zoo: Path) -> tuple[Source, Folder]:
+    folder = Folder(case, zoo)
+    source = folder.find("example_valid.py")
+    assert source is not None
+    return source, folder
+
+
+def test_the_file_with_the_cases_keeps_its_text(zoo: Path) -> None:
+    before = [(zoo / name).read_text(encoding="utf-8") for name in (CORE, CONTRIB)]
+    create("classification", "a", root=zoo)
+    create("classification", "b", contrib=True, root=zoo)
+    for name, text in zip((CORE, CONTRIB), before, strict=True):
+        after = (zoo / name).read_text(encoding="utf-8")
+        assert after.startswith(text)
+        assert after[len(text) :].startswith("\n- case_name: ")
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment", "- {a: 1}"])
+def test_a_file_without_a_last_line_end(text: str, zoo: Path) -> None:
+    (zoo / CONTRIB).write_text(text)
+    create("classification", "b", contrib=True, root=zoo)
+    assert "b" in [case.name for case in read_cases([zoo / CONTRIB], zoo)[0]]
+    assert (zoo / CONTRIB).read_text().startswith(text)
+
+
+def test_no_file_with_cases_yet(zoo: Path) -> None:
+    (zoo / CONTRIB).unlink()
+    create("classification", "b", contrib=True, root=zoo)
+    assert [case.name for case in read_cases([zoo / CONTRIB], zoo)[0]] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("domain", "model", "said"),
+    [
+        ("classification", "my-net", "model 'my-net' must start with .*; write 'my_net'"),
+        ("classification", "MyNet", "write 'mynet'"),
+        ("classification", "2net", "model '2net' must start with a lower-case letter"),
+        ("classification", "class", "not be a word of Python"),
+        ("classification", "", "model '' must"),
+        ("classification", "../x", "model '../x' must"),
+        ("classification", "网络", "model '网络' must"),
+        ("my domain", "x", "domain 'my domain' must .*; write 'my_domain'"),
+        ("classification", "a" * (LONGEST + 1), f"at most {LONGEST}"),
+        ("classification", "digits", "example/classification/digits exists already"),
+        ("detection", "digits", "case name 'digits' is taken by example/classification/digits in .*model.yaml:"),
+    ],
+)
+@pytest.mark.parametrize("contrib", [False, True])
+def test_names_that_cannot_be_used(
+    domain: str, model: str, said: str, contrib: bool, root: Path, tmp_path: Path
+) -> None:
+    zoo = tmp_path / "zoo"
+    for name in (CORE, CONTRIB, "example/classification/digits/README.md"):
+        (zoo / name).parent.mkdir(parents=True, exist_ok=True)
+        (zoo / name).write_bytes((root / name).read_bytes())
+    before = tree(zoo)
+    with pytest.raises(ConfigError, match=said):
+        create(domain, model, contrib=contrib, root=zoo)
+    assert tree(zoo) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\n", "  - case_name: y\n    run_dir: z\n", "- case_name: [\n", "--- []\n...\n", "[]\n"]
+)
+def test_a_file_that_cannot_be_appended_to_changes_nothing(text: str, zoo: Path) -> None:
+    (zoo / CONTRIB).write_text(text)
+    before = tree(zoo)
+    with pytest.raises(ConfigError, match=r"cannot be appended to .*contrib/model_config/model.yaml: ") as caught:
+        create("classification", "x", contrib=True, root=zoo)
+    assert "partial" not in str(caught.value)
+    assert tree(zoo) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(zoo: Path) -> None:
+    (zoo / "contrib").chmod(0o500)
+    with pytest.raises(ConfigError, match="Permission denied; nothing was changed"):
+        create("classification", "x", contrib=True, root=zoo)
+
+
+def test_an_interrupt_leaves_nothing(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = tree(zoo)
+    monkeypatch.setattr("toolkit.scaffold._append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        create("classification", "x", contrib=True, root=zoo)
+    assert tree(zoo) == before
+
+
+def test_no_clone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a clone of the zoo"):
+        create("classification", "x", contrib=True, root=tmp_path)
+
+
+def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clasification", "x", "--contrib", "--task", "classification"], zoo) == 0
+    shown = capsys.readouterr().out
+    assert "contrib/example/clasification/x: 14 files; its case 'x' stands at the end of contrib/model_config" in shown
+    assert "note: 'clasification' is a new domain; did you mean 'classification'?" in shown
+    assert "teco run x export" in shown
+    assert main(["text_classification", "z"], zoo) == 0  # the name of a task
+    assert "note:" not in capsys.readouterr().out
+    assert main(["nlp", "y"], zoo) == 0  # a domain that only a task knows would be no new one either
+    assert "note:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "said"),
+    [
+        (
+            "clasification",
+            "",
+            "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
+        ),
+        ("speech", "", r"detection \(detection\), text_classification \(nlp\).*; choose one by --task NAME"),
+        ("nlp", "text", "unknown task 'text'"),
+        ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
+    ],
+)
+def test_tasks_that_are_not_there(domain: str, task: str, said: str, zoo: Path) -> None:
+    before = tree(zoo)
+    with pytest.raises(ConfigError, match=said) as caught:
+        create(domain, "x", task=task, root=zoo)
+    assert "\n" not in str(caught.value)
+    assert tree(zoo) == before
+
+
+def test_a_domain_of_several_tasks_and_a_task_without_a_template(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(CLASSIFICATION, name="bare", template=None)
+    known = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}
+    monkeypatch.setattr("toolkit.scaffold.tasks", lambda: known)
+    assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
+    known["other"] = replace(known.pop("classification"), name="other")
+    with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; choose one by --task NAME"):
+        create("classification", "y", root=zoo)
+    with pytest.raises(ConfigError, match="task 'only' has no template; copy a model of it, or give its Task a temp"):
+        create("face", "y", root=zoo)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
+    """As in a fresh clone, with neither an install nor PYTHONPATH."""
+    pytest.importorskip("torch")
+    core, contrib = (zoo / create("classification", "tiny" * n, contrib=n == 2, root=zoo).folder for n in (1, 2))
+    runs = [core / name for name in SCRIPTS.values()] + [contrib / SCRIPTS["valid"], contrib / SCRIPTS["multi"]]
+    for script in runs:
+        done = run_python(script, cwd=zoo.parent, path=[])
+        assert done.returncode == 0, done.stderr
+        assert "random weights" in done.stdout
+        for file in core.glob("*.onnx"):  # an export takes seconds; contrib's is run by the walk-through's test
+            (contrib / file.name.replace("tiny", "tinytiny")).write_bytes(file.read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", ["detection", "nlp"])
+def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
+    """Its export needs nothing but the core install."""
+    create(domain, "tiny", root=zoo)
+    done = run_python("-m", "toolkit.cli", "check", "tiny", cwd=zoo, path=[zoo])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS: 1 PASS" in done.stdout

@@ -1,0 +1,77 @@
+"""Graphs apart from their weights."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+from support import DIGITS, SaveOnnx
+
+from engine.base import ModelError
+from toolkit.graph.trace import load_named, random_inputs, traced
+from toolkit.graph.weights import open_marked, resolved, source
+
+PATH = DIGITS / "digits.onnx"
+
+
+def test_a_source_is_the_model_without_its_large_weights() -> None:
+    held = source(PATH)
+    kept = {t.name: t for t in held.model.graph.initializer}
+    whole = {t.name: numpy_helper.to_array(t) for t in load_named(PATH).graph.initializer}
+    assert kept.keys() == whole.keys()
+    for name, value in whole.items():
+        assert (name in held.weights) == (value.size > 1024)
+        assert (kept[name].data_location == TensorProto.EXTERNAL) == (name in held.weights)
+    again = {t.name: numpy_helper.to_array(t) for t in held.whole().graph.initializer}
+    assert all(np.array_equal(again[name], whole[name]) for name in whole)
+    assert held.model.ByteSize() < 0.2 * PATH.stat().st_size
+
+
+def test_a_file_is_read_once_while_it_is_used_and_as_it_is(save_onnx: SaveOnnx) -> None:
+    held = source(PATH)
+    assert source(PATH) is held
+    path = save_onnx("net (float[2] x) => (float[2] y) { y = Neg(x) }")
+    with traced(path, "onnx"), traced(path, "sdaa"):
+        first = source(path)
+        assert source(path) is first
+    save_onnx("net (float[2] x) => (float[2] y) { z = Neg(x) y = Neg(z) }")
+    assert len(source(path).model.graph.node) == 2
+    del held, first
+    gc.collect()
+    with pytest.raises(ModelError, match="does not exist"):
+        source(DIGITS / "none.onnx")
+
+
+def test_rounded_weights_and_others(save_onnx: SaveOnnx) -> None:
+    held = source(PATH)
+    with traced(PATH, "sdaa") as card:
+        assert card.model
+        rounded = [name for name in card.weights if name.endswith(":rounded")]
+        assert rounded
+        for name in rounded:
+            want = held.weights[name.removesuffix(":rounded")].astype(np.float16).astype(np.float32)
+            np.testing.assert_array_equal(card.weights[name], want)
+        assert resolved(card.model, held.weights).keys() == card.weights.keys()
+
+
+def test_weights_in_memory_give_what_weights_in_the_file_give(save_onnx: SaveOnnx) -> None:
+    model = load_named(PATH)
+    x = random_inputs(PATH)
+    (want,) = open_marked(model, {}).run(x)
+    light = source(PATH)
+    (got,) = open_marked(light.model, light.weights).run(x)
+    np.testing.assert_array_equal(got, want)
+    # a weight that is an output as well
+    text = "net (float[1, 2] x) => (float[1, 1025] y, float[2, 1025] w) <float[2, 1025] w> { y = MatMul(x, w) }"
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>' + text.replace("<float[2, 1025] w>", "")
+    )
+    weight = np.random.default_rng(0).standard_normal((2, 1025)).astype(np.float32)
+    parsed.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    path = save_onnx(parsed)
+    for target in ("onnx", "sdaa"):
+        with traced(path, target) as found:
+            np.testing.assert_allclose(found.run([np.ones((1, 2), np.float32)])["y"], weight.sum(0)[None], atol=4e-3)

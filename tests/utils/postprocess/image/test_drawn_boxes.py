@@ -1,0 +1,33 @@
+"""Boxes drawn on pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from utils.postprocess.image.drawn_boxes import draw_boxes
+
+
+def test_boxes_stand_where_they_should() -> None:
+    source = Image.new("RGB", (400, 300))
+    drawn = np.asarray(draw_boxes(source, [{"label": "cat", "score": 0.9, "box": [40, 100, 200, 250]}]))
+    lit = drawn.any(axis=2)
+    ys, xs = np.nonzero(lit)
+    assert (xs.min(), ys.min(), xs.max(), ys.max()) == (40, 100, 199, 249)
+    assert not lit[180:240, 60:190].any()
+    assert not np.asarray(source).any()
+
+
+def test_tiny_pictures_are_enlarged_and_empty_boxes_drawn() -> None:
+    drawn = draw_boxes(Image.new("RGB", (10, 5)), [{"label": "猫", "score": 1.0, "box": [3.0, 2.0, 3.0, 2.0]}])
+    assert drawn.size == (320, 160)
+    assert np.asarray(drawn).any()
+    assert draw_boxes(Image.new("RGB", (10, 5)), []).size == (320, 160)
+
+
+def test_a_class_keeps_its_colour() -> None:
+    def edge(label: str) -> tuple[int, ...]:
+        picture = draw_boxes(Image.new("RGB", (400, 300)), [{"label": label, "score": 0.5, "box": [10, 10, 300, 200]}])
+        return picture.getpixel((10, 150))
+
+    assert edge("cat") == edge("cat") != edge("dog")

@@ -1,0 +1,39 @@
+"""Nodes in groups whose tensors fit into memory together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolkit.graph.trace import Node
+
+MEMORY = 2 * 2**30
+"""Bytes of node outputs held at once unless told otherwise."""
+
+
+def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
+    """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
+
+    A node that is larger by itself is a group of its own; a tensor of unknown size counts as nothing.
+
+    Args:
+        nodes: in topological order.
+        sizes: bytes by tensor name.
+        limit: bytes.
+    """
+    group: list[Node] = []
+    held: set[str] = set()
+    total = 0
+    for node in nodes:
+        names = {*node.inputs, *node.outputs}
+        more = sum(sizes.get(name, 0) for name in names - held)
+        if group and total + more > limit:
+            yield group
+            group, held, total = [], set(), 0
+            more = sum(sizes.get(name, 0) for name in names)
+        group.append(node)
+        held |= names
+        total += more
+    if group:
+        yield group

@@ -1,0 +1,284 @@
+"""Which model a command means, and what to feed it: random numbers, arrays or pictures from files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
+from engine.signature import symbols_of
+from model_config.cases.config import ROOT
+from utils.stored import Stored
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+Dims = Mapping[str, Sequence[int]]
+"""Sizes by the symbol of a dimension."""
+
+PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+
+
+def model_file(model: str, root: Path = ROOT) -> Path:
+    """Return the ONNX file that is meant: a path, or the ``ckpt`` of a zoo model's first case.
+
+    Raises:
+        ConfigError: neither a file nor a model of the zoo, the model's file has not been made yet, or several models
+            make its answer.
+    """
+    path = Path(model)
+    if path.is_file() or path.suffix == ".onnx":
+        return path
+    from toolkit.zoo import find_model, load_zoo
+
+    found, case = find_model(model, load_zoo(root).models)
+    cases = (case,) if case else found.cases
+    steps = [step for one in cases for step in one.steps if step.ckpts]
+    if steps and len(steps[0].ckpts) > 1:
+        listed = ", ".join(f"{name} {found.path}/{ckpt}" for name, ckpt in steps[0].ckpts.items())
+        raise ConfigError(f"{found.path} is made of several models; pass the path of one: {listed}")
+    named = [ckpt for step in steps for ckpt in step.ckpts.values()]
+    files = [found.folder / name for name in named] or sorted(found.folder.glob("*.onnx"))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")
+    return file
+
+
+def input_specs(model: ModelProto) -> list[TensorSpec]:
+    """Return what a model takes; a sequence or an optional among what it gives, which engines refuse, is no matter.
+
+    Raises:
+        ModelError: an input is not a tensor, or has a dtype numpy lacks.
+    """
+    from onnx import ModelProto
+
+    from engine.onnx.graph import graph_inputs, signature
+
+    alone = ModelProto()
+    alone.graph.input.extend(graph_inputs(model))
+    return signature(alone)[0]
+
+
+def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[TensorSpec]:
+    """Return what a model takes, with the batch axes that its graph says rather than its shapes.
+
+    Args:
+        model: the model. symbols: those of dimensions that have sizes of their own, so that they are no batch.
+
+    Raises:
+        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+    """
+    from engine.independence import batching_of
+    from engine.onnx.graph import signature
+
+    inputs, _, shapes = signature(model)
+    found = batching_of(model, {}).without(shapes, symbols)
+    return [
+        replace(spec, batch_axis=axis, symbols=symbols_of(shape))
+        for spec, axis, shape in zip(inputs, found.inputs, shapes, strict=True)
+    ]
+
+
+def static_batch(specs: Sequence[TensorSpec]) -> int | None:
+    """Return the batch a model's inputs are fixed to, if they are."""
+    return next((spec.shape[spec.batch_axis] for spec in specs if spec.batch_axis is not None), None)
+
+
+def input_shapes(
+    model: ModelProto, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return a full shape for every input of a model.
+
+    Args:
+        model: its dynamic batch becomes ``batch``.
+        batch: samples.
+        shapes: shapes by input name; they go before all else.
+        dims: sizes by the symbol of other dynamic dimensions; of several the largest is taken.
+
+    Raises:
+        ConfigError: an input has other dynamic dimensions and no size is given, a shape is for no input, or a size for
+            no dimension.
+    """
+    inputs = input_specs(model)
+    given, sizes = dict(shapes or {}), {symbol: max(found) for symbol, found in (dims or {}).items()}
+    unknown = sorted(given.keys() - {spec.name for spec in inputs})
+    if unknown:
+        names = ", ".join(spec.name for spec in inputs)
+        raise ConfigError(f"shape for {unknown[0]!r}, which is no input of the model; inputs: {names}")
+    check_dims(inputs, sizes)
+    return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch, sizes) for spec in inputs}
+
+
+def check_dims(inputs: Sequence[TensorSpec], dims: Collection[str]) -> None:
+    """Refuse sizes for what is no symbolic dimension.
+
+    Raises:
+        ConfigError: such a symbol.
+    """
+    known = {symbol for spec in inputs for symbol in spec.symbols if symbol is not None}
+    unknown = sorted(set(dims) - known)
+    if unknown:
+        has = f"its symbolic dimensions are: {', '.join(sorted(known))}" if known else "it has no symbolic dimension"
+        raise ConfigError(f"--dim {unknown[0]}: the model has no dimension {unknown[0]!r}; {has}")
+
+
+def _full_shape(spec: TensorSpec, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    symbols = spec.symbols or (None,) * len(spec.shape)
+    shape: list[int | None] = list(spec.shape)
+    for axis, symbol in enumerate(symbols):
+        if shape[axis] is None:
+            shape[axis] = sizes.get(symbol or "", batch if axis == spec.batch_axis else None)
+    if None in shape:
+        text = ", ".join("N" if d is None else str(d) for d in spec.shape)
+        example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
+        named = [symbol for symbol, size in zip(symbols, shape, strict=True) if symbol is not None and size is None]
+        by_name = f", or by name: --dim {named[0]}=224" if named else ""
+        raise ConfigError(
+            f"input {spec.name!r} has dynamic dimensions ({text}); pass one: --shape {spec.name}={example}{by_name}"
+        )
+    return tuple(d or 0 for d in shape)
+
+
+def random_inputs(
+    path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> list[Array]:
+    """Return seeded random arrays, one per input in the model's order: standard normal floats, 0 or 1 for the rest.
+
+    Raises:
+        ConfigError: a shape is not known (:func:`input_shapes`).
+        ModelError: the model cannot be read, or takes something that is no array of numbers.
+    """
+    from engine.onnx.graph import load_model
+
+    return draw(load_model(path), seed, batch, shapes, dims)
+
+
+def draw(
+    model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
+) -> list[Array]:
+    """Do what :func:`random_inputs` does for a loaded model."""
+    full = input_shapes(model, batch, shapes, dims)
+    rng = np.random.default_rng(seed)
+    feed: list[Array] = []
+    for spec in input_specs(model):
+        if spec.dtype.kind not in "fiub":
+            raise ConfigError(f"input {spec.name!r} holds {spec.dtype}: no random values; pass --data FILE.npz")
+        shape = full[spec.name]
+        drawn = rng.standard_normal(shape) if spec.dtype.kind == "f" else rng.integers(0, 2, shape)
+        feed.append(np.asarray(drawn).astype(spec.dtype))
+    return feed
+
+
+def load_inputs(
+    files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1, stored: Stored | None = None
+) -> list[Array]:
+    """Read one array per input.
+
+    Args:
+        files: one ``.npz`` with the inputs' names (or as many unnamed arrays as inputs), or one ``.npy`` or picture
+            per input. A picture is resized, cropped and normalised as the model's export says, scaled to the input.
+        specs: the model's inputs.
+        batch: how often a picture is repeated where the input's batch is dynamic.
+        stored: what the model's export stored; without it pictures are preprocessed as is usual for ImageNet.
+
+    Raises:
+        DataError: a file is missing, damaged, or does not hold the inputs.
+        InputError: an input takes no picture.
+        ModelError: what the export stored cannot be read.
+    """
+    if len(files) == 1 and files[0].suffix == ".npz":
+        return _named(files[0], specs)
+    if len(files) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise DataError(
+            f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz, or a file per input"
+        )
+    return [_one(file, spec, batch, stored or Stored({})) for file, spec in zip(files, specs, strict=True)]
+
+
+def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
+    arrays = read_npz(file)
+    if not arrays.keys() >= {spec.name for spec in specs} and len(arrays) == len(specs):
+        return list(arrays.values())
+    missing = [spec.name for spec in specs if spec.name not in arrays]
+    if missing:
+        raise DataError(f"{file} lacks input {missing[0]!r}; it holds: {', '.join(arrays) or 'nothing'}")
+    return [arrays[spec.name] for spec in specs]
+
+
+def read_npz(file: Path) -> dict[str, Array]:
+    """Return the arrays of an ``.npz`` file by name.
+
+    Raises:
+        DataError: the file is missing, cut short, or holds Python objects.
+    """
+    import zipfile
+    import zlib
+
+    try:
+        with np.load(file, allow_pickle=False) as opened:
+            return {name: np.asarray(opened[name]) for name in opened.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{file} is not a readable .npz file: {_reason(error)}; write it again") from error
+
+
+def read_npy(file: Path) -> Array:
+    """Return the array of an ``.npy`` file.
+
+    Raises:
+        DataError: the file is missing, cut short, or holds Python objects.
+    """
+    try:
+        found: Array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{file} is not a readable .npy file: {_reason(error)}; write it again") from error
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{file} holds several arrays; give it the ending .npz")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return str(text) or type(error).__name__
+
+
+def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
+    if file.suffix == ".npy":
+        return read_npy(file)
+    if file.suffix.lower() in PICTURES:
+        return _picture(file, spec, batch, stored)
+    raise DataError(f"{file}: not an .npz, .npy or picture file ({', '.join(PICTURES)}); convert it")
+
+
+def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
+    from utils.preprocess.pytorch.classification import preprocess
+
+    if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
+        raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
+    first = spec.shape[1] == 3
+    notes, sizes = stored.picture, spec.shape[2:] if first else spec.shape[1:3]
+    height, width = (size or side for size, side in zip(sizes, notes.crop, strict=True))
+    values = preprocess(file, "float32", **notes.scaled((height, width)))
+    layout = values if first else values.transpose(0, 2, 3, 1)
+    return np.repeat(layout, spec.shape[0] or batch, axis=0).astype(spec.dtype)
+
+
+__all__ = [
+    "InputError",
+    "Shapes",
+    "draw",
+    "input_shapes",
+    "input_specs",
+    "load_inputs",
+    "model_file",
+    "random_inputs",
+    "read_npy",
+    "read_npz",
+]

@@ -1,0 +1,125 @@
+"""Models apart from their weights: a graph without them is copied and opened in no time, and nobody needs two of them.
+
+Only float32 weights are taken out, as other types are changed on the way to an engine, and only large ones, as shapes
+may follow from the values of small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from engine.base import Array
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+    from engine.backends.ort import HostSession
+
+_FLOAT = 1
+_LARGE = 1024
+"""Elements beyond which a weight is taken out."""
+NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
+"""``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
+
+_sources: WeakValueDictionary[tuple[str, int, int], Source] = WeakValueDictionary()
+
+
+class Source:
+    """A model as it was loaded.
+
+    Attributes:
+        model: without its large weights; not to be changed. weights: these, by name.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model, self.weights = _taken_out(model, (_FLOAT,))
+
+    def whole(self) -> ModelProto:
+        """Return a copy with all weights in it."""
+        from onnx import ModelProto, numpy_helper
+
+        model = ModelProto()
+        model.CopyFrom(self.model)
+        for tensor in model.graph.initializer:
+            if tensor.name in self.weights:
+                tensor.CopyFrom(numpy_helper.from_array(self.weights[tensor.name], tensor.name))
+        return model
+
+
+def source(path: Path) -> Source:
+    """Return a model of which somebody else may hold the same: a file is read once for as long as it is used.
+
+    Raises:
+        ModelError: the file cannot be used (:func:`toolkit.graph.trace.load_named`).
+    """
+    from toolkit.graph.trace import load_named
+
+    if not path.is_file():
+        return Source(load_named(path))  # raises with the reason
+    state = path.stat()
+    key = (str(path.resolve()), state.st_mtime_ns, state.st_size)
+    found = _sources.get(key)
+    if found is None:
+        found = _sources[key] = Source(load_named(path))
+    return found
+
+
+def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the weights that a graph made from a :class:`Source` lacks, rounded where it is to have them rounded."""
+    from engine.sdaa.float16 import round_half
+
+    found: dict[str, Array] = {}
+    for tensor in model.graph.initializer:
+        origin = _origin(tensor)
+        if origin in weights:
+            rounded = tensor.name != origin and tensor.name.endswith(":rounded")
+            found[tensor.name] = round_half(weights[origin]) if rounded else weights[origin]
+    return found
+
+
+def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
+    """Open a graph whose nodes are all to be seen: each runs as it is written, and weights are used where they are.
+
+    Args:
+        model: perhaps without large weights. weights: these, by name.
+    """
+    from engine.backends.ort import HostSession
+
+    light, others = _taken_out(model, NUMBERS)
+    held = {tensor.name for tensor in light.graph.initializer}
+    return HostSession(light, weights={**others, **{n: w for n, w in weights.items() if n in held}}, optimised=False)
+
+
+def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dict[str, Array]]:
+    """Return a copy without the values of large weights of some types, and these."""
+    from onnx import ModelProto, TensorProto, numpy_helper
+
+    light = ModelProto(
+        ir_version=model.ir_version,
+        opset_import=model.opset_import,
+        metadata_props=model.metadata_props,
+        functions=model.functions,
+    )
+    graph = light.graph
+    graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(model.graph, field))
+    weights: dict[str, Array] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type not in kinds or prod(tensor.dims) <= _LARGE or _origin(tensor):
+            graph.initializer.append(tensor)
+            continue
+        weights[tensor.name] = numpy_helper.to_array(tensor)
+        kept = graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+        kept.data_location = TensorProto.EXTERNAL
+        kept.external_data.add(key="location", value=tensor.name)
+    return light, weights
+
+
+def _origin(tensor: TensorProto) -> str:
+    """Return the name a weight had when it was taken out; "" where its values are there."""
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")

@@ -1,0 +1,30 @@
+"""The metrics that a check stored beside a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from model_config.judge.scorecard import NUMERICS, read
+from toolkit.zoo import Model
+
+KEYS = ("case", "target", "metric", "value")
+
+
+def last_metrics(model: Model) -> list[dict[str, Any]]:
+    """Return case, target, name of the metric, value and direction of every entry of the model's scorecard.
+
+    Raises:
+        ConfigError: the scorecard is not what a check writes.
+    """
+    entries = read(model.folder, NUMERICS).get("metrics", [])
+    return [
+        {key: entry.get(key) for key in KEYS} | {"higher_is_better": entry.get("higher_is_better") is not False}
+        for entry in entries
+        if isinstance(entry, dict)
+    ]
+
+
+def direction(entry: Mapping[str, Any]) -> str:
+    """Return the words behind a value of :func:`last_metrics` that is the better the lower it is; else nothing."""
+    return "" if entry["higher_is_better"] else "lower is better"

@@ -1,0 +1,208 @@
+"""The child's side of :mod:`utils.pipeline.ahead.processes`: preprocess what comes through a pipe, and answer."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import select
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from multiprocessing import reduction, spawn
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.base import Array, ConfigError
+from engine.timeline import Timeline
+from utils.datasets.base import Batch
+from utils.pipeline.front import Front
+from utils.pipeline.stages import SAMPLE_ERRORS, Buffers, Failure, prepare
+from utils.tasks.base import Prepared, Shards
+
+_ALIGNMENT = 64
+"""Bytes at a multiple of which every array begins: a cache line."""
+
+
+class Place(NamedTuple):
+    """Where an array lies in the shared memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+
+class Done(NamedTuple):
+    """What a child made of a batch; the samples stay with the parent.
+
+    ``shards`` says how many of the arrays each SPA gets, where a task lays them out so.
+    """
+
+    places: list[Place] | None
+    good: tuple[int, ...] | None
+    failures: list[Failure]
+    nan_inputs: list[str]
+    spans: list[tuple[Any, ...]]
+    contexts: list[Any] | None = None
+    shards: list[int] | None = None
+
+
+class Alone(NamedTuple):
+    """Asks for one sample by itself, not put together with others yet."""
+
+    sample: Any
+
+
+class Raised(NamedTuple):
+    """An error that is no sample's fault, and where in the child it came from."""
+
+    error: Exception
+    origin: str
+
+
+class Memory:
+    """A memory file that two processes have open; it only grows.
+
+    Args:
+        fd: descriptor of the file, which stays the caller's.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._map: mmap.mmap | None = None
+
+    def bytes(self, size: int) -> Array:
+        """Return the memory, of at least ``size`` bytes, as uint8. Arrays in what was returned before stay valid."""
+        if self._map is None or len(self._map) < size:
+            if os.fstat(self._fd).st_size < size:
+                os.ftruncate(self._fd, size)
+            self._map = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
+        return np.frombuffer(self._map, np.uint8)
+
+    def array(self, place: Place) -> Array:
+        """Return the array that lies there, without a copy."""
+        size = max(1, math.prod(place.shape) * place.dtype.itemsize)
+        memory = self.bytes(place.offset + size)
+        array: Array = np.ndarray(place.shape, place.dtype, buffer=memory, offset=place.offset)
+        return array
+
+
+in_child = threading.Event()
+"""Set in a process that is such a child."""
+
+
+def serve(pipe: str, memory: str) -> None:
+    """Preprocess what comes through the pipe until it is closed: what a child process does.
+
+    Args:
+        pipe, memory: inherited file descriptors.
+    """
+    in_child.set()
+    connection, timeline = Connection(int(pipe)), Timeline(keep=2**24)
+    room = _Room(Memory(int(memory)))
+    threading.Thread(target=_end_with_parent, args=(int(pipe),), daemon=True).start()
+    try:
+        front = _received(connection)
+        while front is not None:
+            answer = _answer(connection.recv(), front, timeline, room)
+            sys.stdout.flush()  # what it printed would be lost when the parent ends this process
+            connection.send(answer)
+    except (EOFError, ConnectionError):
+        return  # the parent is gone
+
+
+def _end_with_parent(pipe: int) -> None:
+    """End this process with its parent, also from the middle of a batch."""
+    gone = select.poll()
+    gone.register(pipe, 0)  # hang-up only, which is always reported
+    gone.poll()
+    os._exit(0)
+
+
+def _received(connection: Connection) -> Front | None:
+    """Take what preprocesses, and say whether that went well."""
+    try:
+        spawn.prepare(connection.recv())
+        front: Front = connection.recv()
+    except Exception as error:  # noqa: BLE001 -- the parent raises it
+        connection.send(f"{type(error).__name__}: {error}")
+        return None
+    connection.send(None)
+    return front
+
+
+def _answer(asked: Batch | Alone, front: Front, timeline: Timeline, room: _Room) -> Done | Prepared | Failure | Raised:
+    timeline.clear()
+    if isinstance(asked, Alone):
+        return _alone(asked, front)
+    return _done(asked, front, timeline, room)
+
+
+def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
+    try:
+        return front.prepare([asked.sample])
+    except ConfigError as error:
+        return _raised(error)
+    except SAMPLE_ERRORS as error:
+        return Failure("", str(error))
+    except Exception as error:  # noqa: BLE001 -- the parent raises it
+        return _raised(error)
+
+
+def _done(batch: Batch, front: Front, timeline: Timeline, room: _Room) -> Done | Raised:
+    try:
+        ready = prepare(batch, front, timeline, room if front.takes_out else None)
+        shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
+        places = None if ready.arrays is None else room.placed(flat(ready.arrays))
+    except Exception as error:  # noqa: BLE001 -- the parent raises it
+        return _raised(error)
+    spans = [tuple(span) for span in timeline.spans]
+    return Done(places, ready.good, ready.failures, ready.nan_inputs, spans, ready.contexts, shards)
+
+
+def flat(arrays: list[Array] | Shards) -> list[Array]:
+    """Return the arrays of all SPA in one list."""
+    return [array for shard in arrays for array in shard] if isinstance(arrays, Shards) else arrays
+
+
+def _raised(error: Exception) -> Raised:
+    origin = traceback.format_exc()
+    try:
+        reduction.ForkingPickler.loads(reduction.ForkingPickler.dumps(error))
+    except Exception:  # noqa: BLE001 -- an error that does not survive the way goes as its text
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return Raised(error, origin)
+
+
+class _Room(Buffers):
+    """The shared memory as the one buffer into which a preprocess function with ``out`` writes every batch."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+        self._whole: Place | None = None
+
+    def take(self, count: int) -> Array | None:
+        """Return room for ``count`` samples, once it is known how large one is."""
+        if self._whole is None or count > self._whole.shape[0]:
+            return None
+        return self._memory.array(self._whole._replace(shape=(count, *self._whole.shape[1:])))
+
+    def placed(self, arrays: Sequence[Array]) -> list[Place]:
+        """Put arrays into the shared memory, where they are not there already, and say where they lie."""
+        memory = self._memory.bytes(1)
+        if len(arrays) == 1 and arrays[0].flags.c_contiguous and arrays[0].ctypes.data == memory.ctypes.data:
+            return [Place(arrays[0].shape, arrays[0].dtype, 0)]
+        # A result may be another view of the very memory that it is to be put into.
+        arrays = [array.copy() if np.may_share_memory(array, memory) else array for array in arrays]
+        places, end = [], 0
+        for array in arrays:
+            places.append(Place(array.shape, array.dtype, end))
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        for place, array in zip(places, arrays, strict=True):
+            np.copyto(self._memory.array(place), array)
+        self._whole = places[0] if len(places) == 1 and places[0].shape else None
+        return places

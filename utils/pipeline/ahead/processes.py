@@ -1,0 +1,346 @@
+"""Preprocessing in processes, for code that holds the interpreter's lock or that may take its process down.
+
+Each preprocessing thread owns one child: a fresh interpreter, as of multiprocessing's "spawn". The thread sends it the
+samples of a batch and gets back what :func:`utils.pipeline.stages.prepare` makes of them there; arrays come through
+an anonymous memory file, which is gone with the last process that has it open.
+
+Started by ``subprocess`` and not by ``multiprocessing.Process``: that leaves a resource tracker running beside every
+program that uses it, and two threads that wait for children there can take each other's exit status.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import reduction
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, DataError
+from engine.host.cores import host_slots
+from engine.timeline import Timeline
+from utils.datasets.base import Batch
+from utils.pipeline.ahead.process_child import Alone, Done, Memory, Place, Raised, in_child
+from utils.pipeline.front import Front, Preprocess, as_front
+from utils.pipeline.stages import Buffers, Failure, Ready, nan_names, one_by_one, subset
+from utils.tasks.base import Prepared, Shards
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PATIENCE = 0.3
+"""Seconds the children have to end on SIGTERM; then they are killed."""
+
+_COMMAND = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from utils.pipeline.ahead import process_child; process_child.serve(*sys.argv[1:3])"
+)
+
+_INSTEAD = "or use --worker_mode thread"
+
+
+class _DiedError(Exception):
+    """A child ended without an answer; the text says how."""
+
+
+class _OriginError(Exception):
+    """Where in the child an error came from: shown as the error's cause."""
+
+
+class _Child:
+    """A child process and what leads to it; ``lock`` is held by who uses it.
+
+    Args:
+        preprocess: the pickled function.
+
+    Raises:
+        ConfigError: the process cannot be started.
+    """
+
+    def __init__(self, preprocess: bytes) -> None:
+        self.lock = threading.Lock()
+        self._preprocess = preprocess
+        self._connection, theirs = Pipe()
+        self._fd = -1
+        try:
+            self._fd = os.memfd_create("preprocess")
+            self._process = _started([theirs.fileno(), self._fd])
+        except OSError as error:
+            self.close()
+            raise ConfigError(
+                f"cannot start a preprocessing process: {error.strerror}; use fewer --workers, {_INSTEAD}"
+            ) from error
+        finally:
+            theirs.close()
+        self.memory = Memory(self._fd)
+        _live.add(self)
+
+    def greet(self) -> str | None:
+        """Send the function; return why it cannot be used there, ``None`` where it can.
+
+        Raises:
+            _DiedError: the process ended.
+        """
+        # Importing the program's main module costs time, and runs it where it is not guarded; rarely is it needed.
+        main = _main_module() if b"__main__" in self._preprocess else {}
+        reason: str | None = self._talk(reduction.ForkingPickler.dumps(main), self._preprocess)
+        return reason
+
+    def ask(self, what: Batch | Alone) -> Any:
+        """Let the child preprocess a batch, or one sample by itself; return its answer.
+
+        Raises:
+            _DiedError: the process ended.
+        """
+        return self._talk(reduction.ForkingPickler.dumps(what))
+
+    def _talk(self, *messages: Any) -> Any:
+        try:
+            for message in messages:
+                self._connection.send_bytes(message)
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise _DiedError(self.wait(_PATIENCE)) from None
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the process so far; 0 where it has been waited for."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # proc_pid_stat(5): utime and stime
+
+    def stop(self) -> None:
+        """Ask the process to end."""
+        self._process.terminate()
+
+    def wait(self, seconds: float) -> str:
+        """Wait for the process to end, kill it after so many seconds, and return how it ended."""
+        try:
+            code = self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        _live.discard(self)
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def close(self) -> None:
+        """Let go of a process that has ended; may be called twice."""
+        self._connection.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_live: set[_Child] = set()
+"""Children that the system does not count among this process's ended ones yet."""
+
+
+def live_cpu_seconds() -> float:
+    """Return the CPU seconds of children that have not been waited for, which ``os.times`` does not know of."""
+    return sum(child.cpu_seconds() for child in list(_live))
+
+
+class Processes:
+    """Preprocess batches in child processes, one for each calling thread; a context manager that ends them.
+
+    Args:
+        preprocess, timeline, buffers: as :func:`utils.pipeline.stages.prepared` takes them.
+
+    Raises:
+        ConfigError: the function cannot be sent to another process, or this is such a process already.
+    """
+
+    def __init__(self, preprocess: Preprocess | Front, timeline: Timeline, buffers: Buffers | None) -> None:
+        self._front = front = as_front(preprocess)
+        name = front.name
+        if in_child.is_set():
+            raise ConfigError('the script runs when it is imported; put the run under `if __name__ == "__main__":`')
+        if not hasattr(os, "memfd_create"):
+            raise ConfigError(f"preprocessing in processes needs Linux; use --worker_mode thread for {name}")
+        try:
+            self._preprocess = bytes(reduction.ForkingPickler.dumps(front))
+        except Exception as error:
+            raise _unusable(name, error) from error
+        self._name, self._timeline, self._buffers = name, timeline, buffers
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._children: set[_Child] = set()
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """End the children, also in the middle of their work."""
+        with self._lock:
+            self._ended = True
+            children = list(self._children)
+        for child in children:
+            child.stop()
+        deadline = time.perf_counter() + _PATIENCE
+        for child in children:
+            child.wait(deadline - time.perf_counter())
+        for child in children:
+            with child.lock:  # its thread notices the end, and then lets go
+                child.close()
+
+    def __call__(self, batch: Batch) -> Ready:
+        """Preprocess one batch, holding one of the host's slots.
+
+        If the child dies of it, every sample is done again by itself, and those of which it dies again are left out.
+        """
+        with host_slots().taken():
+            try:
+                done, arrays = self._asked(batch)
+            except _DiedError:
+                return self._again(batch)
+        kept = batch if done.good is None else subset(batch, done.good)
+        return Ready(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
+
+    def _again(self, batch: Batch) -> Ready:
+        start = time.perf_counter()
+        kept, arrays, contexts, failures, good = one_by_one(batch, _SingleFront(self, self._front))
+        self._timeline.add("preprocess", start, time.perf_counter(), len(kept.names))
+        return Ready(kept, arrays, failures, nan_names(arrays, kept.names, self._front.axes), batch, good, contexts)
+
+    def alone(self, sample: Any) -> Prepared:
+        """Prepare one sample, of which a child may die.
+
+        Raises:
+            DataError: it did, or the sample cannot be prepared.
+        """
+        try:
+            answer = self._ask(Alone(sample), lambda answer, _: answer)
+        except _DiedError as error:
+            raise DataError(f"ended the preprocessing process ({error}); sample left out") from None
+        if isinstance(answer, Failure):
+            raise DataError(answer.reason)
+        prepared: Prepared = answer
+        return prepared
+
+    def _asked(self, batch: Batch) -> tuple[Done, list[Array] | Shards | None]:
+        """Let this thread's child preprocess a batch."""
+        done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
+        for span in done.spans:
+            self._timeline.add(*span)
+        return done, arrays
+
+    def _ask(self, what: Batch | Alone, take: Callable[[Any, _Child], Any]) -> Any:
+        """Ask this thread's child, and take what it answers before the next question overwrites its memory."""
+        child = self._child()
+        with child.lock:
+            try:
+                answer = child.ask(what)
+            except _DiedError:
+                self._own.child = None
+                self._children.discard(child)
+                child.close()
+                raise
+            if isinstance(answer, Raised):
+                raise answer.error from _OriginError(f"in the preprocessing process:\n{answer.origin}")
+            return take(answer, child)
+
+    def _child(self) -> _Child:
+        """Return this thread's child, started where it has none."""
+        found: _Child | None = getattr(self._own, "child", None)
+        if found is not None:
+            return found
+        with self._lock:
+            self._check_wanted()
+            child = _Child(self._preprocess)
+            self._children.add(child)
+        with child.lock:
+            try:
+                reason = child.greet()
+            except _DiedError as error:
+                self._check_wanted()
+                raise ConfigError(
+                    f"the preprocessing process for {self._name} ended as it started ({error}); {_INSTEAD[3:]}"
+                ) from None
+        if reason is not None:
+            raise _unusable(self._name, reason)
+        self._own.child = child
+        return child
+
+    def _check_wanted(self) -> None:
+        """Leave, where nobody wants the result any more; of no interest to anyone, hence no error of ours."""
+        from concurrent.futures import CancelledError
+
+        if self._ended:
+            raise CancelledError
+
+
+class _SingleFront(Front):
+    """Prepares in a child and puts together here."""
+
+    def __init__(self, processes: Processes, front: Front) -> None:
+        self._processes, self._front = processes, front
+
+    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+        """Prepare one sample."""
+        (sample,) = samples
+        return self._processes.alone(sample)
+
+    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
+        """Put parts together."""
+        return self._front.collate(parts, names)
+
+
+def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:
+    """Return the arrays of an answer, as they were laid out."""
+    if done.places is None:
+        return None
+    copies = _copied(done.places, memory, buffers)
+    if done.shards is None:
+        return copies
+    taken = iter(copies)
+    return Shards([next(taken) for _ in range(count)] for count in done.shards)
+
+
+def _copied(places: list[Place], memory: Memory, buffers: Buffers | None) -> list[Array]:
+    """Copy arrays out of the shared memory, which the next batch will overwrite."""
+    copies = []
+    for place in places:
+        room = buffers.take(place.shape[0]) if buffers is not None and len(places) == 1 and place.shape else None
+        if room is None or room.shape != place.shape or room.dtype != place.dtype:
+            room = np.empty(place.shape, place.dtype)
+        np.copyto(room, memory.array(place))
+        copies.append(room)
+    return copies
+
+
+def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Start a child that inherits the descriptors and never sees Ctrl-C: the parent ends it."""
+    command = [sys.executable, "-c", _COMMAND, *map(str, descriptors), *sys.path]
+    # Blocked rather than ignored: that holds from the child's first instruction on.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _main_module() -> dict[str, Any]:
+    """Return how the child finds the program's main module, for functions that are defined there."""
+    main = sys.modules["__main__"]
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return {"init_main_from_name": spec.name, "sys_argv": sys.argv}
+    return {"sys_argv": sys.argv} if path is None else {"init_main_from_path": path, "sys_argv": sys.argv}
+
+
+def _unusable(name: str, reason: object) -> ConfigError:
+    return ConfigError(
+        f"preprocess function {name} cannot be used in a process of its own ({reason}); define it at the top level of "
+        f"a module, {_INSTEAD}"
+    )
