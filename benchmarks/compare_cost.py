@@ -194,8 +194,8 @@ def one_by_one(path: Path, shape: tuple[int, ...]) -> tuple[float, int]:
     import onnx
     from onnx.utils import Extractor
 
-    from engine.backends.ort import HostSession
-    from engine.onnx.graph import bind_shapes
+    from engine import HostSession
+    from engine.onnx import bind_shapes
 
     start = time.perf_counter()
     model = onnx.load(str(path))

@@ -21,8 +21,7 @@ import numpy as np
 from bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
 from pictures import make_pictures
 
-from engine import Engine, EngineSpec, engine_nums, open_engine
-from engine.base import usable_cores
+from engine import Engine, EngineSpec, engine_nums, open_engine, usable_cores
 from utils.datasets import Batches, TableDataset, load_dataset
 from utils.metrics import TopK
 from utils.pipeline import evaluate

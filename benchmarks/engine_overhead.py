@@ -14,8 +14,7 @@ import onnx
 import onnxruntime as ort
 from bench import Turns, arguments, finish, median, take_turns
 
-from engine import EngineSpec, open_engine
-from engine.base import usable_cores
+from engine import EngineSpec, open_engine, usable_cores
 
 TARGET_US = 10.0
 SHAPE = (1, 4)

@@ -28,9 +28,8 @@ from bench import ROOT, arguments, finish
 from networks import resnet
 
 from engine import PASS_PATH, EngineSpec, open_engine
-from engine.onnx.graph import bind_shapes, graph_inputs, load_model
-from engine.sdaa.card import CARD_VARIABLE, CARDS, CardDescription, Layout, load_card
-from engine.sdaa.cost import ShardWork, price, shard_work
+from engine.onnx import bind_shapes, graph_inputs, load_model
+from engine.sdaa import CARD_VARIABLE, CARDS, CardDescription, Layout, ShardWork, load_card, price, shard_work
 
 T1 = CARDS / "t1.yaml"
 PUBLISHED = ROOT / "tecoexec/data/t1_resnet50.csv"

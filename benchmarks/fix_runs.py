@@ -23,7 +23,7 @@ from bench import arguments, finish
 from fix_models import MODELS, export
 from planted_faults import PRECISION, Planter
 
-from engine.onnx.graph import save_model
+from engine.onnx import save_model
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.guide import ranked
 from toolkit.fix.search import smallest

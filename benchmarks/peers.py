@@ -19,8 +19,7 @@ from typing import Any
 import bench  # noqa: F401 -- puts the repository on the path
 import numpy as np
 
-from engine import ConfigError, Engine, EngineSpec, open_engine
-from engine.base import Array, usable_cores
+from engine import Array, ConfigError, Engine, EngineSpec, open_engine, usable_cores
 from utils.datasets import Batches, load_dataset
 from utils.datasets.samples import Batch
 from utils.metrics import TopK

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
 
-from engine.backends.ort import HostSession
-from engine.base import Array
-from engine.sdaa.float16 import float16_storage
+from engine import Array, HostSession
+from engine.sdaa import float16_storage
 
 LARGEST = 60_000.0
 """Weights stay below it, so that they are finite in float16; the largest activation goes beyond twice 65504."""

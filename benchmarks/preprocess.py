@@ -22,7 +22,7 @@ from bench import DIGITS, ROOT, arguments, finish, median, take_turns
 from pictures import make_pictures
 from PIL import Image
 
-from engine.timeline import Timeline, recording
+from engine import Timeline, recording
 from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess

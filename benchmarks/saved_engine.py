@@ -17,8 +17,7 @@ import numpy as np
 from bench import ROOT, Turns, arguments, finish, median, take_turns
 
 from engine import PASS_PATH, EngineSpec
-from engine.sdaa.engine import SdaaEngine
-from engine.sdaa.saved import saved_path
+from engine.sdaa import SdaaEngine, saved_path
 
 TARGET_RATIO = 1 / 3
 WORK = ROOT / "benchmarks/results/saved_engine"

@@ -24,7 +24,7 @@ from typing import Any
 from bench import DIGITS, ROOT, arguments, finish, median
 from peers import Setup, limit
 
-from engine.base import usable_cores
+from engine import usable_cores
 from utils.datasets import load_dataset
 
 T1_TABLE = ROOT / "tecoexec/data/t1_resnet50.csv"

@@ -22,7 +22,7 @@ from pictures import make_pictures
 from throughput_models import BATCH_SIZE, LARGE, LIGHT, MANY, NETWORKS, PICTURES, setup_of
 from throughput_processes import Process, Turn, UnavailableError
 
-from engine.base import Array, usable_cores
+from engine import Array, usable_cores
 
 WORK = ROOT / "benchmarks/results/throughput"
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 from peers import PEERS, Contestant, Setup, quiet
 
-from engine import TecoInferError
-from engine.base import Array
+from engine import Array, TecoInferError
 
 SAMPLE_SECONDS = 0.05
 """How often memory is looked at."""

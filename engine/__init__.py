@@ -3,45 +3,155 @@
     with open_engine("sdaa", EngineSpec(ckpt=Path("digits_dyn.onnx"), batch_size=64)) as engine:
         scores = engine(images)
 
-This is the whole public surface; modules below are free to change.
+Outside this package only ``engine``, ``engine.onnx``, ``engine.passes`` and ``engine.sdaa`` are imported, and
+``engine.base`` and ``engine.tecoinfer_*`` by scripts that always did; other modules are free to change. A name's module
+is imported when the name is first asked for.
 """
 
-from engine.base import (
-    PASS_PATH,
-    ConfigError,
-    DataError,
-    Engine,
-    EngineError,
-    EngineSpec,
-    InputError,
-    ModelError,
-    PassError,
-    TargetError,
-    TecoInferError,
-    TensorSpec,
-    engine_nums,
-)
-from engine.registry import available_targets, default_dtype, open_engine, register
-from engine.timeline import Span, Timeline
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "PASS_PATH",
-    "ConfigError",
-    "DataError",
-    "Engine",
-    "EngineError",
-    "EngineSpec",
-    "InputError",
-    "ModelError",
-    "PassError",
-    "Span",
-    "TargetError",
-    "TecoInferError",
-    "TensorSpec",
-    "Timeline",
-    "available_targets",
-    "default_dtype",
-    "engine_nums",
-    "open_engine",
-    "register",
-]
+from engine.lazy import lazily
+
+if TYPE_CHECKING:
+    from engine.backends.ort import HostSession as HostSession, refusal as refusal
+    from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
+    from engine.errors import (
+        ConfigError as ConfigError,
+        DataError as DataError,
+        DeviceError as DeviceError,
+        DeviceOutOfMemory as DeviceOutOfMemory,
+        EngineError as EngineError,
+        InputError as InputError,
+        ModelError as ModelError,
+        PassError as PassError,
+        TargetError as TargetError,
+        TecoInferError as TecoInferError,
+    )
+    from engine.host.cache import cache_folder as cache_folder
+    from engine.host.components import components as components, variables as variables
+    from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
+    from engine.host.files import hash_files as hash_files, write_file as write_file
+    from engine.host.source_file import import_file as import_file
+    from engine.independence import batching_of as batching_of
+    from engine.measures import (
+        OTHER_SHAPE as OTHER_SHAPE,
+        THRESHOLD as THRESHOLD,
+        Census as Census,
+        Difference as Difference,
+        census as census,
+        differences as differences,
+        measure as measure,
+        precision_of as precision_of,
+    )
+    from engine.registry import (
+        available_targets as available_targets,
+        default_dtype as default_dtype,
+        engine_class as engine_class,
+        open_engine as open_engine,
+        provider as provider,
+        register as register,
+    )
+    from engine.shard import split as split
+    from engine.signature import (
+        Array as Array,
+        Dim as Dim,
+        TensorSpec as TensorSpec,
+        batch_axes as batch_axes,
+        batch_of as batch_of,
+        fits as fits,
+        input_order as input_order,
+        symbols_of as symbols_of,
+        with_batch as with_batch,
+    )
+    from engine.spec import PASS_PATH as PASS_PATH, EngineSpec as EngineSpec, engine_nums as engine_nums
+    from engine.text import one_line as one_line
+    from engine.timeline import (
+        Span as Span,
+        Timeline as Timeline,
+        is_recording as is_recording,
+        recording as recording,
+        stage as stage,
+    )
+
+_HOMES = {
+    "engine.base": (
+        "ALL_DTYPES",
+        "DTYPES",
+        "Engine",
+    ),
+    "engine.errors": (
+        "ConfigError",
+        "DataError",
+        "DeviceError",
+        "DeviceOutOfMemory",
+        "EngineError",
+        "InputError",
+        "ModelError",
+        "PassError",
+        "TargetError",
+        "TecoInferError",
+    ),
+    "engine.spec": (
+        "PASS_PATH",
+        "EngineSpec",
+        "engine_nums",
+    ),
+    "engine.signature": (
+        "Array",
+        "Dim",
+        "TensorSpec",
+        "batch_axes",
+        "batch_of",
+        "fits",
+        "input_order",
+        "symbols_of",
+        "with_batch",
+    ),
+    "engine.registry": (
+        "available_targets",
+        "default_dtype",
+        "engine_class",
+        "open_engine",
+        "provider",
+        "register",
+    ),
+    "engine.timeline": (
+        "Span",
+        "Timeline",
+        "is_recording",
+        "recording",
+        "stage",
+    ),
+    "engine.measures": (
+        "OTHER_SHAPE",
+        "THRESHOLD",
+        "Census",
+        "Difference",
+        "census",
+        "differences",
+        "measure",
+        "precision_of",
+    ),
+    "engine.independence": ("batching_of",),
+    "engine.shard": ("split",),
+    "engine.text": ("one_line",),
+    "engine.backends.ort": (
+        "HostSession",
+        "refusal",
+    ),
+    "engine.host.cache": ("cache_folder",),
+    "engine.host.components": (
+        "components",
+        "variables",
+    ),
+    "engine.host.cores": (
+        "host_slots",
+        "usable_cores",
+    ),
+    "engine.host.files": (
+        "hash_files",
+        "write_file",
+    ),
+    "engine.host.source_file": ("import_file",),
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -189,7 +189,7 @@ class Engine(ABC):
             return
         self._asked = True  # also where nothing is found
         from engine.independence import batching_of
-        from engine.onnx.graph import load_model
+        from engine.onnx.load import load_model
 
         try:
             model = load_model(self.spec.ckpt)

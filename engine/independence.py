@@ -44,7 +44,7 @@ def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
 
 def draws_random(model: ModelProto) -> bool:
     """Say whether a model holds an operator that draws random numbers, in its functions and subgraphs too."""
-    from engine.onnx.graph import subgraphs
+    from engine.onnx.view import subgraphs
 
     waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while waiting:

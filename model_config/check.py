@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, TecoInferError, usable_cores
+from engine import ConfigError, TecoInferError, usable_cores
 from model_config.cases.config import ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.runner import Limits, default_memory

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from engine.base import ConfigError
+from engine import ConfigError
 from tecoexec import exports, report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, find_pass, open_request, random_inputs

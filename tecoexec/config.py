@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.base import DTYPES, ConfigError, engine_nums
+from engine import DTYPES, ConfigError, engine_nums
 from tecoexec.request import Request, find_pass
 from tecoexec.shapes import INPUT_DTYPES, Shape
 

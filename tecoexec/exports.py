@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from engine.base import ConfigError, Engine
+from engine import ConfigError, Engine
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.report import SCHEMA_VERSION
 from utils.pipeline.report import write_json
 
 if TYPE_CHECKING:
-    from engine.sdaa.engine import SdaaEngine
+    from engine.sdaa import SdaaEngine
 
 
 def write_times(path: Path, measured: Measurement) -> None:

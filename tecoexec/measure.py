@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from engine.base import Array, Engine
+from engine import Array, Engine
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from engine.sdaa.clock import CallTimes
-    from engine.sdaa.engine import SdaaEngine
+    from engine.sdaa import CallTimes, SdaaEngine
 
 DEPTH = 8
 """Calls under way at once where calls are queued: enough to keep a device busy, few enough to bound the memory."""

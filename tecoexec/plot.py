@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from tecoexec.measure import Measurement
 
 if TYPE_CHECKING:

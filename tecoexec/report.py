@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Engine
+from engine import Engine
 from tecoexec.measure import Measurement
 from tecoexec.request import Request
 from tecoexec.shapes import CardShapes
@@ -116,7 +116,7 @@ def milliseconds(seconds: float) -> str:
 
 def to_dict(request: Request, engine: Engine, shapes: CardShapes, measured: Measurement) -> dict[str, Any]:
     """Return a run as plain data: what was asked, what came out, and with what."""
-    from engine.registry import provider
+    from engine import provider
     from utils.pipeline.report import environment
 
     inputs = [

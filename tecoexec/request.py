@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, engine_nums
-from engine.registry import engine_class, open_engine
+from engine import PASS_PATH, Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
 
 SEED = 20261121
@@ -65,7 +64,7 @@ def spa_count(target: str) -> int:
     """Return how many SPA share a call on a target: those visible, on a simulated card; else ``MAX_ENGINE_NUMS``."""
     if not engine_class(target).simulated:
         return engine_nums()
-    from engine.sdaa.card import visible_devices
+    from engine.sdaa import visible_devices
 
     return len(visible_devices(rank=0))
 
@@ -82,14 +81,14 @@ def read_signature(path: Path) -> Signature:
 @lru_cache(maxsize=8)
 def _read(path: Path, _: int) -> Signature:
     if path.suffix == ENGINE_SUFFIX:
-        from engine.sdaa.saved import read_saved
+        from engine.sdaa import read_saved
 
         saved = read_saved(path)
         names = [spec.name for spec in saved.inputs]
         shapes, batching = tuple(saved.shapes[name] for name in names), saved.batching
         return Signature(path, tuple(saved.inputs), shapes, batching.inputs, batching.independent is not False)
-    from engine.independence import batching_of
-    from engine.onnx.graph import load_model, signature
+    from engine import batching_of
+    from engine.onnx import load_model, signature
 
     model = load_model(path)
     inputs, _outputs, dims = signature(model)
@@ -127,7 +126,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
     )
     if request.save_to is None:
         return open_engine(request.target, spec), shapes
-    from engine.sdaa.engine import SdaaEngine
+    from engine.sdaa import SdaaEngine
 
     return SdaaEngine(spec, save_to=request.save_to), shapes
 

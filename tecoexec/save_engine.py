@@ -15,9 +15,8 @@ from pathlib import Path
 if not __package__:  # run as a script: the modules beside it are not meant to be found by their short names
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from engine.base import ConfigError, EngineSpec
-from engine.sdaa.engine import SdaaEngine
-from engine.sdaa.saved import SUFFIX, saved_path
+from engine import ConfigError, EngineSpec
+from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, find_pass, spa_count
 from tecoexec.shapes import parse_shapes
 from utils.pipeline.cli import run

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.base import ConfigError, TensorSpec
-from engine.signature import Dim, batch_axes, input_order, with_batch
+from engine import ConfigError, Dim, TensorSpec, batch_axes, input_order, with_batch
 from utils.shapes import read_shapes
 
 Shape = tuple[int, ...]

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine.base import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError
 from tecoexec import report
 from tecoexec.config import CONFIG, Case, Published, load_cases, select_cases
 from tecoexec.measure import measure

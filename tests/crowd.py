@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import ConfigError, EngineSpec, TecoInferError, open_engine
-from engine.base import Array
+from engine import Array, ConfigError, EngineSpec, TecoInferError, open_engine
 from utils.datasets import TableDataset, load_dataset, rank_and_size, shard
 from utils.metrics import TopK
 from utils.pipeline import evaluate

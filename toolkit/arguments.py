@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable
 from typing import NoReturn
 
-from engine.base import ConfigError
+from engine import ConfigError
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from engine.base import ConfigError
+from engine import ConfigError
 from toolkit.arguments import did_you_mean
 from utils.pipeline.cli import run
 
@@ -84,8 +84,7 @@ def usage() -> str:
 
 def version() -> str:
     """Return the installed version, or that there is none."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
+    from importlib.metadata import PackageNotFoundError, version as installed
 
     try:
         return installed(DISTRIBUTION)

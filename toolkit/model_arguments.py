@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
@@ -124,7 +124,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
         DataError, InputError: what is given cannot be read, or does not fit the model.
         ConfigError: shapes of random inputs are not known.
     """
-    from engine.onnx.graph import metadata
+    from engine.onnx import metadata
     from toolkit.dump.golden import Golden
     from toolkit.dump.store import open_dump
     from toolkit.graph.weights import source

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, EngineError, EngineSpec, ModelError
-from engine.registry import engine_class, open_engine
+from engine import Array, ConfigError, DataError, EngineError, EngineSpec, ModelError, engine_class, open_engine
 from toolkit.arguments import did_you_mean
 from toolkit.graph.inputs import Shapes
 from toolkit.graph.trace import Traced, load_named, nodes_of, traced
@@ -139,7 +138,7 @@ def single_node(
     """
     from onnx import ModelProto, TensorProto, helper
 
-    from engine.onnx.graph import used_names
+    from engine.onnx import used_names
 
     known = scope_of(model.graph) if scope is None else scope
     read = list(dict.fromkeys(used_names(node)))
@@ -200,7 +199,7 @@ def typed(model: ModelProto) -> ModelProto:
     Raises:
         ModelError: onnx has no schema for the node's operator.
     """
-    from engine.onnx.graph import infer_shapes
+    from engine.onnx import infer_shapes
 
     inferred = infer_shapes(model)
     if any(info.type.WhichOneof("value") is None for info in inferred.graph.output):
@@ -262,7 +261,7 @@ def _values(
     path: Path, model: ModelProto, node: NodeProto, inputs: Sequence[Array], batch: int, shapes: Shapes | None
 ) -> dict[str, Array]:
     """Return all that the node reads and writes on the baseline."""
-    from engine.onnx.graph import used_names
+    from engine.onnx import used_names
 
     needed = {*used_names(node), *filter(None, node.output)}
     with traced(path, "onnx", dtype="float32", batch=batch, shapes=shapes, only=needed) as run:
@@ -292,7 +291,7 @@ def check_node(node: NodeProto, run: Traced) -> None:
     Raises:
         ModelError: it reads or writes something that is no array of numbers.
     """
-    from engine.onnx.graph import used_names
+    from engine.onnx import used_names
 
     given = {spec.name: spec.dtype for spec in run.inputs if spec.dtype.kind not in "fiub"}
     odd = run.skipped | {name: "string" if dtype.kind == "O" else dtype.name for name, dtype in given.items()}
@@ -336,7 +335,7 @@ def run_case(case: Case) -> list[Outcome]:
 
 
 def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
-    from engine.base import TecoInferError
+    from engine import TecoInferError
 
     spec = EngineSpec(case.folder / _MODEL, dtype=dtype, divided=False)
     try:
@@ -358,7 +357,7 @@ def _precision_alone(case: Case, tolerance: float) -> str:
     import onnx
     from onnx import numpy_helper
 
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     def rounded(array: Array) -> Array:
         return array.astype(np.float16).astype(array.dtype) if array.dtype.kind == "f" else array

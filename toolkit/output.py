@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from engine.base import DataError
-from engine.host.files import write_file
+from engine import DataError, write_file
 from model_config.reports.terminal import open_console
 from model_config.reports.text import NO_VALUE, one_line
 from toolkit.arguments import Parser

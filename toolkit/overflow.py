@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 from toolkit.fix.guide import LARGEST
 from toolkit.fix.records import Part
 from toolkit.fix.samples import PLANS, in_parts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
 
-from engine.base import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT, read_cases
 from toolkit.arguments import did_you_mean
 from toolkit.zoo import PLACES, config_files

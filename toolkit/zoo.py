@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case, Step, read_cases
 from toolkit.arguments import did_you_mean
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.preprocess.image.images import open_image, to_rgb
 
 _MIN_SIDE = 256

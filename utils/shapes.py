@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from engine.base import ConfigError
+from engine import ConfigError
 
 BATCH = "N"
 """Stands for the batch in a shape."""

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from engine.base import ModelError
+from engine import ModelError
 from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"

@@ -195,7 +195,7 @@ class CpuEngine(Engine):
     def _quantized(self, samples: Sequence[Mapping[str, Array]]) -> tuple[str, Path]:
         """Return key and path of the quantised model, made now unless an earlier run made it from the same."""
         from engine.backends.quantize import content_key, quantize
-        from engine.onnx.graph import file_hash
+        from engine.onnx.load import file_hash
 
         key = content_key(file_hash(self.spec.ckpt), samples)
         with exclusive("int8"):

@@ -105,7 +105,8 @@ class CudaEngine(Engine):
 
     def _plan_of_model(self, backend: TensorRT) -> tuple[Session, Shapes]:
         """Use the plan beside the model if it fits, else build one."""
-        from engine.onnx.graph import file_hash, load_model, metadata, signature
+        from engine.onnx.load import file_hash, load_model
+        from engine.onnx.view import metadata, signature
 
         model = load_model(self.spec.ckpt)
         self.metadata = metadata(model)
@@ -152,7 +153,7 @@ class CudaEngine(Engine):
     def _build(
         self, backend: TensorRT, model: ModelProto, key: PlanKey, dims: dict[str, list[Dim]]
     ) -> tuple[PlanRecord, bytes]:
-        from engine.onnx.graph import signature
+        from engine.onnx.view import signature
 
         model = self._prepare(model)
         inputs, outputs, _ = signature(model)
@@ -172,7 +173,7 @@ class CudaEngine(Engine):
 
     def _prepare(self, model: ModelProto) -> ModelProto:
         """Run the passes and convert to the precision asked for."""
-        from engine.onnx.graph import to_float16
+        from engine.onnx.float16 import to_float16
         from engine.passes.options import PassOptions
         from engine.passes.runner import apply_passes
 
@@ -188,7 +189,8 @@ class CudaEngine(Engine):
 
     def _open_onnxruntime(self) -> None:
         from engine.backends.ort import cuda_session
-        from engine.onnx.graph import load_model, metadata, signature
+        from engine.onnx.load import load_model
+        from engine.onnx.view import metadata, signature
 
         try:
             cuda_session(_probe())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from engine.base import Array, Engine, EngineSpec, ModelError
-from engine.onnx.graph import bind_shapes, graph_inputs, load_model, metadata, signature
+from engine.onnx.load import load_model
+from engine.onnx.shapes import bind_shapes
+from engine.onnx.view import graph_inputs, metadata, signature
 from engine.signature import TensorSpec, batch_of, with_batch
 
 

@@ -206,7 +206,7 @@ def _session_from_proto(
         return _start(model.SerializeToString(), options, providers)
     import tempfile
 
-    from engine.onnx.graph import save_model
+    from engine.onnx.load import save_model
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         path = Path(folder) / "model.onnx"
@@ -223,13 +223,13 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
         ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
     """
     if not path.is_file() or not path.stat().st_size:
-        from engine.onnx.graph import load_model
+        from engine.onnx.load import load_model
 
         load_model(path)  # raises with the reason
     try:
         return HostSession(path, threads, providers)
     except ModelError as refused:
-        from engine.onnx.graph import load_model
+        from engine.onnx.load import load_model
 
         model = load_model(path)  # raises with the reason, or repairs the order of the nodes
         try:
@@ -281,7 +281,8 @@ class OnnxRuntimeEngine(Engine):
         threads = None if self.streams == 1 else usable_cores() // self.streams
         self._host = open_session(spec.ckpt, threads)
         if spec.dtype == "float16" and not self._takes_float16():
-            from engine.onnx.graph import load_model, to_float16
+            from engine.onnx.float16 import to_float16
+            from engine.onnx.load import load_model
 
             try:
                 self._host = HostSession(to_float16(load_model(spec.ckpt)), threads)

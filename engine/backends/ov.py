@@ -44,7 +44,8 @@ class OpenVinoEngine(Engine):
         super().__init__(spec)
         openvino = _import()
         # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
-        from engine.onnx.graph import load_model, metadata, signature
+        from engine.onnx.load import load_model
+        from engine.onnx.view import metadata, signature
 
         model = load_model(spec.ckpt)
         self.bind(*signature(model))

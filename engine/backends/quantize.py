@@ -74,7 +74,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]]) -> bytes:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     from engine.backends.ort import ORT_ERRORS
-    from engine.onnx.graph import load_model
+    from engine.onnx.load import load_model
 
     model = _loaded(ckpt)
     failures: tuple[type[Exception], ...] = (*ORT_ERRORS, ValueError, TypeError, RuntimeError, KeyError, IndexError)
@@ -118,7 +118,7 @@ class _Reader:
 def _loaded(ckpt: Path) -> ModelProto:
     import onnx
 
-    from engine.onnx.graph import load_model
+    from engine.onnx.load import load_model
 
     model = load_model(ckpt)
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):

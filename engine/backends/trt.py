@@ -72,7 +72,7 @@ class TensorRT:
         from polygraphy.backend.trt import CreateConfig, Profile, engine_bytes_from_network, network_from_onnx_path
         from polygraphy.exception import PolygraphyException
 
-        from engine.onnx.graph import save_model
+        from engine.onnx.load import save_model
 
         self._select()
         profile = Profile()

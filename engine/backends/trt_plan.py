@@ -28,7 +28,7 @@ Shapes: TypeAlias = dict[str, list[list[int]]]
 
 @dataclass(frozen=True)
 class PlanKey:
-    """Everything a plan depends on; see :func:`engine.onnx.graph.file_hash` for what the model's hash covers."""
+    """Everything a plan depends on; see :func:`engine.onnx.file_hash` for what the model's hash covers."""
 
     model_sha256: str
     pass_sha256: str

@@ -13,9 +13,8 @@ from engine.batching.sizes import Size
 from engine.batching.trace import Trace, View, view_of
 from engine.batching.value import Fault, Rows, Value
 from engine.errors import ConfigError
-from engine.onnx.graph import subgraphs
-from engine.signature import _MADE_UP as MADE_UP
-from engine.signature import Dim
+from engine.onnx.view import subgraphs
+from engine.signature import _MADE_UP as MADE_UP, Dim
 
 _BATCH = re.compile(r"(batch\w*|\w*_batch|bs|b|n|num_?(samples|images|sequences))", re.IGNORECASE)
 """Names of a dimension that is the batch by what its author says."""
@@ -37,7 +36,7 @@ class Batching:
     """Where the batch is.
 
     Attributes:
-        inputs: batch axis of each graph input, in the order of :func:`engine.onnx.graph.graph_inputs`; ``None`` where
+        inputs: batch axis of each graph input, in the order of :func:`engine.onnx.graph_inputs`; ``None`` where
             it has none and all samples share it.
         outputs: batch axis of each graph output; ``None`` where it has no row per sample.
         proven: the graph shows that row ``i`` of every output depends on row ``i`` of the inputs only.

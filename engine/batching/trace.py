@@ -16,7 +16,8 @@ from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
-from engine.onnx.graph import dims, graph_inputs, infer_shapes, sort_nodes, subgraphs, used_names
+from engine.onnx.shapes import infer_shapes
+from engine.onnx.view import dims, graph_inputs, sort_nodes, subgraphs, used_names
 from engine.signature import Array, Dim
 
 _SMALL = 1024

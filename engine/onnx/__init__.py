@@ -1,1 +1,50 @@
-"""The one door to ONNX protobufs."""
+"""The one door to ONNX protobufs: load, check, view, bind shapes, infer, convert and save.
+
+A module is imported when a name of it is first asked for: importing ``onnx`` takes longer than opening a small model.
+"""
+
+from typing import TYPE_CHECKING
+
+from engine.lazy import lazily
+
+if TYPE_CHECKING:
+    from engine.onnx.float16 import to_float16 as to_float16
+    from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
+    from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
+    from engine.onnx.view import (
+        dims as dims,
+        graph_inputs as graph_inputs,
+        metadata as metadata,
+        rename_inputs as rename_inputs,
+        signature as signature,
+        sort_nodes as sort_nodes,
+        subgraphs as subgraphs,
+        tensors as tensors,
+        used_names as used_names,
+    )
+
+_HOMES = {
+    "engine.onnx.load": (
+        "file_hash",
+        "load_model",
+        "save_model",
+    ),
+    "engine.onnx.shapes": (
+        "NodeView",
+        "bind_shapes",
+        "infer_shapes",
+    ),
+    "engine.onnx.view": (
+        "dims",
+        "graph_inputs",
+        "metadata",
+        "rename_inputs",
+        "signature",
+        "sort_nodes",
+        "subgraphs",
+        "tensors",
+        "used_names",
+    ),
+    "engine.onnx.float16": ("to_float16",),
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -51,7 +51,7 @@ def clashing(model: Path | str | bytes) -> ModelProto | None:
         return None
     if isinstance(model, bytes):
         return without_clashes(bare)
-    from engine.onnx.graph import load_model
+    from engine.onnx.load import load_model
 
     return without_clashes(load_model(Path(model)))
 

@@ -1,1 +1,81 @@
-"""The simulated Tecorigin T1 card: values computed for real, one engine instance per SPA."""
+"""The simulated Tecorigin T1 card: its description, storage, kernels, cost, clock and saved engines."""
+
+from typing import TYPE_CHECKING
+
+from engine.lazy import lazily
+
+if TYPE_CHECKING:
+    from engine.sdaa.card import (
+        CARD_VARIABLE as CARD_VARIABLE,
+        CARDS as CARDS,
+        CardDescription as CardDescription,
+        Layout as Layout,
+        load_card as load_card,
+        spa_count as spa_count,
+        visible_devices as visible_devices,
+    )
+    from engine.sdaa.clock import CallTimes as CallTimes
+    from engine.sdaa.cost import (
+        ShardCost as ShardCost,
+        ShardWork as ShardWork,
+        price as price,
+        shard_cost as shard_cost,
+        shard_work as shard_work,
+    )
+    from engine.sdaa.engine import SdaaEngine as SdaaEngine
+    from engine.sdaa.float16 import (
+        FLOAT32_PARAMETERS as FLOAT32_PARAMETERS,
+        float16_storage as float16_storage,
+        inlined as inlined,
+        round_half as round_half,
+        widen as widen,
+    )
+    from engine.sdaa.kernels import (
+        ACTIVATIONS as ACTIVATIONS,
+        SELECTING as SELECTING,
+        Kernel as Kernel,
+        inner_tensors as inner_tensors,
+        kernels_of as kernels_of,
+    )
+    from engine.sdaa.saved import SUFFIX as SUFFIX, read_saved as read_saved, saved_path as saved_path
+
+_HOMES = {
+    "engine.sdaa.card": (
+        "CARDS",
+        "CARD_VARIABLE",
+        "CardDescription",
+        "Layout",
+        "load_card",
+        "spa_count",
+        "visible_devices",
+    ),
+    "engine.sdaa.clock": ("CallTimes",),
+    "engine.sdaa.cost": (
+        "ShardCost",
+        "ShardWork",
+        "price",
+        "shard_cost",
+        "shard_work",
+    ),
+    "engine.sdaa.engine": ("SdaaEngine",),
+    "engine.sdaa.float16": (
+        "FLOAT32_PARAMETERS",
+        "float16_storage",
+        "inlined",
+        "round_half",
+        "widen",
+    ),
+    "engine.sdaa.kernels": (
+        "ACTIVATIONS",
+        "SELECTING",
+        "Kernel",
+        "inner_tensors",
+        "kernels_of",
+    ),
+    "engine.sdaa.saved": (
+        "SUFFIX",
+        "read_saved",
+        "saved_path",
+    ),
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -13,12 +13,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from engine.sdaa.card import CardDescription, Layout
-from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels
+from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-    from engine.onnx.graph import NodeView
+    from engine.onnx.shapes import NodeView
 
 FLOAT = 1
 """``onnx.TensorProto.FLOAT``."""
@@ -105,7 +105,8 @@ def weighed_work(
     model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None
 ) -> tuple[ShardWork, dict[str, int]]:
     """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
-    from engine.onnx.graph import graph_inputs, infer_shapes, view  # here: a saved engine is priced without onnx
+    from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
+    from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
     from engine.sdaa.float16 import inlined, widen
 
     wide = infer_shapes(widen(inlined(model)))
@@ -115,7 +116,7 @@ def weighed_work(
     nodes = [_stored(node, halved) for node in view(wide)]
     sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     known = folded(wide.graph)
-    walk = kernels(nodes, inner_tensors(wide.graph, keep), known, float32)
+    walk = kernels_of(nodes, inner_tensors(wide.graph, keep), known, float32)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
     weights = {name: sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known}
@@ -143,7 +144,7 @@ def _copied(info: ValueInfoProto, float16: bool) -> int:
     """Return the bytes of an input or output between host and card; 0 where its size follows from data."""
     from onnx import helper
 
-    from engine.onnx.graph import dims
+    from engine.onnx.view import dims
 
     kind = info.type.tensor_type.elem_type
     size = 2 if float16 and kind == FLOAT else int(helper.tensor_dtype_to_np_dtype(kind).itemsize)

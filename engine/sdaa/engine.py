@@ -116,7 +116,8 @@ class SdaaEngine(Engine):
     def _build(self) -> Plan:
         """Read the model and lower the plan of its largest sizes."""
         from engine.independence import batching_of
-        from engine.onnx.graph import load_model, metadata, signature
+        from engine.onnx.load import load_model
+        from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
         model = load_model(self.spec.ckpt)

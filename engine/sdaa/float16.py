@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from engine.onnx.graph import graph_inputs, infer_shapes, rename_inputs, subgraphs, tensors, used_names
+from engine.onnx.shapes import infer_shapes
+from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.sdaa.kernels import inner_tensors
 from engine.signature import Array
 

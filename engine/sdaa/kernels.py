@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    from engine.onnx.graph import NodeView
+    from engine.onnx.shapes import NodeView
 
 ACTIVATIONS = frozenset(("Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu"))
 LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
@@ -79,7 +79,7 @@ def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[s
         graph: nodes in topological order.
         keep: says which nodes stay float32; they share no kernel with others.
     """
-    from engine.onnx.graph import used_names
+    from engine.onnx.view import used_names
 
     readers: dict[str, int] = dict.fromkeys((info.name for info in graph.output), 1)
     for node in graph.node:
@@ -131,7 +131,7 @@ def folded(graph: GraphProto) -> set[str]:
     return known
 
 
-def kernels(
+def kernels_of(
     nodes: Iterable[NodeView], inner: Collection[str], known: set[str], float32: Collection[str] = ()
 ) -> list[Kernel]:
     """Group a graph's nodes into the kernels the card launches.

@@ -108,7 +108,7 @@ class Lowering:
     def model(self) -> ModelProto:
         """The model as it is in its file."""
         if self._model is None:
-            from engine.onnx.graph import load_model
+            from engine.onnx.load import load_model
 
             self._model = load_model(self.spec.ckpt)
         return self._model
@@ -143,7 +143,8 @@ class Lowering:
         return with_batch(shape, tensor.batch_axis, rows)
 
     def _bound(self, key: PlanKey) -> ModelProto:
-        from engine.onnx.graph import bind_shapes, graph_inputs
+        from engine.onnx.shapes import bind_shapes
+        from engine.onnx.view import graph_inputs
 
         shapes = self.shapes(key)
         return bind_shapes(self.model, {info.name: shapes[info.name] for info in graph_inputs(self.model)})
@@ -159,7 +160,7 @@ class Lowering:
         Raises:
             ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
         """
-        from engine.onnx.graph import signature
+        from engine.onnx.view import signature
         from engine.sdaa.float16 import float16_storage, widen
 
         shaped = self._shaped(key, compare=True)
@@ -216,7 +217,7 @@ class Lowering:
         chance = any(axis is not None and tensor.shape[axis : axis + 1] == (key.rows,) for axis, tensor in both)
         if self._static_batch is not None or not chance:
             return axes
-        from engine.onnx.graph import signature
+        from engine.onnx.view import signature
 
         _, one, _ = signature(self._bound(key))
         _, other, _ = signature(self._bound(PlanKey(key.rows + 1, key.sizes)))

@@ -50,7 +50,7 @@ def prove(
 def _float32(model: ModelProto) -> ModelProto:
     from onnx import TensorProto
 
-    from engine.onnx.graph import tensors
+    from engine.onnx.view import tensors
     from engine.sdaa.float16 import widen
 
     halves = any(tensor.data_type == TensorProto.FLOAT16 for tensor in tensors(model.graph))

@@ -42,7 +42,15 @@ _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
 
 _MAKERS = (
-    *("onnx_graph.py", "signature.py", "dims.py", "independence.py"),
+    *(
+        "onnx/float16.py",
+        "onnx/load.py",
+        "onnx/shapes.py",
+        "onnx/view.py",
+        "signature.py",
+        "dims.py",
+        "independence.py",
+    ),
     *("sdaa/engine.py", "sdaa/plan.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py"),
 )
 """The zoo's own files that decide what is saved; its passes are added to them, and what finds the batch."""
@@ -81,7 +89,7 @@ class Origin:
         Raises:
             ModelError: the ONNX file or a file it names is missing or damaged.
         """
-        from engine.onnx.graph import external_files
+        from engine.onnx.load import external_files
 
         external = tuple(external_files(spec.ckpt))
         return cls(

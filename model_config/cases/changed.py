@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.case_file import read_entries
 from model_config.cases.config import ROOT, Case, relative
 from model_config.cases.imports import Imports

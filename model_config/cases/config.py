@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine.base import ALL_DTYPES, ConfigError
+from engine import ALL_DTYPES, ConfigError
 from model_config.cases.case import STEPS, AccuracyRule, Case, Paths, Step
 from model_config.cases.case_file import Entry, read_entries
 from model_config.results import Finding

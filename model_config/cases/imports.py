@@ -2,8 +2,8 @@
 
 Imports anywhere in a file count, in functions too, and so do the packages' ``__init__`` on the way. Texts count where
 they name something of the repository: a module (``"engine.registry"``), a table's entry
-(``"engine.backends.cpu:CpuEngine"``), a file beside the module or among the passes (``"default_pass.py"``). Data files belong to the package they lie in. So
-the answer may hold too much, but it misses only what is put together at run time.
+(``"engine.backends.cpu:CpuEngine"``), a file beside the module or among the passes (``"default_pass.py"``). Data files
+belong to the package they lie in. So the answer may hold too much, but it misses only what is put together at run time.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import DataError, TecoInferError
+from engine import DataError, TecoInferError
 from model_config.cases.case import Case, Paths, Step
 from model_config.results import Accuracy, StepResult, Verdict
 from utils.metrics.base import Metric
@@ -64,7 +64,7 @@ def judge_case(
 
 def _weights(ckpt: Path) -> str:
     """Return what the export noted about the weights; empty where it noted nothing."""
-    from engine.onnx.graph import load_model, metadata
+    from engine.onnx import load_model, metadata
 
     try:
         stored = json.loads(metadata(load_model(ckpt)).get("provenance", "{}"))

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError
 from model_config.judge.intervals import (
     TAIL,
     UNSEEN,

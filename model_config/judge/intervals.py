@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

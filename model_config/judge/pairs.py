@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from utils.pipeline.records import SampleRecord, SampleRecords
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from model_config.judge.intervals import TAIL, WIDEST, Evidence, Floats, percentiles, t_factor, widened
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric

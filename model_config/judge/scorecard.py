@@ -16,8 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
-from engine.host.files import hash_files, write_file
+from engine import ConfigError, hash_files, write_file
 from model_config.cases.config import Case, Step, relative
 from model_config.results import Accuracy, Finding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.base import ConfigError
+from engine import ConfigError
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import DataError
+from engine import DataError
 from model_config.reports.extra import extra
 
 LARGEST_SIDE = 480

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.results import CheckResult, Verdict
 
 EXIT_MEANINGS = {

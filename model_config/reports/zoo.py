@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
 from model_config.reports.text import one_line
 from model_config.results import Accuracy, Verdict

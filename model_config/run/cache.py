@@ -19,10 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
-from engine.host.cache import cache_folder
-from engine.host.components import components, variables
-from engine.host.files import hash_files
+from engine import ConfigError, cache_folder, components, hash_files, variables
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict

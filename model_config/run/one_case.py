@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Step
 from model_config.cases.imports import Imports
 from model_config.judge import scorecard

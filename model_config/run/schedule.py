@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from engine.base import TecoInferError, usable_cores
+from engine import TecoInferError, usable_cores
 from model_config.cases.config import ROOT, Case, relative
 from model_config.results import CaseResult, Finding
 from model_config.run.runner import Slot

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, Case
 
 WEIGHTS = (

@@ -4,8 +4,7 @@ from math import inf, isnan, nan, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.measures import THRESHOLD, measure
 

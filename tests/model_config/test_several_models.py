@@ -15,7 +15,7 @@ pytest.importorskip("rich")
 
 from stub_model import Stub, write_zoo
 
-from engine.host.files import hash_files
+from engine import hash_files
 from model_config.cases.changed import changed_cases
 from model_config.cases.config import Case, Step
 from model_config.check import main

@@ -10,8 +10,7 @@ import pytest
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import ConfigError, EngineSpec, ModelError, PassError
-from engine.sdaa.engine import SdaaEngine
-from engine.sdaa.saved import read_saved
+from engine.sdaa import SdaaEngine, read_saved
 from tecoexec.save_engine import execute
 
 SCRIPT = ROOT / "tecoexec" / "save_engine.py"

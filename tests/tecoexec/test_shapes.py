@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from engine import ConfigError, TensorSpec
-from engine.signature import Dim
+from engine import ConfigError, Dim, TensorSpec
 from tecoexec.shapes import Signature, fit_shapes, own_shapes, parse_dtypes, parse_shapes
 
 NAMES = st.from_regex(r"[A-Za-z_][\w./:]{0,12}", fullmatch=True).filter(lambda name: not name.endswith(":"))

@@ -12,7 +12,7 @@ import pytest
 from planted import NETS, write, write_data
 from support import ROOT, RunPython, SaveOnnx
 
-from engine.base import TecoInferError
+from engine import TecoInferError
 from toolkit.cli import execute
 
 Arrays = dict[str, np.ndarray]

@@ -11,9 +11,8 @@ import onnx
 import pytest
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
-from engine import registry
+from engine import ConfigError, DataError, ModelError, TecoInferError, registry
 from engine.backends.ort import OnnxRuntimeEngine
-from engine.base import ConfigError, DataError, ModelError, TecoInferError
 from toolkit.cli import execute
 from toolkit.commands.optest import main
 from toolkit.optest import TARGETS, run_case, runs_of, worst_error, write_case

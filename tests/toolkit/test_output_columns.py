@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from toolkit.cli import execute
 from toolkit.output import Chart, Column, Line, Report, html_text, print_report, write_text
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine.base import ConfigError
+from engine import ConfigError
 from toolkit.cli import execute
 from toolkit.fix.records import Part
 from toolkit.overflow import NodeRange, find_overflow

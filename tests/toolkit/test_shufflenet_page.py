@@ -12,8 +12,7 @@ from support import ROOT
 from walkthrough import actions, bash, shown
 from zoo_copy import with_teco
 
-from engine.base import PASS_PATH, EngineSpec
-from engine.registry import open_engine
+from engine import PASS_PATH, EngineSpec, open_engine
 from toolkit.profile.card import prepare, profile_prepared
 
 pytest.importorskip("torch")

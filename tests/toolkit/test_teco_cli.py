@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, RunPython
 
-from engine.base import ConfigError
+from engine import ConfigError
 from toolkit.cli import COMMANDS, HIDDEN, command, execute
 
 BASH = shutil.which("bash") or ""

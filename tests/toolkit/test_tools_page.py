@@ -14,7 +14,7 @@ from support import ROOT
 from walkthrough import follow, shown
 from zoo_copy import with_teco
 
-from engine.passes.rules import RULES
+from engine.passes import RULES
 
 PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.draw import draw_answer, save_drawn
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support import DIGITS
 
-from engine import ConfigError, EngineSpec, open_engine
-from engine.base import ModelError
+from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export.onnx_files import ModelNotes
 from utils.preprocess.image.modes import INTERPOLATIONS, MEAN, STD
 from utils.stored import PictureNotes, Stored

@@ -56,7 +56,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 def is_target(name: str) -> bool:
     """Say whether an engine goes by a name; a folder called ``onnx`` is no dump for all that."""
-    from engine.registry import available_targets
+    from engine import available_targets
 
     return name in available_targets()
 

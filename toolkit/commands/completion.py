@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.zoo import domains, find_model, load_zoo
@@ -87,7 +87,7 @@ def _cases(root: Path) -> list[str]:
 
 
 def _targets(root: Path) -> list[str]:
-    from engine.registry import available_targets
+    from engine import available_targets
 
     return available_targets()
 

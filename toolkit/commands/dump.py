@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT
 from model_config.reports.text import plural
 from toolkit.arguments import Parser, did_you_mean

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT
 from model_config.results import Verdict
 from toolkit.arguments import Parser

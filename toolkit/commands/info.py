@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import ModelError
+from engine import ModelError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
@@ -87,7 +87,7 @@ def _files(sizes: dict[str, int]) -> list[str]:
 
 
 def _signature(file: Path) -> str:
-    from engine.onnx.graph import dims, graph_inputs, load_model
+    from engine.onnx import dims, graph_inputs, load_model
 
     try:
         graph = load_model(file)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.stored_metrics import direction, last_metrics

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, DataError, TargetError
+from engine import ConfigError, DataError, TargetError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file

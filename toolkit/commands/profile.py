@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.base import DTYPES, ConfigError, EngineSpec
+from engine import DTYPES, ConfigError, EngineSpec
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file

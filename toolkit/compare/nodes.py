@@ -10,8 +10,18 @@ from math import isfinite, nan
 
 import numpy as np
 
-from engine.base import Array, EngineError, ModelError
-from engine.measures import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
+from engine import (
+    OTHER_SHAPE,
+    THRESHOLD,
+    Array,
+    Census,
+    Difference,
+    EngineError,
+    ModelError,
+    census,
+    differences,
+    precision_of,
+)
 from model_config.reports.text import plural
 from toolkit.compare.replay import Replay
 from toolkit.graph.trace import MEMORY, Node, Traced

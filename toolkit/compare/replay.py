@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, ModelError
+from engine import Array, ModelError
 from toolkit.graph.trace import Traced, mark
 from toolkit.graph.weights import open_marked
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
 _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _FLOAT, _HALF = 1, 10
@@ -76,7 +76,7 @@ class Replay:
 
     def _needed(self, names: Collection[str]) -> tuple[set[str], set[str]]:
         """Return what the nodes behind these original tensors write, and what they read and nobody writes."""
-        from engine.onnx.graph import used_names
+        from engine.onnx import used_names
 
         written: set[str] = set()
         read: set[str] = set()
@@ -126,7 +126,7 @@ def _as(array: Array, dtype: np.dtype[np.generic]) -> Array:
 
 def _from_inputs(graph: GraphProto) -> set[str]:
     """Return the tensors whose values follow from the graph's inputs, more than from their shapes."""
-    from engine.onnx.graph import used_names
+    from engine.onnx import used_names
 
     constants = {tensor.name for tensor in graph.initializer}
     found = {info.name for info in graph.input} - constants
@@ -140,7 +140,7 @@ def _cut(traced: Traced, cuts: Mapping[str, str]) -> ModelProto:
     """Return a copy of the graph in which the readers of every cut tensor read what is fed."""
     from onnx import ModelProto, helper
 
-    from engine.onnx.graph import rename_inputs
+    from engine.onnx import rename_inputs
 
     assert traced.model is not None  # noqa: S101 - checked by the constructor
     model = ModelProto()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite, log10
 from typing import Any
 
-from engine.measures import Census, Difference
+from engine import Census, Difference
 from model_config.reports.text import plural
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.trace import Node

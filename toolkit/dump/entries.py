@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 
 VERSION = 1
 MANIFEST = "manifest.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from toolkit.dump.store import Dump, open_dump
 from toolkit.graph.inputs import input_specs
 from toolkit.graph.trace import Traced

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.base import DataError
-from engine.measures import OTHER_SHAPE, THRESHOLD, measure, precision_of
+from engine import OTHER_SHAPE, THRESHOLD, DataError, measure, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
 from toolkit.graph.trace import Node

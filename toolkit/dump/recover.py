@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, DataError, TecoInferError
+from engine import Array, DataError, TecoInferError
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from toolkit.graph.inputs import read_npy
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array
-from engine.onnx.graph import file_hash
+from engine import Array
+from engine.onnx import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, Place
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.graph.trace import MEMORY, Node, Traced, grouped

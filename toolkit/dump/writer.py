@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError
-from engine.host.files import write_file
+from engine import Array, ConfigError, DataError, write_file
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module, is_hdf5
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, DataError, TensorSpec
+from engine import Array, DataError, TensorSpec
 from toolkit.fix.records import Part, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick

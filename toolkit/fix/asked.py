@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.pipeline.options import COMMON, MODEL, Options, options
 from utils.tasks.base import Task
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.base import Array, TecoInferError
+from engine import Array, TecoInferError
 from model_config.judge.gate import Pairs
 from toolkit.fix.records import Part
 from utils.metrics.base import Metric, Records

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import ConfigError
-from engine.passes.options import PassOptions
+from engine import ConfigError
+from engine.passes import PassOptions
 from model_config.results import Accuracy
 from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
@@ -146,8 +146,8 @@ def _named(path: Path) -> tuple[ModelProto, bool]:
     Returns:
         The model, and whether the file's nodes have other names.
     """
-    from engine.onnx.graph import load_model
-    from engine.sdaa.float16 import inlined
+    from engine.onnx import load_model
+    from engine.sdaa import inlined
 
     before = [node.name for node in inlined(load_model(path)).graph.node]
     model = load_named(path)
@@ -169,7 +169,7 @@ class _Search:
     def __init__(
         self, path: Path, named: tuple[ModelProto, bool], trials: Trials, out: Path, options: PassOptions
     ) -> None:
-        from engine.onnx.graph import save_model
+        from engine.onnx import save_model
 
         model, self.renamed = named
         self.path, self.trials, self.out, self.options = path, trials, out, options
@@ -183,7 +183,7 @@ class _Search:
 
     def _passed(self) -> ModelProto:
         """Return the model as the pass file makes it, which needs full shapes."""
-        from engine.passes.runner import apply_passes
+        from engine.passes import apply_passes
 
         dims = self.trials.samples.sizes().dims
         if dims:
@@ -195,7 +195,7 @@ class _Search:
         return apply_passes(self._bound(self.original), self.options, compare=False)
 
     def _bound(self, model: ModelProto) -> ModelProto:
-        from engine.onnx.graph import bind_shapes, graph_inputs
+        from engine.onnx import bind_shapes, graph_inputs
 
         names = [info.name for info in graph_inputs(model)]
         return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(), strict=True)))
@@ -209,7 +209,7 @@ class _Search:
 
     def against(self, donor: ModelProto, path: Path) -> Fix | None:
         """Compare with the model that is right, both in float32; ``None`` where they agree."""
-        from engine.onnx.graph import save_model
+        from engine.onnx import save_model
 
         trials, model = self.trials, self.original
         nodes = nodes_of(model)
@@ -277,7 +277,7 @@ class _Search:
         """Return the nodes that a pass file can name and that do not stay float32 anyway."""
         from collections import Counter
 
-        from engine.onnx.graph import subgraphs
+        from engine.onnx import subgraphs
 
         free = [
             node.name
@@ -296,7 +296,7 @@ class _Search:
 
     def _write(self, found: Fix) -> None:
         """Write pass file and mixed model, and judge both on the whole data set."""
-        from engine.onnx.graph import save_model, to_float16
+        from engine.onnx import save_model, to_float16
 
         stem, trials = self.path.stem, self.trials
         why = f"found for {self.path.name} by teco fix, metric {found.metric}"
@@ -329,8 +329,7 @@ class _Search:
 
     def _price(self, found: Fix) -> None:
         """Price the model's three forms on one SPA."""
-        from engine.sdaa.card import load_card
-        from engine.sdaa.cost import shard_cost
+        from engine.sdaa import load_card, shard_cost
 
         card, usual, float32 = load_card(), self.options.keeps_float32, set(found.culprits)
         bound, layout = self._bound(self.model), card.layout(self.options.layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from engine.base import ModelError
+from engine import ModelError
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -32,7 +32,7 @@ def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[s
         model: the float32 model. parts: what it is fed over the data set. batch: samples of a call where the
             model's batch is fixed; ``None`` runs each part as it is.
     """
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     measured, names = _with_peaks(model)
     session, specs = HostSession(measured), batched_specs(model)
@@ -47,8 +47,8 @@ def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[s
 def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
     from onnx import helper, numpy_helper
 
-    from engine.onnx.graph import infer_shapes
-    from engine.sdaa.float16 import widen
+    from engine.onnx import infer_shapes
+    from engine.sdaa import widen
 
     measured = infer_shapes(widen(model))
     graph = measured.graph
@@ -80,7 +80,7 @@ def overflowing(
         largest: magnitudes by tensor name (:func:`peaks`).
         keep: says which nodes stay float32 as it is.
     """
-    from engine.sdaa.kernels import inner_tensors
+    from engine.sdaa import inner_tensors
 
     inner = inner_tensors(model.graph, keep)
     kernel: dict[str, list[str]] = {}

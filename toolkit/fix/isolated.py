@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
 
@@ -46,7 +46,7 @@ def isolated_errors(
     Returns:
         Node name -> error; nodes without float outputs, and those that the other model lacks, are absent.
     """
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     twins = _Twins(right, suspect, keep)
     session, specs = HostSession(twins.model), batched_specs(right)
@@ -67,9 +67,8 @@ class _Twins:
     """Builds the graph. ``nodes`` are the names of the nodes behind every pair of outputs."""
 
     def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
-        from engine.onnx.graph import graph_inputs, infer_shapes
-        from engine.sdaa.float16 import widen
-        from engine.sdaa.kernels import inner_tensors
+        from engine.onnx import graph_inputs, infer_shapes
+        from engine.sdaa import inner_tensors, widen
 
         self.model = infer_shapes(widen(right))
         graph = self.model.graph
@@ -95,7 +94,7 @@ class _Twins:
         self._finish()
 
     def _add(self, node: NodeProto) -> None:
-        from engine.onnx.graph import subgraphs
+        from engine.onnx import subgraphs
 
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
@@ -121,7 +120,7 @@ class _Twins:
 
     def _input(self, name: str, position: int, node: NodeProto) -> str:
         """Return what the twin reads for an input of the node."""
-        from engine.sdaa.float16 import FLOAT32_PARAMETERS
+        from engine.sdaa import FLOAT32_PARAMETERS
 
         if name in self.own:
             return f"{name}{TWIN}:weight"

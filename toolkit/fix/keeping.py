@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.base import DataError
-from engine.host.files import write_file
+from engine import DataError, write_file
 from utils.pipeline.interrupt import telling
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import ConfigError, TensorSpec
+from engine import ConfigError, TensorSpec
 from toolkit.fix.asked import Asked
 from toolkit.fix.samples import Samples
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
@@ -69,7 +69,7 @@ def _words(data: Path | Sequence[str] | None) -> list[str]:
 
 
 def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted) -> Samples:
-    from engine.onnx.graph import metadata
+    from engine.onnx import metadata
     from toolkit.fix.array_samples import load_samples
 
     words = _words(wanted.data)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from engine.host.files import write_file
-from engine.passes.options import PassOptions
+from engine import write_file
+from engine.passes import PassOptions
 
 
 def write_pass(path: Path, float32: Collection[str], why: str, base: Path | None = None) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError
 from utils.metrics.base import MeanMetric, Metric, Records
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
-from engine.shard import split
-from engine.signature import batch_of
+from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, batch_of, split
 from toolkit.fix.records import Measure, Part
 from utils.stored import PictureNotes
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError
-from engine.registry import open_engine
-from engine.signature import fits
+from engine import Array, ConfigError, DataError, fits, open_engine
 from toolkit.fix.records import Measure, Part
 from toolkit.fix.samples import Samples, cast_to
 from utils.preprocess.image.modes import MEAN

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
-from engine.registry import open_engine
-from engine.signature import batch_of
-from engine.timeline import Timeline
+from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
 from toolkit.fix.asked import Asked
 from toolkit.fix.records import Measure, Part, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError, Engine, EngineSpec, TecoInferError
-from engine.registry import open_engine
+from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine
 from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
 from toolkit.fix.columns import Columns, joined, losses, paired

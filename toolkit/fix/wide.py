@@ -14,8 +14,8 @@ _FLOAT, _HALF = 1, 10
 
 def float32_form(model: ModelProto) -> ModelProto:
     """Return a model with every float16 tensor as float32 of the same value; one that holds none as it is."""
-    from engine.onnx.graph import tensors
-    from engine.sdaa.float16 import widen
+    from engine.onnx import tensors
+    from engine.sdaa import widen
 
     graph = model.graph
     held = {tensor.data_type for tensor in tensors(graph)}
@@ -30,7 +30,7 @@ def float32_form(model: ModelProto) -> ModelProto:
 
 def _without_rounding(graph: GraphProto) -> None:
     """Make every cast to float16 one to float32: in a float16 model it says how values are stored, not to round."""
-    from engine.onnx.graph import subgraphs
+    from engine.onnx import subgraphs
 
     for node in graph.node:
         for attribute in node.attribute:
@@ -69,7 +69,7 @@ def lifted(model: ModelProto) -> ModelProto:
 
 def float32_file(path: Path, folder: Path) -> Path:
     """Return a model file itself, or its float32 form written to a folder where it holds float16."""
-    from engine.onnx.graph import save_model
+    from engine.onnx import save_model
     from toolkit.graph.trace import load_named
 
     model = load_named(path)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
-from engine.signature import symbols_of
+from engine import Array, ConfigError, DataError, InputError, TensorSpec, symbols_of
 from model_config.cases.config import ROOT
 from utils.stored import Stored
 
@@ -59,7 +58,7 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
     """
     from onnx import ModelProto
 
-    from engine.onnx.graph import graph_inputs, signature
+    from engine.onnx import graph_inputs, signature
 
     alone = ModelProto()
     alone.graph.input.extend(graph_inputs(model))
@@ -75,8 +74,8 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
     Raises:
         ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
     """
-    from engine.independence import batching_of
-    from engine.onnx.graph import signature
+    from engine import batching_of
+    from engine.onnx import signature
 
     inputs, _, shapes = signature(model)
     found = batching_of(model, {}).without(shapes, symbols)
@@ -155,7 +154,7 @@ def random_inputs(
         ConfigError: a shape is not known (:func:`input_shapes`).
         ModelError: the model cannot be read, or takes something that is no array of numbers.
     """
-    from engine.onnx.graph import load_model
+    from engine.onnx import load_model
 
     return draw(load_model(path), seed, batch, shapes, dims)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, ConfigError, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
-from engine.signature import Dim
+from engine import Array, ConfigError, Dim, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
 from model_config.reports.text import plural
 from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs, random_inputs
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
     from typing_extensions import Self
 
-    from engine.backends.ort import HostSession
-    from engine.base import Engine
-    from engine.passes.options import PassOptions
+    from engine import Engine, HostSession
+    from engine.passes import PassOptions
 
 __all__ = ["MEMORY", "Node", "Traced", "grouped", "load_named", "module_of", "nodes_of", "random_inputs", "traced"]
 
@@ -61,8 +59,8 @@ def load_named(path: Path) -> ModelProto:
     Raises:
         ModelError: the file cannot be used, or two nodes write one tensor.
     """
-    from engine.onnx.graph import load_model
-    from engine.sdaa.float16 import inlined
+    from engine.onnx import load_model
+    from engine.sdaa import inlined
 
     model = inlined(load_model(path))
     written = Counter(name for node in model.graph.node for name in node.output if name)
@@ -97,7 +95,7 @@ class _Tensors:
     def __init__(self, model: ModelProto) -> None:
         from onnx import TensorProto
 
-        from engine.onnx.graph import dims, infer_shapes
+        from engine.onnx import dims, infer_shapes
 
         graph = infer_shapes(model).graph
         infos = {info.name: info for info in (*graph.value_info, *graph.output)}
@@ -343,7 +341,7 @@ def traced(
     Raises:
         ModelError, PassError, ConfigError, TargetError: as when the engine itself is opened.
     """
-    from engine.registry import engine_class
+    from engine import engine_class
 
     if dtype == "int8":
         raise ConfigError(
@@ -366,7 +364,7 @@ def traced(
 def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
     from onnx import ModelProto
 
-    from engine.onnx.graph import graph_inputs, to_float16
+    from engine.onnx import graph_inputs, to_float16
 
     original = ModelProto()
     original.CopyFrom(held.model)
@@ -383,11 +381,9 @@ def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shape
 
 def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
     """Do to the model what the engine of the simulated card does."""
-    from engine.onnx.graph import bind_shapes
-    from engine.passes.options import PassOptions
-    from engine.passes.runner import apply_passes
-    from engine.sdaa.float16 import float16_storage, widen
-    from engine.sdaa.kernels import inner_tensors
+    from engine.onnx import bind_shapes
+    from engine.passes import PassOptions, apply_passes
+    from engine.sdaa import float16_storage, inner_tensors, widen
 
     options = PassOptions.load(spec.pass_path)
     original = held.whole() if options.use_passes else held.model
@@ -414,7 +410,7 @@ def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | 
 
 def _kept(model: ModelProto, options: PassOptions) -> set[str]:
     """Return what nodes that stay float32 write; bodies of If, Loop and Scan compute in float32 as well."""
-    from engine.onnx.graph import subgraphs
+    from engine.onnx import subgraphs
 
     return {
         name
@@ -439,7 +435,7 @@ def _outputs_only(
 ) -> _OutputsTraced:
     from dataclasses import replace
 
-    from engine.registry import open_engine
+    from engine import open_engine
 
     size = tuple(input_shapes(original, spec.batch_size, shapes).values())
     engine = open_engine(target, replace(spec, input_size=size))

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from engine.base import Array
+from engine import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
 _FLOAT = 1
 _LARGE = 1024
@@ -70,7 +70,7 @@ def source(path: Path) -> Source:
 
 def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array]:
     """Return the weights that a graph made from a :class:`Source` lacks, rounded where it is to have them rounded."""
-    from engine.sdaa.float16 import round_half
+    from engine.sdaa import round_half
 
     found: dict[str, Array] = {}
     for tensor in model.graph.initializer:
@@ -87,7 +87,7 @@ def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
     Args:
         model: perhaps without large weights. weights: these, by name.
     """
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     light, others = _taken_out(model, NUMBERS)
     held = {tensor.name for tensor in light.graph.initializer}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import ConfigError, ModelError
+from engine import ConfigError, ModelError
 from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.ops.needs import Need, find_needs, op_name
 from toolkit.ops.table import LACKING, LEVELS, Support, Table
@@ -83,7 +83,7 @@ def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[Model
     """Return a model with shapes as far as they are known, and what is not."""
     import onnx
 
-    from engine.onnx.graph import bind_shapes, infer_shapes
+    from engine.onnx import bind_shapes, infer_shapes
 
     try:
         return bind_shapes(model, dict(input_shapes(model, batch, shapes))), []
@@ -118,7 +118,7 @@ def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) ->
 
 
 def _has_body(need: Need) -> bool:
-    from engine.onnx.graph import subgraphs
+    from engine.onnx import subgraphs
 
     return need.first is not None and any(True for _ in subgraphs(need.first))
 

@@ -83,7 +83,7 @@ def placed_nodes(
     graph: GraphProto, place: str = "", outer: Scope | None = None
 ) -> Iterator[tuple[str, NodeProto, Scope]]:
     """Yield every node, its name (in a body behind that of the node which holds it), and what is known around it."""
-    from engine.onnx.graph import subgraphs
+    from engine.onnx import subgraphs
 
     scope = scope_of(graph, outer)
     for i, node in enumerate(graph.node):
@@ -115,7 +115,7 @@ def _dtype(name: str, scope: Scope) -> str:
 def _shape(name: str, scope: Scope) -> str:
     from onnx import TensorProto
 
-    from engine.onnx.graph import dims
+    from engine.onnx import dims
 
     found = scope.get(name)
     if isinstance(found, TensorProto):

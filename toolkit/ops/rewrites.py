@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base import Array, TecoInferError
-from engine.onnx.graph import infer_shapes
+from engine import Array, TecoInferError
+from engine.onnx import infer_shapes
 from toolkit.graph.inputs import draw
 from toolkit.optest import worst_error
 
@@ -127,7 +127,7 @@ def _verified(name: str, cut: ModelProto, made: ModelProto) -> Rewrite | None:
 
 
 def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     return HostSession(model, threads=1).run(feed)
 
@@ -138,7 +138,7 @@ def _expected(cut: ModelProto, feed: list[Array]) -> tuple[list[Array], str]:
     Raises:
         TecoInferError: neither can.
     """
-    from engine.base import EngineError, ModelError
+    from engine import EngineError, ModelError
 
     try:
         return _run(cut, feed), "ONNX Runtime"

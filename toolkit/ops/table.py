@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, TargetError
-from engine.registry import engine_class, provider
+from engine import ConfigError, TargetError, engine_class, provider
 
 FOLDER = Path(__file__).resolve().parent
 LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.base import ConfigError, ModelError, TargetError
-from engine.host.source_file import import_file
+from engine import ConfigError, ModelError, TargetError, import_file
 from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Finding, dynamic_notes, judge
 from toolkit.ops.needs import Need
@@ -147,8 +146,8 @@ def judge_torch(
         exported = operators.to_onnx(model, args, named)
     except ModelError as error:
         return [_unexported(one, table) for one in traced], [str(error)], data
-    from engine.onnx.graph import infer_shapes
-    from engine.sdaa.float16 import inlined
+    from engine.onnx import infer_shapes
+    from engine.sdaa import inlined
 
     found = judge(infer_shapes(inlined(exported)), table, trial)
     return found, ["exported in memory; nothing was written", *dynamic_notes(found)], data

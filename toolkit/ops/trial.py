@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from engine.base import ConfigError, EngineSpec, TargetError, TecoInferError
-from engine.registry import engine_class, open_engine, provider
+from engine import ConfigError, EngineSpec, TargetError, TecoInferError, engine_class, open_engine, provider
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -28,7 +27,7 @@ def trial_of(target: str) -> Trial:
     """
     engine_class(target)
     if target in _ON_HOST and provider(target) == "built-in":
-        from engine.backends.ort import refusal
+        from engine import refusal
 
         return refusal
     return lambda model: _opened(target, model)
@@ -40,7 +39,7 @@ def _opened(target: str, model: ModelProto) -> str | None:
     Raises:
         TargetError: the target's packages or its device are missing.
     """
-    from engine.onnx.graph import graph_inputs, save_model, signature
+    from engine.onnx import graph_inputs, save_model, signature
 
     try:
         shapes = [spec.shape for spec in signature(model)[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.base import ConfigError
+from engine import ConfigError
 from toolkit.profile.record import Profile
 
 

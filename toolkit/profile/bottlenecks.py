@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.onnx.graph import dims, graph_inputs
-from engine.sdaa.kernels import ACTIVATIONS, SELECTING
+from engine.onnx import dims, graph_inputs
+from engine.sdaa import ACTIVATIONS, SELECTING
 from toolkit.profile.record import Bottleneck, Profile, Step, WhatIf
 
 if TYPE_CHECKING:

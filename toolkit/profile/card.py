@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.base import EngineSpec
-from engine.passes.options import PassOptions
-from engine.passes.runner import apply_passes
-from engine.sdaa.card import CardDescription, Layout, load_card, spa_count
-from engine.sdaa.cost import ShardCost, price, shard_work
-from engine.sdaa.kernels import Kernel
+from engine import EngineSpec
+from engine.passes import PassOptions, apply_passes
+from engine.sdaa import CardDescription, Kernel, Layout, ShardCost, load_card, price, shard_work, spa_count
 from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
 from toolkit.profile.checks import checked_inputs
@@ -51,7 +48,7 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
     Raises:
         TecoInferError: the model or the pass cannot be used.
     """
-    from engine.onnx.graph import bind_shapes, graph_inputs, load_model
+    from engine.onnx import bind_shapes, graph_inputs, load_model
 
     options = PassOptions.load(spec.pass_path)
     original = load_model(spec.ckpt)

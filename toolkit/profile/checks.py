@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.base import ConfigError, TensorSpec
+from engine import ConfigError, TensorSpec
 from toolkit.graph.inputs import Shapes
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
         ConfigError: one holds no numbers, or a shape contradicts what the model declares.
         ModelError: one is no tensor.
     """
-    from engine.onnx.graph import signature
+    from engine.onnx import signature
 
     inputs = signature(model)[0]
     for spec in inputs:

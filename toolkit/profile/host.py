@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, EngineSpec, usable_cores
-from engine.sdaa.kernels import kernels
+from engine import Array, EngineSpec, usable_cores
+from engine.sdaa import kernels_of
 from toolkit.graph.inputs import Shapes, draw
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape, one_layout
 from toolkit.profile.checks import checked_inputs
@@ -88,7 +88,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     Raises:
         TecoInferError: the model cannot be read or run.
     """
-    from engine.onnx.graph import to_float16
+    from engine.onnx import to_float16
     from toolkit.graph.trace import load_named
 
     original = load_named(spec.ckpt)
@@ -143,7 +143,7 @@ def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[di
         ModelError: ONNX Runtime cannot load the model.
         EngineError: it fails while computing.
     """
-    from engine.backends.ort import HostSession
+    from engine import HostSession
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         session = HostSession(model, profile_prefix=Path(folder) / "run")
@@ -216,7 +216,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: Source) -> tuple[floa
     It does not tell the weights that it has laid out for itself; theirs are taken from the node as it was written, or
     follow from what a product reads and writes. Where they cannot be had either, no operations are counted.
     """
-    from engine.onnx.graph import NodeView
+    from engine.onnx import NodeView
 
     kind = _FUSED.get(op_type, op_type)
     read = [next(iter(entry.items())) for entry in args.get("input_type_shape", [])]
@@ -233,7 +233,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: Source) -> tuple[floa
     sizes: dict[str, int | None] = {n: int(np.prod(shape)) * _BYTES.get(k, 1) for n, (k, shape) in sides.items()}
     view = NodeView("", kind, tuple(names[: len(read)]), tuple(names[len(read) :]), shapes, sizes)
     try:
-        found = kernels([view], (), set())
+        found = kernels_of([view], (), set())
     except (IndexError, KeyError, ValueError):
         return 0.0, sum(size or 0 for size in sizes.values())
     return (found[0].flops, found[0].read + found[0].written) if found else (0.0, 0)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.reports.text import seconds as in_words
 from toolkit.output import SCHEMA_VERSION
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from engine.base import ConfigError, PassError
-from engine.passes.options import PassOptions
-from engine.passes.rules import RULES, rewrite
-from engine.passes.rules.gain import Gain, choose, compute_cost, predict
-from engine.passes.runner import apply_passes
+from engine import ConfigError, PassError
+from engine.passes import RULES, Gain, PassOptions, apply_passes, choose, compute_cost, predict, rewrite
 from toolkit.profile.card import CardModel
 from utils.progress import progress
 

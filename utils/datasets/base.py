@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 
 
 class Rejected(NamedTuple):

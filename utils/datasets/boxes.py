@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 

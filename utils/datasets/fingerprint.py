@@ -12,7 +12,7 @@ from utils.datasets.table import SampleTable
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    from engine.base import Array
+    from engine import Array
 
 BLOCK = 1024
 """Samples hashed at a time; the hash depends on it."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
 

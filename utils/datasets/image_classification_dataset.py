@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.datasets.sharding import rank_and_size, shard

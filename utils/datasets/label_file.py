@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
 from utils.datasets.label_file import load_label_file
 from utils.datasets.npz import load_npz

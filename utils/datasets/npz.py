@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from utils.datasets.samples import TableDataset
 from utils.datasets.table import Listing, prefix_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from utils.datasets.base import Batch, Batches, Dataset, Rejected
 from utils.datasets.table import CHUNK, Labels, Sample, SampleTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.datasets.base import Dataset
 
 RANK = "OMPI_COMM_WORLD_RANK"

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from engine.base import ConfigError
+from engine import ConfigError
 
 Labels = np.ndarray[Any, np.dtype[np.int64]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]

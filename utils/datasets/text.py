@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.base import ListDataset, Rejected
 
 TEXT, LABEL = "text", "label"

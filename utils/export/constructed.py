@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from utils.export.onnx_files import Case, ExportResult, ModelNotes, three_variants, write_onnx_files
 
 if TYPE_CHECKING:

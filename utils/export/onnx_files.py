@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import ConfigError, EngineSpec, ModelError, open_engine
-from engine.base import Array
+from engine import Array, ConfigError, EngineSpec, ModelError, open_engine
 from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, Stored
 
 if TYPE_CHECKING:

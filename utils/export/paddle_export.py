@@ -11,8 +11,7 @@ import numpy as np
 import paddle
 import paddle2onnx
 
-from engine import ModelError
-from engine.base import Array
+from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
     Case,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine import ModelError
-from engine.base import Array
+from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
     Case,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 
 
 def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
 from utils.metrics.base import Metric
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, TecoInferError
 from utils.metrics.base import Metric
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

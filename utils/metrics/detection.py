@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, DataError, InputError
+from engine import Array, DataError, InputError
 from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import places
 from utils.postprocess.image.nms import areas

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
 from utils.metrics.base import RecordMetric
 from utils.metrics.class_names import hint
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import ConfigError, Engine
+from engine import ConfigError, Engine
 from utils.pipeline.console import about, list_failures, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace

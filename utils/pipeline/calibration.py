@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, Engine
-from engine.registry import open_engine
-from engine.timeline import Timeline
+from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.stages import SAMPLE_ERRORS, Ready, prepare
 from utils.tasks.base import Shards

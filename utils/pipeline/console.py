@@ -6,8 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base import Engine
-from engine.registry import provider
+from engine import Engine, provider
 from utils.pipeline.stages import Failure
 from utils.tasks.base import Task
 from utils.tasks.model import Model

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, InputError
+from engine import Array, ConfigError, InputError
 from utils.metrics.base import Records
 from utils.pipeline.locks import open_locked, release
 from utils.pipeline.stages import Failure

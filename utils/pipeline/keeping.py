@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.base import DataError, Engine
-from engine.registry import provider
+from engine import DataError, Engine, provider
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -75,7 +74,7 @@ def _fingerprint_now(task: Task, opt: Options, dataset: Dataset, before: Mapping
 
 def _identity(opt: Options, engines: Mapping[str, Engine], dataset: Dataset, metric: Metric) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
-    from engine.host.files import hash_files
+    from engine import hash_files
 
     rank, size = rank_and_size()
     hashes = {name: hash_files(path) for name, path in opt.models.items()}

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from engine.base import ConfigError
+from engine import ConfigError
 
 _held: set[int] = set()
 

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.base import Array, ConfigError, DataError
-from engine.host.cores import usable_cores
-from engine.timeline import Timeline
+from engine import Array, ConfigError, DataError, Timeline, usable_cores
 from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records

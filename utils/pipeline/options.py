@@ -10,8 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import PASS_PATH, ConfigError, DataError, Engine, EngineSpec, open_engine
-from engine.base import ALL_DTYPES
+from engine import ALL_DTYPES, PASS_PATH, ConfigError, DataError, Engine, EngineSpec, open_engine
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.stages import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
@@ -241,7 +240,7 @@ def _symbols(path: Path) -> set[str]:
     """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
     if path.suffix != ".onnx" or not path.is_file():
         return set()
-    from engine.onnx.graph import load_model, signature
+    from engine.onnx import load_model, signature
 
     inputs, _, _ = signature(load_model(path))
     return {symbol for tensor in inputs for symbol in tensor.symbols if symbol is not None}

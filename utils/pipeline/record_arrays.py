@@ -25,7 +25,7 @@ from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 
-from engine.base import Array, DataError, InputError
+from engine import Array, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics.base import Records
 from utils.pipeline.records import RecordsFile

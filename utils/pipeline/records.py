@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics.base import Metric, Records
 from utils.pipeline.locks import open_locked, release

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import ConfigError
-from engine.host.cores import usable_cores
-from engine.host.files import write_file
+from engine import ConfigError, usable_cores, write_file
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.stages import Failure

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError, TecoInferError
-from engine.host.cores import host_slots, usable_cores
-from engine.timeline import Timeline, recording
+from engine import Array, ConfigError, TecoInferError, Timeline, host_slots, recording, usable_cores
 from utils.datasets.base import Batch, pick
 from utils.pipeline.front import Front, Preprocess, as_front
 from utils.tasks.base import Prepared, Shards

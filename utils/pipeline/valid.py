@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from engine.base import Engine, usable_cores
+from engine import Engine, usable_cores
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
 from utils.pipeline.console import finish, tell_engines, warn, write_result

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.base import Array, Engine
-from engine.timeline import Timeline
+from engine import Array, Engine, Timeline
 from utils.pipeline.front import Front, Preprocess, TaskFront, as_front
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model

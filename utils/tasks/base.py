@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.base import Array, Engine
-from engine.timeline import Timeline
+from engine import Array, Engine, Timeline
 from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import TopK

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError, InputError, TensorSpec
+from engine import Array, ConfigError, DataError, InputError, TensorSpec
 from utils.tasks.base import Prepared
 from utils.tasks.model import Model
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, InputError, ModelError
+from engine import Array, ConfigError, InputError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import utils.tasks
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.tasks.base import Task
 
 ENTRY_POINT_GROUP = "tecoinfer.tasks"

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.base import Engine, TensorSpec
+from engine import Engine, TensorSpec
 
 if TYPE_CHECKING:
     from utils.stored import Stored

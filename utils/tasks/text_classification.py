@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, InputError, ModelError, TensorSpec
+from engine import Array, ConfigError, InputError, ModelError, TensorSpec
 from utils.datasets.base import Dataset
 from utils.datasets.text import load_texts
 from utils.metrics.base import Metric

@@ -26,7 +26,7 @@ from engine.backends.ort import HostSession
 from engine.backends.trt import Session
 from engine.backends.trt_plan import Shapes, plan_path, read_record, record_path
 from engine.base import PASS_PATH, ConfigError, EngineSpec, ModelError, TargetError
-from engine.onnx.graph import signature
+from engine.onnx.view import signature
 
 HAS_TENSORRT = engine.backends.cuda.tensorrt_installed()
 ROOT = Path(__file__).resolve().parents[3]

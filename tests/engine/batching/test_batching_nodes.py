@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from onnx_node_cases import node_cases
 
 from engine.batching import Batching, find_batching
-from engine.onnx.graph import graph_inputs
+from engine.onnx.view import graph_inputs
 from engine.signature import Array
 
 pytestmark = pytest.mark.slow

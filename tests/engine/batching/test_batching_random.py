@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from random_graphs import BATCH, Graph, grown, planted
 
 from engine.batching import Batching, find_batching

@@ -9,22 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import ModelError
 from engine.backends.ort import HostSession
-from engine.onnx.graph import (
-    bind_shapes,
-    dims,
-    file_hash,
-    graph_inputs,
-    load_model,
-    metadata,
-    rename_inputs,
-    save_model,
-    signature,
-    sort_nodes,
-    tensors,
-    to_float16,
-    used_names,
-    view,
-)
+from engine.onnx.float16 import to_float16
+from engine.onnx.load import file_hash, load_model, save_model
+from engine.onnx.shapes import bind_shapes, view
+from engine.onnx.view import dims, graph_inputs, metadata, rename_inputs, signature, sort_nodes, tensors, used_names
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 MLP = """g (float[N,4] x) => (float[N,2] y) <float[4,2] w={1,2,3,4,5,6,7,8}, float[2] b={0.5,-0.5}> {

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pass_models import build, floats, node, ops
 from rule_models import CASES, conv, longs, scalar
 

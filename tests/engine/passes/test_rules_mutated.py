@@ -7,8 +7,7 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from onnx import helper, numpy_helper
 from rule_models import CASES
 from rule_mutations import mutated

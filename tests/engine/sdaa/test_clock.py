@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
 from engine.sdaa.cost import IO_BUFFERS

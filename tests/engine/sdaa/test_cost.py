@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper
 from support import ROOT, SaveOnnx
 
 from engine import EngineSpec, open_engine
 from engine.errors import DeviceOutOfMemory
-from engine.onnx.graph import bind_shapes, graph_inputs
+from engine.onnx.shapes import bind_shapes
+from engine.onnx.view import graph_inputs
 from engine.sdaa.card import CARDS, load_card
 from engine.sdaa.cost import ShardCost, ShardWork, price, shard_work
 from engine.sdaa.engine import SdaaEngine

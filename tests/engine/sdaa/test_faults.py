@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine import ConfigError
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment, parse_faults

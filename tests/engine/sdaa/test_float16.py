@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, reject, settings
-from hypothesis import strategies as st
+from hypothesis import given, reject, settings, strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.backends.ort import HostSession
-from engine.onnx.graph import load_model, to_float16
+from engine.onnx.float16 import to_float16
+from engine.onnx.load import load_model
 from engine.sdaa.float16 import float16_storage, round_half, widen
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import NodeProto
 
-from engine.onnx.graph import infer_shapes
+from engine.onnx.shapes import infer_shapes
 from engine.sdaa.cost import ShardWork, shard_work
 from engine.sdaa.float16 import float16_storage, inlined, widen
 from engine.sdaa.kernels import folded, inner_tensors

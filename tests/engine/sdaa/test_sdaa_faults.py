@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from support import SaveOnnx
 
 from engine import ConfigError, EngineSpec, open_engine

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.datasets import ListDataset
 from utils.metrics import RecordMetric, Records
 from utils.tasks import Artifact, Flag, Model, Options, Prepared, Task, Template

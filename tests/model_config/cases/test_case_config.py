@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases import case as model_case
 from model_config.cases.config import (
     PARAMETERS,

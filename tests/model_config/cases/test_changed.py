@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.changed import changed_cases
 from model_config.cases.config import ROOT, STEPS, Case, load_cases, read_cases
 from model_config.cases.imports import Imports

@@ -9,11 +9,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import binom, binomtest
 
-from engine.base import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError
 from model_config.judge import intervals, resampling
 from model_config.judge.gate import Pairs, judge, judge_reference, read_pairs
 from model_config.judge.intervals import score_interval

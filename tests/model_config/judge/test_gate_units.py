@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
-from scipy.stats import t as student
+from hypothesis import given, settings, strategies as st
+from scipy.stats import binom, binomtest, t as student
 
-from engine.base import Array, DataError
+from engine import Array, DataError
 from model_config.judge import intervals, resampling
 from model_config.judge.gate import Pairs, judge, read_pairs
 from model_config.judge.resampling import is_mean, is_mean_of_samples, values_of

@@ -15,12 +15,11 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from report_samples import FAILED, HOSTILE, OPEN, PASSED, SLOW, Samples
 from support import ROOT
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config import results
 from model_config.reports import junit_xml, markdown, print_table, write_text
 from model_config.reports.extra import extra

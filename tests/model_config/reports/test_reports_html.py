@@ -18,7 +18,7 @@ import yaml
 from report_samples import HOSTILE, Samples, make_zoo, scorecards
 from support import ROOT
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.reports import build_site, html_page, write_text
 from model_config.reports.page import TEMPLATES
 from model_config.results import CaseResult, CheckResult

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case, load_cases
 from model_config.run.runner import Limits, StepResult, run_step
 from model_config.run.workplace import workplace

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import ConfigError, usable_cores
+from engine import ConfigError, usable_cores
 from model_config.cases.config import ROOT, Case
 from model_config.results import CaseResult
 from model_config.run.schedule import Slot, run_all, slots

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import Case, Step
 from model_config.results import StepResult
 from model_config.run.runner import Limits, Slot, default_memory, run_step, workplace

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from support import ROOT, RunPython
 
-from engine.base import ConfigError
-from toolkit.commands import info, run
-from toolkit.commands import list as listing
+from engine import ConfigError
+from toolkit.commands import info, list as listing, run
 from toolkit.graph.inputs import model_file
 from toolkit.zoo import find_model, load_zoo, summary
 

@@ -12,7 +12,7 @@ import pytest
 from support import RunPython
 from zoo_copy import copy_zoo
 
-from engine.base import ConfigError
+from engine import ConfigError
 from model_config.cases.config import Case, read_cases
 from model_config.structure import check_structure
 from model_config.structure.flags import known_flags

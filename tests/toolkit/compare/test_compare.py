@@ -8,7 +8,7 @@ import onnx
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine.base import ConfigError, TargetError
+from engine import ConfigError, TargetError
 from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
 from toolkit.compare.replay import Replay

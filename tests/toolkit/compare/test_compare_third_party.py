@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support import RunPython, SaveOnnx
 
+from engine import Array, EngineError
 from engine.backends.ort import OnnxRuntimeEngine
-from engine.base import Array, EngineError
 from engine.registry import _registered
 from model_config.cases.config import ROOT
 from toolkit.cli import execute

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from toolkit.cli import execute
 from toolkit.dump.pair import compare_dumps
 from toolkit.dump.select import between, every, once

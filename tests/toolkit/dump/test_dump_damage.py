@@ -9,7 +9,7 @@ import onnx
 import pytest
 from support import RunPython, SaveOnnx
 
-from engine.base import DataError
+from engine import DataError
 from toolkit.cli import execute
 from toolkit.dump.store import Dump, open_dump
 from toolkit.dump.write import write_dump

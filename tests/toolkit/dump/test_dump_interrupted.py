@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import SaveOnnx
 
-from engine.base import EngineError
+from engine import EngineError
 from toolkit.cli import execute
 from toolkit.dump.entries import Entry
 from toolkit.dump.writer import Writer, open_writer

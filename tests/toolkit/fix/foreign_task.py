@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import RecordMetric, Records
 from utils.tasks.base import Artifact, Flag, Options, Prepared, Task

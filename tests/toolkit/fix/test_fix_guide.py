@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from engine.base import Array, TensorSpec
+from engine import Array, TensorSpec
 from model_config.results import Accuracy, Verdict
 from toolkit.fix.array_samples import ArraySamples
 from toolkit.fix.columns import Columns

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from foreign_task import TagErrorRate
 
-from engine.base import ConfigError, DataError, TensorSpec
+from engine import ConfigError, DataError, TensorSpec
 from toolkit.fix.columns import Columns, losses
 from toolkit.fix.samples import sizes_of
 from utils.metrics.base import RecordMetric

@@ -11,9 +11,9 @@ import pytest
 from planted import NETS, planter_of, write, write_data
 from support import ROOT, SaveOnnx
 
-from engine.base import DataError
-from engine.onnx.graph import save_model, to_float16
-from engine.passes.options import PassOptions
+from engine import DataError
+from engine.onnx import save_model, to_float16
+from engine.passes import PassOptions
 from toolkit.cli import execute
 from toolkit.fix.fixing import fix
 from toolkit.fix.pass_file import write_pass
@@ -113,7 +113,7 @@ def test_a_model_that_passes_is_left_alone(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_models_that_cannot_be_compared_node_by_node(tmp_path: Path) -> None:
-    from engine.base import ModelError
+    from engine import ModelError
 
     model, shape = NETS["conv"](1)
     path, data = write(model, tmp_path / "model.onnx"), write_data(tmp_path / "data.npz", shape)

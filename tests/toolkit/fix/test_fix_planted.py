@@ -12,7 +12,7 @@ from planted import NETS, planter_of, samples, write
 from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.passes.options import PassOptions
+from engine.passes import PassOptions
 from model_config.results import Verdict
 from toolkit.cli import execute
 from toolkit.fix.fixing import Fix, fix

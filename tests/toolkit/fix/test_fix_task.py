@@ -16,8 +16,8 @@ from foreign_task import FOREIGN
 from onnx import helper, numpy_helper
 from support import ROOT, RunPython, SaveOnnx
 
-from engine.base import ConfigError, DataError
-from engine.passes.options import PassOptions
+from engine import ConfigError, DataError
+from engine.passes import PassOptions
 from model_config.results import Verdict
 from toolkit.cli import execute
 from toolkit.fix.asked import Asked

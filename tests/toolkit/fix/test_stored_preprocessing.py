@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from support import SaveOnnx
 
-from engine.base import DataError, InputError, ModelError
-from engine.onnx.graph import load_model, metadata
+from engine import DataError, InputError, ModelError
+from engine.onnx import load_model, metadata
 from toolkit.cli import execute
 from toolkit.dump.store import open_dump
 from toolkit.fix.array_samples import load_samples

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from support import SaveOnnx
 
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from toolkit.cli import execute
 
 WEIGHTS = ", ".join(str(float(i % 7)) for i in range(32))

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from support import DIGITS, SaveOnnx
 
-from engine.base import ConfigError, DataError, InputError, ModelError
+from engine import ConfigError, DataError, InputError, ModelError
 from toolkit.graph.inputs import load_inputs, model_file
 from toolkit.graph.trace import grouped, load_named, nodes_of, random_inputs, traced
 

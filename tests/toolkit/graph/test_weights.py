@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from support import DIGITS, SaveOnnx
 
-from engine.base import ModelError
+from engine import ModelError
 from toolkit.graph.trace import load_named, random_inputs, traced
 from toolkit.graph.weights import open_marked, resolved, source
 

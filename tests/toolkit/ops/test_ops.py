@@ -13,9 +13,7 @@ import onnx
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine import EngineSpec, open_engine, registry
-from engine.backends.ort import HostSession
-from engine.base import ConfigError, TargetError
+from engine import ConfigError, EngineSpec, HostSession, TargetError, open_engine, registry
 from toolkit.cli import execute
 from toolkit.commands.ops import main
 from toolkit.ops.judge import Finding, judge_file, summary
@@ -257,7 +255,7 @@ def test_bfloat16_is_to_be_exported_otherwise(save_onnx: SaveOnnx) -> None:
 
 VENDOR = """
 from engine import Engine, ModelError
-from engine.onnx.graph import load_model, signature
+from engine.onnx import load_model, signature
 
 class Acme(Engine):
     def __init__(self, spec):

@@ -11,9 +11,8 @@ import pytest
 from onnx import ModelProto
 from support import SaveOnnx
 
-from engine import registry
+from engine import Array, EngineSpec, ModelError, TargetError, registry
 from engine.backends.null import NullEngine
-from engine.base import Array, EngineSpec, ModelError, TargetError
 from toolkit.ops import rewrites
 from toolkit.ops.judge import CASE, CUSTOM, HOST, Finding, judge_file
 from toolkit.ops.table import Support, Table

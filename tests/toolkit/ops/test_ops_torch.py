@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError
 from toolkit.commands.ops import main
 
 pytest.importorskip("torch")

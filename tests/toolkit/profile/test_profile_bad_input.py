@@ -12,11 +12,10 @@ from typing import Any
 
 import profile_models as models
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support import ROOT
 
-from engine.base import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError
 from toolkit.cli import execute
 from toolkit.profile.record import read_profile
 

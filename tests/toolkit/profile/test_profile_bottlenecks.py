@@ -13,7 +13,7 @@ import profile_models as models
 import pytest
 from onnx import helper
 
-from engine.base import EngineSpec
+from engine import EngineSpec
 from toolkit.cli import execute
 from toolkit.profile.bottlenecks import ShapeFacts, find_bottlenecks
 from toolkit.profile.card import prepare, profile_card, profile_prepared

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.base import EngineSpec
-from engine.registry import open_engine
+from engine import EngineSpec, open_engine
 from toolkit.cli import execute
 
 torch = pytest.importorskip("torch")

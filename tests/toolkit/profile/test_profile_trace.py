@@ -11,7 +11,7 @@ from typing import Any
 import profile_models as models
 import pytest
 
-from engine.base import EngineSpec
+from engine import EngineSpec
 from toolkit.cli import execute
 from toolkit.profile.card import profile_card
 from toolkit.profile.record import Profile

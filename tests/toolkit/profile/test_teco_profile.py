@@ -12,9 +12,8 @@ import onnx
 import pytest
 from profile_models import copies, floats, model_of, node
 
-from engine.base import ConfigError, EngineSpec
-from engine.passes.options import PassOptions
-from engine.passes.runner import apply_passes
+from engine import ConfigError, EngineSpec
+from engine.passes import PassOptions, apply_passes
 from toolkit.cli import execute
 from toolkit.profile.card import prepare, profile_card
 from toolkit.profile.record import read_profile

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.boxes import load_boxes
 
 CONTENT: dict[str, Any] = {

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.folders import EXTENSIONS, class_folders, flat_folder, has_class_folders, single_picture
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.datasets.image_classification_dataset import load_data
 from utils.datasets.sharding import RANK, SIZE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.label_file import load_label_file
 
 

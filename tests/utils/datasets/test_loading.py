@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets import TableDataset, load_dataset
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.npz import load_npz
 
 IMAGES = np.arange(5 * 2 * 2, dtype=np.float32).reshape(5, 2, 2)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.datasets.samples import Sample, TableDataset
 
 

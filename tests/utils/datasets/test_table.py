@@ -9,11 +9,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support import RunPython
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.datasets import Sample, TableDataset, load_dataset, shard
 from utils.datasets.table import CHUNK, Listing, SampleTable
 

@@ -8,10 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import DataError
+from engine import DataError
 from utils.datasets.text import load_texts
 
 ROWS = [("Good, really", "positive"), ('He said "no"', "negative"), ("短い文", "positive")]

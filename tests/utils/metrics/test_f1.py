@@ -7,10 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from utils.metrics.f1 import Accuracy, Labelled, MacroF1
 
 CLASSES = 4

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import RunPython
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.metrics import MeanMetric, Metric, TopK, metric_from_json, metric_to_json
 
 

@@ -6,11 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from utils.metrics import TopK
 
 

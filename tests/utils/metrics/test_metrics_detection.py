@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from utils.datasets.boxes import Objects
 from utils.metrics.detection import MOST, RECORD, MeanAveragePrecision
 from utils.postprocess.image.nms import Detections

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
 from utils.metrics import MeanMetric, Metric, RecordMetric, Records
 
 COUNTED = np.dtype([("errors", "<i4"), ("words", "<i4")])

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine import Engine, EngineSpec, open_engine
-from engine.base import usable_cores
-from engine.timeline import stage
+from engine import Engine, EngineSpec, open_engine, stage, usable_cores
 from utils.datasets import TableDataset, load_dataset
 from utils.datasets.samples import Batch
 from utils.metrics import TopK

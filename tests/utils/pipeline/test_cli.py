@@ -18,8 +18,7 @@ from engine import ConfigError, DataError, Engine, EngineError, InputError, Mode
 from utils.pipeline import answers, cli
 from utils.pipeline.console import finish, tell_engines
 from utils.pipeline.loops import Answer
-from utils.pipeline.options import Options, limits
-from utils.pipeline.options import options as parse
+from utils.pipeline.options import Options, limits, options as parse
 from utils.pipeline.report import Report
 from utils.pipeline.stages import Failure
 from utils.tasks.base import Artifact, str2bool

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from support import ROOT
 
-from engine.base import ConfigError, InputError
+from engine import ConfigError, InputError
 from utils.metrics import Records, TopK
 from utils.pipeline import Failure
 from utils.pipeline.journal import Journal, Step

@@ -20,8 +20,7 @@ from engine import ConfigError, DataError, Engine
 from utils.datasets import load_dataset, rank_and_size, shard
 from utils.metrics import TopK
 from utils.pipeline.keeping import kept
-from utils.pipeline.options import Options
-from utils.pipeline.options import options as parse
+from utils.pipeline.options import Options, options as parse
 from utils.tasks.classification import CLASSIFICATION
 
 CHANGED = r"data set .* changed under the run, so its journal in .* mixes two states; delete that folder and run again"

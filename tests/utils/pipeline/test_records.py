@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics import Records, TopK
 from utils.pipeline.record_arrays import ArrayRecordWriter, read_arrays

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support import SaveOnnx
 
-from engine.base import EngineSpec
-from engine.registry import open_engine
+from engine import EngineSpec, open_engine
 from utils.datasets import ListDataset
 from utils.pipeline.calibration import calibrate
 from utils.pipeline.options import Options

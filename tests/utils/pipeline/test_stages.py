@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine import ConfigError, DataError, Timeline
-from engine.base import usable_cores
+from engine import ConfigError, DataError, Timeline, usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
 from utils.pipeline.stages import Failure, prepared

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import utils.postprocess.paddle.classification as paddle_face
 import utils.postprocess.pytorch.classification as pytorch_face
-from engine.base import ConfigError, DataError, InputError
+from engine import ConfigError, DataError, InputError
 from utils.postprocess.pytorch.classification import answers, labels_from, postprocess, scores
 
 LOGITS = np.array([[0.0, 3.0, 1.0], [5.0, -5.0, 4.0]], np.float32)

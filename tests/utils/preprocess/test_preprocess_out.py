@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.paddle.classification import preprocess
 from utils.preprocess.pytorch.classification import preprocess as preprocess_pytorch

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import ConfigError, DataError, InputError, TensorSpec
+from engine import ConfigError, DataError, InputError, TensorSpec
 from utils.tasks.base import Prepared
 from utils.tasks.collating import collate
 from utils.tasks.model import Model

@@ -11,7 +11,7 @@ import pytest
 from constructed_models import NAME, described, evaluated, opened, options, written
 from PIL import Image
 
-from engine.base import ConfigError, DataError, InputError, ModelError, TensorSpec
+from engine import ConfigError, DataError, InputError, ModelError, TensorSpec
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.letterbox import fit
 from utils.tasks.detection import DETECTION, SHOWN, decode, prepare, show

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from constructed_models import NAME, described, evaluated, opened, options, written
 
-from engine.base import ConfigError, DataError, InputError, ModelError, TensorSpec
+from engine import ConfigError, DataError, InputError, ModelError, TensorSpec
 from utils.metrics.f1 import Accuracy, MacroF1
 from utils.tasks.model import Model
-from utils.tasks.text_classification import TEXT_CLASSIFICATION as TASK
-from utils.tasks.text_classification import decode, load, prepare, show
+from utils.tasks.text_classification import TEXT_CLASSIFICATION as TASK, decode, load, prepare, show
 
 IDS = TensorSpec("input_ids", np.dtype(np.int64), (None, None), batch_axis=0, symbols=("batch", "seq"))
 NOTES = {"vocabulary": '["<pad>", "<unk>", "good", "bad"]', "class_labels": '["negative", "positive"]'}

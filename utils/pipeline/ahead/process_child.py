@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import Array, ConfigError
-from engine.timeline import Timeline
+from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
 from utils.pipeline.front import Front
 from utils.pipeline.stages import SAMPLE_ERRORS, Buffers, Failure, prepare

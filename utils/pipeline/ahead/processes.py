@@ -25,9 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import Array, ConfigError, DataError
-from engine.host.cores import host_slots
-from engine.timeline import Timeline
+from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, Done, Memory, Place, Raised, in_child
 from utils.pipeline.front import Front, Preprocess, as_front

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from engine.base import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, TecoInferError
 from utils.datasets.sharding import SIZE, rank_and_size
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores

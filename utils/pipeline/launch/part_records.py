@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import numpy as np
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.pipeline.records import remove_other_kind
 
 if TYPE_CHECKING:
-    from engine.base import Array
+    from engine import Array
     from utils.pipeline.record_arrays import RecordArrays
 
 

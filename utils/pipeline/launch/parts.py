@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
-from engine.base import ConfigError, DataError
+from engine import ConfigError, DataError
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.report import Report

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine import errors
-from engine.base import ConfigError, EngineError, TecoInferError, usable_cores
+from engine import ConfigError, EngineError, TecoInferError, errors, usable_cores
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from engine.host.cores import usable_cores
+from engine import usable_cores
 
 
 def take_cores(index: int, of: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.tasks.base import Task
 
 SCRIPT = "teco_script"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.base import Array, InputError
+from engine import Array, InputError
 
 BLOCK = 1024
 """Detections that are compared at a time: overlaps of a block with those that stay fit into a processor's cache."""

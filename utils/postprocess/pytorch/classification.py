@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from engine.base import ConfigError, DataError, InputError, ModelError
+from engine import ConfigError, DataError, InputError, ModelError
 from utils.stored import Stored
 
 __all__ = ["Answer", "Labels", "answers", "labels_from", "postprocess", "scores"]

@@ -15,11 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from engine.base import DTYPES, ConfigError, DataError
+from engine import DTYPES, ConfigError, DataError
 from utils.preprocess.image.images import Decoded, decode_file, decode_image
-from utils.preprocess.image.modes import DECODES, INTERPOLATIONS
-from utils.preprocess.image.modes import MEAN as MEAN
-from utils.preprocess.image.modes import STD as STD
+from utils.preprocess.image.modes import DECODES, INTERPOLATIONS, MEAN as MEAN, STD as STD
 from utils.preprocess.image.resizing import CropStart, resize_and_crop
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

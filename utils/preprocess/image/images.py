@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine.base import DataError
-from engine.timeline import is_recording, stage
+from engine import DataError, is_recording, stage
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from engine.base import Array, ConfigError
+from engine import Array, ConfigError
 
 FILL = 114
 """Level, 0 to 255, of what the picture does not cover; detectors of the YOLO family are trained with it."""

@@ -2,8 +2,8 @@
 
 :mod:`utils.preprocess.image.exact_crop` leaves out what the crop does not need where that changes no bit. Pillow itself
 can also resize only the part that the crop keeps (``box``). That is faster, and not bit by bit the same, for two
-reasons: Pillow keeps the part's edges as float32, so weights are rounded another way; and from 13 on it may take the part's rows
-and columns in the other order than the whole's, with samples rounded to 8 bits in between.
+reasons: Pillow keeps the part's edges as float32, so weights are rounded another way; and from 13 on it may take the
+part's rows and columns in the other order than the whole's, with samples rounded to 8 bits in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from PIL import Image
 
-from engine.base import DataError
+from engine import DataError
 from utils.preprocess.image.exact_crop import resized_crop
 from utils.preprocess.image.images import Box, Decoded
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.base import Array, ModelError
+from engine import Array, ModelError
 
 UNKNOWN = ("<unk>", "[UNK]")
 """How a vocabulary may write the token that stands for every word it lacks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base import Array
+from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}

@@ -4,12 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support import ROOT, RunPython
 
-from engine import ConfigError, DataError
-from engine.base import EngineError
+from engine import ConfigError, DataError, EngineError
 from utils.pipeline.launch import ray_launcher
 from utils.pipeline.launch.ray_launcher import Refused, cpus_each, launch
 from utils.pipeline.launch.travel import SCRIPT, load_script

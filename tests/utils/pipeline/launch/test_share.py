@@ -3,8 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support import RunPython
 
 from utils.pipeline.launch.share import share_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from engine.base import InputError
+from engine import InputError
 from utils.postprocess.image import nms
 from utils.postprocess.image.nms import Detections, non_maximum_suppression, overlaps
 

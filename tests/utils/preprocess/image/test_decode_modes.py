@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.image.images import Decoded, decode_file, open_image
 from utils.preprocess.image.modes import DECODES

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image, ImageFile, ImageOps
 
-from engine.base import DataError
+from engine import DataError
 from utils.preprocess.image.images import open_image, to_rgb
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)

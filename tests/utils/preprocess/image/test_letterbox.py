@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from engine.base import ConfigError
+from engine import ConfigError
 from utils.preprocess.image.letterbox import FILL, fit, letterbox, to_input, to_picture
 
 lengths = st.integers(1, 400)

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image, ImageOps, PngImagePlugin
 
-from engine.base import DataError
-from engine.timeline import Timeline, recording
+from engine import DataError, Timeline, recording
 from utils.preprocess.image.images import open_image
 from utils.preprocess.pytorch.classification import preprocess
 

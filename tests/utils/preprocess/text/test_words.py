@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from engine.base import ModelError
+from engine import ModelError
 from utils.preprocess.text.words import encode, numbered, words
 
 

@@ -1,0 +1,30 @@
+"""Public faces of packages whose modules are imported when a name of theirs is first asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that has names of its modules.
+
+    Args:
+        package: its ``__name__``.
+        homes: module -> the names that the package shows of it.
+    """
+    home = {name: module for module, names in homes.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        __import__(home[name])  # as the statement does; importlib's function is hidden from `python -X importtime`
+        found = getattr(sys.modules[home[name]], name)
+        setattr(sys.modules[package], name, found)  # the next time it is there
+        return found
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home})
+
+    return find, names

@@ -1,0 +1,106 @@
+"""Plain float16 models: float16 weights, activations, inputs and outputs.
+
+What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from engine.errors import ModelError
+from engine.onnx.shapes import infer_shapes
+from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
+from engine.text import one_line
+
+_HALF = TensorProto.FLOAT16
+
+
+def to_float16(
+    model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
+) -> ModelProto:
+    """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
+
+    Args:
+        model: the model; float16 parts stay as they are.
+        keep: says which nodes stay float32 (a cast goes around them).
+        keep_inputs: graph inputs that keep their dtype.
+
+    Raises:
+        ModelError: the conversion failed.
+    """
+    from onnxconverter_common import float16
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    blocked = []
+    for i, node in enumerate(copy.graph.node):
+        node.name = node.name or f"{node.op_type}_{i}"
+        if keep is not None and keep(node):
+            blocked.append(node.name)
+        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
+            _own_constants(copy.graph, node)
+    try:
+        with np.errstate(over="ignore"):
+            converted: ModelProto = float16.convert_float_to_float16(
+                infer_shapes(copy),  # the library's own inference takes no model over 2 GiB
+                # The library's defaults move tiny and huge weights to values of its choice; let them round or overflow.
+                min_positive_val=0.0,
+                max_finite_val=np.inf,
+                node_block_list=blocked,
+                check_fp16_ready=False,
+                disable_shape_infer=True,
+            )
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
+    for node in converted.graph.node:
+        if half.intersection(node.output):
+            _write_half(node)
+    # The library can only keep all inputs and outputs, so single inputs are kept here.
+    was = {info.name: _kind(info) for info in graph_inputs(model)}
+    fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
+    for name in fed.keys() & set(keep_inputs):
+        _keep_input(converted.graph, fed[name])
+    return sort_nodes(converted)
+
+
+def _kind(info: ValueInfoProto) -> int:
+    return int(info.type.tensor_type.elem_type)
+
+
+def _own_constants(graph: onnx.GraphProto, node: NodeProto) -> None:
+    """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
+    for name in sorted(read):
+        own = graph.initializer.add()
+        own.CopyFrom(constants[name])
+        own.name = f"{name}:{node.name}"
+    for i, name in enumerate(node.input):
+        node.input[i] = f"{name}:{node.name}" if name in read else name
+
+
+def _write_half(node: NodeProto) -> None:
+    """Make a node that names its own output type write float16, which the library forgets."""
+    for attribute in node.attribute:
+        if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+            tensor = onnx.numpy_helper.from_array(np.asarray(value, np.float16))
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
+        elif attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT:
+            attribute.i = _HALF
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        node.attribute.append(helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, np.float16))))
+
+
+def _keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
+    """Let a graph input of a converted graph take float32, with a cast behind it."""
+    half = f"{info.name}/half"
+    info.type.tensor_type.elem_type = TensorProto.FLOAT
+    for node in graph.node:
+        rename_inputs(node, {info.name: half})
+    graph.node.insert(0, helper.make_node("Cast", [info.name], [half], f"{half}/cast", to=_HALF))

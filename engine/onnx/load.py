@@ -1,0 +1,114 @@
+"""Models from files and into them: checked, with external data, in topological order, and written atomically.
+
+Nothing here imports a runtime. Opening a model on target ``onnx`` does not come through here unless something is wrong
+with the file or float16 is asked of a float32 model, because importing ``onnx`` costs more than opening a small model.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto
+
+from engine.errors import ModelError
+from engine.host.files import hash_files
+from engine.onnx.view import sort_nodes, tensors
+from engine.text import one_line
+
+MIN_OPSET = 7
+"""Oldest opset of the default domain that ONNX Runtime documents as supported."""
+
+
+def load_model(path: Path) -> ModelProto:
+    """Load and check an ONNX file, external data included, with its nodes in topological order.
+
+    Raises:
+        ModelError: missing, empty, cut short or not ONNX; external data missing; opset or IR version out of range;
+            nodes that form a cycle.
+    """
+    model = _parse(path)
+    _check_versions(model, path)
+    _load_external(model, path)
+    return sort_nodes(model, path)
+
+
+def _parse(path: Path) -> ModelProto:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"model file {path} {what}; pass the path of an .onnx file (export_onnx.py writes one)")
+    size = path.stat().st_size
+    if size == 0:
+        raise ModelError(f"model file {path} is empty (0 bytes); export it again")
+    try:
+        # Named formats are for text files; a model is protobuf whatever its file is called.
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except DecodeError as error:
+        raise ModelError(f"model file {path} ({size} bytes) is not ONNX or is cut short; export it again") from error
+    except OSError as error:
+        raise ModelError(f"model file {path} cannot be read: {error.strerror}; check its permissions") from error
+    if not model.graph.output or not model.opset_import:
+        raise ModelError(f"model file {path} ({size} bytes) holds no ONNX graph; export it again")
+    return model
+
+
+def _check_versions(model: ModelProto, path: Path) -> None:
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{path}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that onnx "
+            f"{onnx.__version__} reads; upgrade onnx and onnxruntime, or export with an older exporter"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:
+            where = f"{MIN_OPSET} to {newest}, the range this zoo runs (onnx {onnx.__version__})"
+            fix = "export with opset_version=17, use onnx.version_converter, or upgrade onnx and onnxruntime"
+            raise ModelError(f"{path}: opset {opset.version} is outside {where}; {fix}")
+
+
+def _load_external(model: ModelProto, path: Path) -> None:
+    for tensor in (t for t in tensors(model.graph) if t.data_location == TensorProto.EXTERNAL):
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        if not (path.parent / location).is_file():
+            raise ModelError(
+                f"{path}: weights {tensor.name!r} lie in external file {location!r}, which is not beside it; copy both"
+            )
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        fix = "copy the file itself beside the model, or export it again"
+        raise ModelError(f"{path}: external data cannot be read: {one_line(error)}; {fix}") from error
+
+
+def save_model(model: ModelProto, path: Path) -> None:
+    """Write a model atomically: on any failure the old file is left as it was. Past 2 GiB weights go to ``.data``."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".onnx", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        if model.ByteSize() < 2**31 - 2**24:
+            onnx.save(model, str(temporary))
+        else:
+            onnx.save(model, str(temporary), save_as_external_data=True, location=f"{path.name}.data")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def external_files(path: Path) -> list[str]:
+    """Return the files beside a model that hold weights of it, as the model names them, sorted.
+
+    Raises:
+        ModelError: the file is missing or not ONNX.
+    """
+    named = (e.value for t in tensors(_parse(path).graph) for e in t.external_data if e.key == "location")
+    return sorted(set(named))
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a model file and of the external data it names, in hexadecimal."""
+    return hash_files(path, *(path.parent / name for name in external_files(path)))

@@ -1,0 +1,132 @@
+"""Shapes: inferred for every tensor, bound to given sizes, and what each node reads and writes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from engine.errors import ModelError
+from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
+from engine.text import one_line
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+_SMALL = 1024
+"""Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
+
+_UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, which is as its first input
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference."""
+    light = ModelProto()
+    light.CopyFrom(model)
+    for tensor in light.graph.initializer:
+        if tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL:
+            for values in ("raw_data", "float_data", "int32_data", "double_data"):
+                tensor.ClearField(values)
+    untyped = [i for i, node in enumerate(light.graph.node) if (node.domain, node.op_type) == _UNTYPED]
+    for node in (light.graph.node[i] for i in untyped):
+        node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
+    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    for i in untyped:
+        inferred.graph.node[i].CopyFrom(model.graph.node[i])
+    del inferred.graph.initializer[:]
+    inferred.graph.initializer.extend(model.graph.initializer)
+    return inferred
+
+
+def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:
+    """Return a copy whose inputs have exactly these shapes, with every other shape inferred anew.
+
+    Raises:
+        ModelError: the model cannot have these shapes.
+    """
+    bound = ModelProto()
+    bound.CopyFrom(model)
+    given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    before = [dims(info) for info in graph_inputs(bound)]
+    for info in graph_inputs(bound):
+        have = info.type.tensor_type.shape.dim
+        if len(have) != len(shapes.get(info.name, ())):
+            raise ModelError(f"the model cannot take inputs of shape {given}: {info.name!r} has {len(have)} dimensions")
+        for dim, size in zip(have, shapes[info.name], strict=True):
+            dim.dim_value = size
+    changed = before != [dims(info) for info in graph_inputs(bound)]
+    known = {info.name: info.type for info in graph_inputs(bound)}
+    weights = {tensor.name for tensor in bound.graph.initializer}
+    for info in bound.graph.output:  # they follow from the inputs; a stale size or symbol would contradict them
+        if info.name in known:
+            info.type.CopyFrom(known[info.name])
+            continue
+        for dim in info.type.tensor_type.shape.dim:
+            if (changed and info.name not in weights) or not is_fixed(dim):
+                dim.Clear()
+    del bound.graph.value_info[:]
+    try:
+        return _fill_outputs(infer_shapes(bound))
+    except onnx.shape_inference.InferenceError as error:
+        raise ModelError(f"the model cannot take inputs of shape {given}: {one_line(error)}") from error
+
+
+def _fill_outputs(model: ModelProto) -> ModelProto:
+    """Give an output listed twice the shape inferred for one of them."""
+    known = {info.name: info for info in model.graph.output if None not in dims(info)}
+    for info in model.graph.output:
+        if info.name in known and None in dims(info):
+            info.type.CopyFrom(known[info.name].type)
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node with what a cost model or a report needs: shapes and bytes of everything it reads and writes."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shapes: dict[str, tuple[int | None, ...]]
+    bytes: dict[str, int | None]
+
+
+def view(model: ModelProto) -> list[NodeView]:
+    """Return the main graph's nodes in order with inferred shapes and sizes in bytes (``None`` where not known)."""
+    inferred = infer_shapes(model)
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    sizes: dict[str, int | None] = {}
+    for tensor in inferred.graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+        sizes[tensor.name] = _bytes(tuple(tensor.dims), tensor.data_type)
+    for info in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        shape = tuple(d if isinstance(d, int) else None for d in dims(info))
+        shapes[info.name] = shape
+        sizes[info.name] = _bytes(shape, info.type.tensor_type.elem_type)
+    return [_node_view(i, node, shapes, sizes) for i, node in enumerate(inferred.graph.node)]
+
+
+def _node_view(
+    i: int, node: NodeProto, shapes: dict[str, tuple[int | None, ...]], sizes: dict[str, int | None]
+) -> NodeView:
+    names = {*used_names(node), *node.output}
+    return NodeView(
+        node.name or f"{node.op_type}_{i}",
+        node.op_type,
+        tuple(node.input),
+        tuple(node.output),
+        {name: shapes[name] for name in sorted(names) if name in shapes},
+        {name: sizes[name] for name in sorted(names) if name in sizes},
+    )
+
+
+def _bytes(shape: tuple[int | None, ...], kind: int) -> int | None:
+    if kind == TensorProto.UNDEFINED or any(d is None for d in shape):
+        return None
+    count = 1
+    for d in shape:
+        count *= d or 0
+    return count * int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)

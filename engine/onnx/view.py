@@ -1,0 +1,126 @@
+"""A plain view of a graph: names, bodies, declared shapes, signature, order of nodes."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from engine.errors import ModelError
+from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, sizes_of, symbols_of
+
+
+def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs held by a node's attributes (bodies of If, Loop, Scan)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def used_names(node: NodeProto) -> Iterator[str]:
+    """Yield every tensor name a node reads, those its subgraphs capture from outside included."""
+    yield from (name for name in node.input if name)
+    for graph in subgraphs(node):
+        own = _own_names(graph)
+        for inner in graph.node:
+            yield from (name for name in used_names(inner) if name not in own)
+
+
+def _own_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names a body defines itself."""
+    own = {named.name for named in (*graph.initializer, *graph.input)}
+    return own | {name for inner in graph.node for name in inner.output}
+
+
+def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Rename what a node reads, also inside the bodies of If, Loop and Scan except where a body defines the name."""
+    for i, name in enumerate(node.input):
+        node.input[i] = names.get(name, name)
+    for graph in subgraphs(node):
+        own = _own_names(graph)
+        outer = {old: new for old, new in names.items() if old not in own}
+        for inner in graph.node:
+            rename_inputs(inner, outer)
+
+
+def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Yield every constant of a graph: initializers and tensor attributes, subgraphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+        for inner in subgraphs(node):
+            yield from tensors(inner)
+
+
+def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """Return the inputs a caller feeds (IR 3 models list initializers among the inputs; those are left out)."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in constants]
+
+
+def dims(info: ValueInfoProto) -> list[Dim]:
+    """Return a declared shape: numbers, symbols, or ``None`` for a dynamic dimension without one.
+
+    0 is a dimension without elements, as ONNX and ONNX Runtime have it; a negative number counts as dynamic.
+    """
+    return [d.dim_value if is_fixed(d) else (d.dim_param or None) for d in info.type.tensor_type.shape.dim]
+
+
+def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Say whether a declared dimension is a number."""
+    return dim.HasField("dim_value") and dim.dim_value >= 0
+
+
+def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
+    """Return inputs, outputs, and the inputs' declared shapes with symbols; the batch is a guess by the shapes.
+
+    Raises:
+        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+    """
+    shapes = [dims(info) for info in graph_inputs(model)]
+    inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), batch_axes(shapes), strict=True)]
+    return inputs, [_tensor_spec(info, 0) for info in model.graph.output], shapes
+
+
+def _tensor_spec(info: ValueInfoProto, batch_axis: int | None) -> TensorSpec:
+    form, kind = info.type.WhichOneof("value") or "tensor_type", info.type.tensor_type.elem_type
+    if form != "tensor_type":
+        raise ModelError(f"{info.name!r} is no tensor but {form.removesuffix('_type')}; {NO_TENSOR}")
+    if kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
+        raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
+    declared = dims(info)
+    shape, dtype = sizes_of(declared), np.dtype(helper.tensor_dtype_to_np_dtype(kind))
+    return TensorSpec(info.name, dtype, shape, batch_axis, symbols_of(declared))
+
+
+def metadata(model: ModelProto) -> dict[str, str]:
+    """Return the model's ``metadata_props``."""
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
+    """Put the nodes of the main graph into topological order, in place; one that is in order already is left alone.
+
+    Raises:
+        ModelError: the nodes form a cycle.
+    """
+    nodes = list(model.graph.node)
+    producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs = [{producer[name] for name in used_names(node) if name in producer} for node in nodes]
+    if all(max(before, default=-1) < i for i, before in enumerate(needs)):
+        return model
+    try:
+        order = list(graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)}).static_order())
+    except graphlib.CycleError as error:
+        names = [nodes[i].name or nodes[i].op_type for i in error.args[1]]
+        raise ModelError(f"{path}: the graph has a cycle: {' -> '.join(names)}; export it again") from error
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[i] for i in order)
+    return model
