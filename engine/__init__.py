@@ -155,3 +155,25 @@ _HOMES = {
     "engine.host.source_file": ("import_file",),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
+
+__all__ = [
+    "PASS_PATH",
+    "ConfigError",
+    "DataError",
+    "Engine",
+    "EngineError",
+    "EngineSpec",
+    "InputError",
+    "ModelError",
+    "PassError",
+    "Span",
+    "TargetError",
+    "TecoInferError",
+    "TensorSpec",
+    "Timeline",
+    "available_targets",
+    "default_dtype",
+    "engine_nums",
+    "open_engine",
+    "register",
+]  # what `from engine import *` brings: nothing that needs a runtime

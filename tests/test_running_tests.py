@@ -88,7 +88,7 @@ def test_an_unknown_profile_is_named(run_python: RunPython, tmp_path: Path) -> N
 
 def test_tests_that_list_folders_do_not_need_python_to_cache_nothing(run_python: RunPython) -> None:
     """Users do not set PYTHONDONTWRITEBYTECODE."""
-    file = ROOT / "tests" / "toolkit" / "test_fix_pass_path.py"
+    file = ROOT / "tests" / "toolkit" / "fix" / "test_fix_pass_path.py"
     names = [
         "test_a_float16_model_is_fixed_against_its_float32_form",
         "test_a_cast_of_whole_numbers_in_a_float16_model",
