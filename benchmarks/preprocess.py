@@ -32,7 +32,7 @@ LARGE = (2048, 1536)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PictureSet:
     """Picture files and what they are made into, with lengths in pixels."""
 
     name: str
@@ -42,15 +42,15 @@ class Case:
     batch: int
 
 
-def cases(folder: Path, count: int) -> list[Case]:
+def cases(folder: Path, count: int) -> list[PictureSet]:
     """Return the three sets of pictures; those missing are made."""
     usual = sorted(make_pictures(folder / "pictures", count).rglob("*.jpg"))
     large = [enlarged(path, folder / "large" / f"{index:03d}.jpg") for index, path in enumerate(usual[: count // 8])]
     digits = sorted((DIGITS / "data/val").rglob("*.png"))[: 4 * count]
     return [
-        Case("JPEG 500x375", usual, 256, 224, 32),
-        Case("JPEG 2048x1536", large, 256, 224, 32),
-        Case("PNG 8x8 (digits)", digits, 32, 32, 64),
+        PictureSet("JPEG 500x375", usual, 256, 224, 32),
+        PictureSet("JPEG 2048x1536", large, 256, 224, 32),
+        PictureSet("PNG 8x8 (digits)", digits, 32, 32, 64),
     ]
 
 
@@ -77,7 +77,7 @@ def plain(files: list[Path], resize: int, crop: int) -> np.ndarray:
     return np.ascontiguousarray(np.stack(rows))
 
 
-def seconds(run: Callable[[list[Path]], object], case: Case) -> float:
+def seconds(run: Callable[[list[Path]], object], case: PictureSet) -> float:
     """Return seconds per picture of one pass over the files, recorded as the pipeline does."""
     start = time.perf_counter()
     with recording(Timeline()):
@@ -86,7 +86,7 @@ def seconds(run: Callable[[list[Path]], object], case: Case) -> float:
     return (time.perf_counter() - start) / len(case.files)
 
 
-def measure(case: Case, decode: str, rounds: int) -> dict[str, object]:
+def measure(case: PictureSet, decode: str, rounds: int) -> dict[str, object]:
     """Compare one way to decode with the plain steps, and print the figures."""
     out = np.empty((case.batch, 3, case.crop, case.crop), np.float32)
 

@@ -44,7 +44,7 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Sweep:
     """One entry of a configuration.
 
     Attributes:
@@ -109,7 +109,7 @@ def scaled(batches: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(batches))
 
 
-def load_cases(path: Path = CONFIG) -> list[Case]:
+def load_cases(path: Path = CONFIG) -> list[Sweep]:
     """Read a configuration; an empty file has no cases.
 
     Raises:
@@ -133,7 +133,7 @@ def load_cases(path: Path = CONFIG) -> list[Case]:
     return cases
 
 
-def select_cases(cases: Sequence[Case], word: str) -> list[Case]:
+def select_cases(cases: Sequence[Sweep], word: str) -> list[Sweep]:
     """Return the cases whose name contains ``word``, as ``pytest -k`` does; an empty word takes all.
 
     Raises:
@@ -179,12 +179,12 @@ class _Entry:
     def _problem(self, key: str, text: str) -> ConfigError:
         return ConfigError(f"{self.path}: case {self.name}: {key} {text}")
 
-    def case(self) -> Case:
+    def case(self) -> Sweep:
         """Return the case."""
         shapes = tuple(self._numbers("input_shapes", shape, 1) for shape in self._list("input_shapes"))
         benchmark = self.data["benchmark"]
         fits_card = engine_nums() == HISTORICAL_SPA
-        return Case(
+        return Sweep(
             name=self._text("case_name"),
             model=self._text("model_name"),
             onnx=ROOT / self._text("onnx_path"),

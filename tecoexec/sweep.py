@@ -19,7 +19,7 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError
 from tecoexec import report
-from tecoexec.config import CONFIG, Case, Published, load_cases, select_cases
+from tecoexec.config import CONFIG, Published, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
@@ -51,7 +51,7 @@ class Point:
         return self.latency_ms / self.published.latency_ms - 1, self.throughput / self.published.throughput - 1
 
 
-def run_point(case: Case, batch: int, target: str = "sdaa") -> tuple[Point, str]:
+def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:
     """Run a case at one batch; return its figures, and the text a command line would have printed.
 
     Raises:
@@ -169,7 +169,7 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def sweep(cases: Sequence[Case], target: str, folder: Path) -> tuple[list[Point], list[str]]:
+def sweep(cases: Sequence[Sweep], target: str, folder: Path) -> tuple[list[Point], list[str]]:
     """Run every case at every batch, each with a log in ``folder``; return the points and why others are not there."""
     points: list[Point] = []
     skipped: list[str] = []
@@ -188,7 +188,7 @@ def sweep(cases: Sequence[Case], target: str, folder: Path) -> tuple[list[Point]
     return points, skipped
 
 
-def write_log(folder: Path, case: Case, batch: int, text: str) -> None:
+def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
     """Write what one run printed.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tecoexec.config import Case, load_cases
+from tecoexec.config import Sweep, load_cases
 from tecoexec.sweep import Point, make_folder, run_point, table, write_log, write_results
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +37,7 @@ def points(folder: Path) -> Iterator[list[Point]]:
 
 
 @pytest.mark.parametrize(("case", "batch"), RUNS)
-def test_tecoexec(case: Case, batch: int, folder: Path, points: list[Point]) -> None:
+def test_tecoexec(case: Sweep, batch: int, folder: Path, points: list[Point]) -> None:
     """Run one case at one batch."""
     if case.missing:
         pytest.skip(case.missing)

@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NodeTest:
     """A test case on disk.
 
     Attributes:
@@ -219,7 +219,7 @@ def write_case(
     batch: int = 1,
     shapes: Shapes | None = None,
     targets: Sequence[str] = TARGETS,
-) -> Case:
+) -> NodeTest:
     """Cut a node out and write ``model.onnx``, ``data.npz`` and a pytest file that needs nothing but the zoo.
 
     Args:
@@ -254,7 +254,7 @@ def write_case(
         test.write_text(_source(path, node, runs), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror}; choose another --out") from error
-    return Case(out, node.name, node.op_type, test, feed, answer, runs)
+    return NodeTest(out, node.name, node.op_type, test, feed, answer, runs)
 
 
 def _values(
@@ -329,12 +329,12 @@ def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
     return runs
 
 
-def run_case(case: Case) -> list[Outcome]:
+def run_case(case: NodeTest) -> list[Outcome]:
     """Run a case on its engines as its test does; an engine that refuses is an outcome too."""
     return [_outcome(case, target, dtype, tolerance) for target, dtype, tolerance in case.runs]
 
 
-def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
+def _outcome(case: NodeTest, target: str, dtype: str, tolerance: float) -> Outcome:
     from engine import TecoInferError
 
     spec = EngineSpec(case.folder / _MODEL, dtype=dtype, divided=False)
@@ -352,7 +352,7 @@ def _outcome(case: Case, target: str, dtype: str, tolerance: float) -> Outcome:
     return replace(outcome, reason=_precision_alone(case, tolerance))
 
 
-def _precision_alone(case: Case, tolerance: float) -> str:
+def _precision_alone(case: NodeTest, tolerance: float) -> str:
     """Say whether the baseline itself fails once what goes in and comes out is rounded to float16, "" where not."""
     import onnx
     from onnx import numpy_helper
@@ -398,7 +398,7 @@ def _error(found: Array, expected: Array) -> float:
 __all__ = [
     "LIMIT",
     "TARGETS",
-    "Case",
+    "NodeTest",
     "Outcome",
     "check_node",
     "find_node",

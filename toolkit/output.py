@@ -116,7 +116,7 @@ def _shown(value: float | None) -> bool:
 
 
 @dataclass
-class Report:
+class ToolReport:
     """What a command found.
 
     Attributes:
@@ -144,7 +144,7 @@ def add_output_flags(parser: Parser) -> None:
         parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write {text} to a {form.upper()} file")
 
 
-def write_files(report: Report, args: Namespace) -> list[Path]:
+def write_files(report: ToolReport, args: Namespace) -> list[Path]:
     """Write what the flags ask for; return the files.
 
     Raises:
@@ -172,7 +172,7 @@ def write_text(path: Path, text: str, form: str) -> Path:
     return path
 
 
-def json_text(report: Report) -> str:
+def json_text(report: ToolReport) -> str:
     """Return all of a report; infinities and NaN, which JSON lacks, are texts."""
     head = {"schema_version": SCHEMA_VERSION, "command": report.command, "title": report.title, "lead": report.lead}
     body = {"facts": report.facts, "notes": report.notes, **report.data, "rows": report.rows}
@@ -189,7 +189,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def csv_text(report: Report) -> str:
+def csv_text(report: ToolReport) -> str:
     """Return the table with all columns, every figure in full."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -198,7 +198,7 @@ def csv_text(report: Report) -> str:
     return text.getvalue()
 
 
-def html_text(report: Report) -> str:
+def html_text(report: ToolReport) -> str:
     """Return a page with everything in it.
 
     Raises:
@@ -222,7 +222,9 @@ def shown(value: Any) -> str:
     return one_line(str(value))
 
 
-def publish(report: Report, args: Namespace, shown: Report | None = None, limit: int | None = None) -> list[Path]:
+def publish(
+    report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None
+) -> list[Path]:
     """Print a report, or ``shown`` in its place, and write its files, whichever of the two fails; return the files.
 
     Raises:
@@ -235,7 +237,7 @@ def publish(report: Report, args: Namespace, shown: Report | None = None, limit:
     return files
 
 
-def print_report(report: Report, file: TextIO | None = None, limit: int | None = None) -> None:
+def print_report(report: ToolReport, file: TextIO | None = None, limit: int | None = None) -> None:
     """Print the table, what stands out of it in colour, then notes and the lead.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine import Array, ConfigError
 from toolkit.fix.guide import LARGEST
-from toolkit.fix.records import Part
+from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
 from toolkit.graph.inputs import Shapes, batched_specs
@@ -67,7 +67,7 @@ class NodeRange:
         return next((self.triggers[kind] for kind in order if kind in self.triggers), "")
 
 
-def find_overflow(path: Path, parts: Iterable[Part], batch: int, pass_path: Path | None = None) -> list[NodeRange]:
+def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path | None = None) -> list[NodeRange]:
     """Run a model over a data set in float32 and in the card's float16 storage, and return all nodes in order.
 
     Args:

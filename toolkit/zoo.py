@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import ConfigError
-from model_config.cases.config import ROOT, STEPS, Case, Step, read_cases
+from model_config.cases.config import ROOT, STEPS, Case, Command, read_cases
 from toolkit.arguments import did_you_mean
 
 
-class Place(NamedTuple):
+class ZooPart(NamedTuple):
     """A part of the repository that holds models."""
 
     folder: str
@@ -22,8 +22,8 @@ class Place(NamedTuple):
 
 
 PLACES = {
-    "core": Place("example", "model_config/model.yaml"),
-    "contrib": Place("contrib/example", "contrib/model_config/model.yaml"),
+    "core": ZooPart("example", "model_config/model.yaml"),
+    "contrib": ZooPart("contrib/example", "contrib/model_config/model.yaml"),
 }
 """Where models are, and the file with their cases; both from the repository's root."""
 
@@ -96,7 +96,7 @@ class Model:
         """The targets its cases run on, sorted."""
         return sorted({str(step.params["target"]) for _, step in self.steps() if "target" in step.params})
 
-    def steps(self) -> Iterator[tuple[Case, Step]]:
+    def steps(self) -> Iterator[tuple[Case, Command]]:
         """Yield every step of every case."""
         for case in self.cases:
             for step in case.steps:

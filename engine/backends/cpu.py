@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.trial import Contender, Verdict, choose, random_input
+from engine.backends.trial import Contender, TrialResult, choose, random_input
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
 from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
 from engine.host.cores import usable_cores
@@ -52,14 +52,14 @@ class CpuEngine(Engine):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._inner: Engine | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: TrialResult | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if self.dtype == "int8":
             self._prepare_int8()
         else:
             self._take(*_open_float(spec, self.dtype))
 
-    def _take(self, inner: Engine, verdict: Verdict | None) -> None:
+    def _take(self, inner: Engine, verdict: TrialResult | None) -> None:
         """Compute with this engine from now on."""
         if self._inner is not None:
             self._inner.release()
@@ -233,7 +233,7 @@ def _cached_model(key: str) -> Path | None:
         return None
 
 
-def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, Verdict | None]:
+def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | None]:
     if dtype == "bfloat16" and not openvino_installed():
         raise ConfigError('dtype bfloat16 on target cpu is OpenVINO\'s; install ".[openvino]", or use --dtype float32')
     if dtype == "float16" or not openvino_installed() or not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():

@@ -45,7 +45,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialResult:
     """Which engine was chosen and why.
 
     Attributes:
@@ -72,7 +72,7 @@ class Verdict:
 
 def choose(
     contenders: Sequence[Contender], key: str, feed: Callable[[Engine], list[Array] | None], *, agree: bool
-) -> tuple[Engine, Verdict]:
+) -> tuple[Engine, TrialResult]:
     """Open the fastest of several engines.
 
     Args:
@@ -85,7 +85,7 @@ def choose(
         TecoInferError: none of them could be opened; the first one's reason.
     """
     if len(contenders) == 1:
-        return contenders[0].open(), Verdict(contenders[0].name)
+        return contenders[0].open(), TrialResult(contenders[0].name)
     with exclusive(_KIND):
         verdict = _recall(key, contenders)
         if verdict is None:
@@ -97,11 +97,11 @@ def choose(
     return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
 
 
-def _to_json(verdict: Verdict) -> dict[str, Any]:
+def _to_json(verdict: TrialResult) -> dict[str, Any]:
     return {"chosen": verdict.chosen, "seconds": dict(verdict.seconds), "refused": dict(verdict.refused)}
 
 
-def _recall(key: str, contenders: Sequence[Contender]) -> Verdict | None:
+def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
     """Return the verdict of an earlier trial, where it is whole and names one of these contenders."""
     entry = read_entry(_KIND, key)
     if entry is None:
@@ -112,12 +112,12 @@ def _recall(key: str, contenders: Sequence[Contender]) -> Verdict | None:
     if chosen not in {c.name for c in contenders if c.may_win}:
         return None
     timed = all(isinstance(s, float) and s > 0 for s in seconds.values())
-    return Verdict(str(chosen), seconds, refused) if timed and (not seconds or chosen in seconds) else None
+    return TrialResult(str(chosen), seconds, refused) if timed and (not seconds or chosen in seconds) else None
 
 
 def _trial(
     contenders: Sequence[Contender], feed: Callable[[Engine], list[Array] | None], agree: bool
-) -> tuple[Engine, Verdict]:
+) -> tuple[Engine, TrialResult]:
     engines, refused = _open_all(contenders)
     able = [c.name for c in contenders if c.may_win and c.name in engines]
     chosen, seconds = None, {}
@@ -135,7 +135,7 @@ def _trial(
         for name, engine in engines.items():
             if name != chosen:
                 engine.release()
-    return engines[chosen], Verdict(chosen, seconds, {name: str(error) for name, error in refused.items()})
+    return engines[chosen], TrialResult(chosen, seconds, {name: str(error) for name, error in refused.items()})
 
 
 def _open_all(contenders: Sequence[Contender]) -> tuple[dict[str, Engine], dict[str, TecoInferError]]:

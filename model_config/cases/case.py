@@ -23,7 +23,7 @@ Paths = str | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Command:
     """One command of a case.
 
     Attributes:
@@ -87,7 +87,7 @@ class AccuracyRule:
     reference: float | None = None
     reference_source: str = ""
     reference_tolerance: float = 0.01
-    run_reference: Step | None = None
+    run_reference: Command | None = None
     accept_inconclusive: str = ""
 
 
@@ -105,7 +105,7 @@ class Case:
 
     name: str
     run_dir: str
-    steps: tuple[Step, ...]
+    steps: tuple[Command, ...]
     source: Path
     line: int = field(default=0, compare=False)
     accuracy: AccuracyRule = AccuracyRule()

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from engine import ALL_DTYPES, ConfigError
-from model_config.cases.case import STEPS, AccuracyRule, Case, Paths, Step
+from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
 from model_config.cases.case_file import Entry, read_entries
 from model_config.results import Finding
 
@@ -23,8 +23,8 @@ __all__ = [
     "STEPS",
     "AccuracyRule",
     "Case",
+    "Command",
     "Problem",
-    "Step",
     "load_cases",
     "read_cases",
     "relative",
@@ -206,17 +206,17 @@ class _Reader:
             )
         return 0.0
 
-    def _step(self, name: str, key: str, item: Any, run_dir: str) -> Step:
+    def _step(self, name: str, key: str, item: Any, run_dir: str) -> Command:
         export = name == "export"
         fields = self._mapping(item, key, ("run_file",) if export else ("run_file", "params"), ("params",))
         run_file = self._text(fields, "run_file", key)
         if run_file and run_dir:
             self._check_run_file(run_file, f"{key}.run_file", run_dir)
         if "params" not in fields:
-            return Step(name, run_file, {})
+            return Command(name, run_file, {})
         where = f"{key}.params"
         if export:
-            return Step(name, run_file, self._parameters(fields["params"], where))
+            return Command(name, run_file, self._parameters(fields["params"], where))
         params = self._mapping(fields["params"], where, REQUIRED, ("data_path", "others"))
         own = self._own(params, where)
         if run_dir:
@@ -224,7 +224,7 @@ class _Reader:
                 self._check_inside(path, key, run_dir)
             for key, path in _located(own, "data_path", where):
                 self._check_data(path, key, run_dir)
-        return Step(name, run_file, own | self._others(params, where))
+        return Command(name, run_file, own | self._others(params, where))
 
     def _own(self, params: dict[str, Any], where: str) -> dict[str, Any]:
         """Read the parameters that are not among ``others``."""

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError, TecoInferError
-from model_config.cases.case import Case, Paths, Step
+from model_config.cases.case import Case, Command, Paths
 from model_config.results import Accuracy, StepResult, Verdict
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
 from utils.metrics.definition import metric_from_json
 from utils.pipeline.records import SampleRecords, find_records
 
-RunStep = Callable[[Step, str, Sequence[str]], StepResult]
+RunStep = Callable[[Command, str, Sequence[str]], StepResult]
 """Runs a step under another name, with further arguments that win over its own."""
 
 BASELINE = ("--target", "onnx", "--dtype", "float32")
@@ -29,7 +29,7 @@ RANDOM = "random weights: the metric means nothing, so accuracy is not judged"
 
 
 def judge_case(
-    case: Case, step: Step, valid: StepResult, folder: Path, run: RunStep
+    case: Case, step: Command, valid: StepResult, folder: Path, run: RunStep
 ) -> tuple[list[Accuracy], list[StepResult], list[str]]:
     """Judge the metric of a valid step that passed.
 
@@ -49,7 +49,7 @@ def judge_case(
     ran: list[StepResult] = []
     baseline = _baseline(case, step, folder)
     if not _is_baseline(step, baseline):
-        words = Step("valid", step.run_file, {"ckpt": baseline}).arguments
+        words = Command("valid", step.run_file, {"ckpt": baseline}).arguments
         ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
         judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, root))
     rule = case.accuracy
@@ -73,7 +73,7 @@ def _weights(ckpt: Path) -> str:
     return str(stored.get("weights", "")) if isinstance(stored, dict) else ""
 
 
-def _baseline(case: Case, step: Step, folder: Path) -> Paths:
+def _baseline(case: Case, step: Command, folder: Path) -> Paths:
     """Return the ONNX files of the baseline: those the case names, the float32 twins of the step's, or the same."""
     if case.accuracy.baseline_ckpt:
         return case.accuracy.baseline_ckpt
@@ -87,7 +87,7 @@ def _twin(ckpt: str, folder: Path) -> str:
     return twin if (folder / twin).is_file() else ckpt
 
 
-def _is_baseline(step: Step, ckpt: Paths) -> bool:
+def _is_baseline(step: Command, ckpt: Paths) -> bool:
     params = step.params
     return (params["target"], params["dtype"], params["ckpt"]) == ("onnx", "float32", ckpt)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, hash_files, write_file
-from model_config.cases.config import Case, Step, relative
+from model_config.cases.config import Case, Command, relative
 from model_config.results import Accuracy, Finding
 
 SCHEMA_VERSION = 1
@@ -46,7 +46,7 @@ class Measured:
     """
 
     case: Case
-    step: Step
+    step: Command
     metric_name: str
     metric: float
     samples: int
@@ -69,7 +69,7 @@ def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
 
     Args:
         folder: what the paths are relative to.
-        ckpts: as :attr:`model_config.cases.case.Step.ckpts` has them.
+        ckpts: as :attr:`model_config.cases.case.Command.ckpts` has them.
     """
     files = {name: folder / path for name, path in ckpts.items()}
     if not all(file.is_file() for file in files.values()):
@@ -82,7 +82,7 @@ def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:
 
     Args:
         folder: what the paths are relative to.
-        paths: as :attr:`model_config.cases.case.Step.data_paths` has them.
+        paths: as :attr:`model_config.cases.case.Command.data_paths` has them.
 
     Returns:
         ``None`` where there is no data, or some of it is not there.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from engine import ConfigError
-from model_config.cases.config import ROOT, Case, Step
+from model_config.cases.config import ROOT, Case, Command
 from model_config.cases.imports import Imports
 from model_config.judge import scorecard
 from model_config.judge.accuracy import RANDOM, direction, judge_case, read_result
@@ -132,10 +132,10 @@ class _CaseRun:
         """The model's folder itself, where its scorecard lies."""
         return self.settings.root / self.case.run_dir
 
-    def _step(self, name: str) -> Step | None:
+    def _step(self, name: str) -> Command | None:
         return next((step for step in self.case.steps if step.name == name), None)
 
-    def _run(self, step: Step, name: str | None = None, extra: Sequence[str] = ()) -> StepResult:
+    def _run(self, step: Command, name: str | None = None, extra: Sequence[str] = ()) -> StepResult:
         timed = step.name == "valid" and name in (None, AGAIN)
         before = kernel_seconds(self.slot.cores) if timed else 0.0
         settings = self.settings
@@ -173,7 +173,7 @@ class _CaseRun:
         if self.settings.update:
             self._update(found)
 
-    def _measure_again(self, step: Step) -> Callable[[], Mapping[str, float]]:
+    def _measure_again(self, step: Command) -> Callable[[], Mapping[str, float]]:
         def measure() -> Mapping[str, float]:
             result = self._run(step, AGAIN)
             return figures(result, self.kernel) if result.passed else {}
@@ -188,7 +188,7 @@ class _CaseRun:
         except ConfigError:  # among the findings already
             return {}
 
-    def _measured(self, step: Step, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
+    def _measured(self, step: Command, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:
         said = {} if RANDOM in self.notes else read_result(valid.result)
         return scorecard.Measured(
             self.case,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from model_config.cases.config import Case, Step
+from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line
 from model_config.run.output import Drain
@@ -90,7 +90,7 @@ class Slot:
 
 def run_step(
     case: Case,
-    step: Step,
+    step: Command,
     tree: Path,
     logs: Path,
     limits: Limits,
@@ -130,7 +130,7 @@ def run_step(
     return result
 
 
-def _asked(step: Step, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
+def _asked(step: Command, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that have an example step write down what it found."""
     if step.name == "export":
         return ()
@@ -138,7 +138,7 @@ def _asked(step: Step, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
     return save if "--json" in extra else ("--json", f"{stem}.json", *save)
 
 
-def _not_run(case: Case, step: Step, logs: Path, name: str = "", extra: tuple[str, ...] = ()) -> StepResult:
+def _not_run(case: Case, step: Command, logs: Path, name: str = "", extra: tuple[str, ...] = ()) -> StepResult:
     command = (sys.executable, step.run_file, *step.arguments, *extra)
     name = name or step.name
     files = logs / f"{name}.stdout", logs / f"{name}.stderr"
@@ -150,7 +150,7 @@ class _Run:
     """One step, ready to run once or twice."""
 
     case: Case
-    step: Step
+    step: Command
     tree: Path
     limits: Limits
     on_output: OnOutput | None

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
-from model_config.structure.source import Broken, Folder, Source
+from model_config.structure.source import Broken, Folder, SourceFile
 
 __all__ = ["CASE_RULES", "FILE_RULES", "Rule", "check_shared", "check_structure", "rules"]
 
@@ -40,7 +40,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
 }
 """Rules of a model's folder as a whole."""
 
-FILE_RULES: dict[str, Callable[[Source], Iterable[Broken]]] = {
+FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
     "readable": files.check_readable,
     "size": files.check_size,
     "text": files.check_text,
@@ -54,7 +54,7 @@ FILE_RULES: dict[str, Callable[[Source], Iterable[Broken]]] = {
 }
 """Rules of any single file, in a model's folder or shared."""
 
-SHARED_RULES: dict[str, Callable[[Source], Iterable[Broken]]] = {"package": files.check_package}
+SHARED_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {"package": files.check_package}
 """Rules of shared files only."""
 
 
@@ -99,11 +99,13 @@ def check_shared(names: Iterable[str | PurePosixPath], root: Path = ROOT) -> lis
         names: files relative to the root, as ``git diff --name-only`` lists them; deleted ones are left out.
         root: the repository.
     """
-    sources = [Source(str(name), root) for name in names if os.path.lexists(root / name)]
+    sources = [SourceFile(str(name), root) for name in names if os.path.lexists(root / name)]
     return sorted(_of_files(sources, {**FILE_RULES, **SHARED_RULES}), key=_place)
 
 
-def _of_files(sources: Iterable[Source], table: dict[str, Callable[[Source], Iterable[Broken]]]) -> Iterator[Finding]:
+def _of_files(
+    sources: Iterable[SourceFile], table: dict[str, Callable[[SourceFile], Iterable[Broken]]]
+) -> Iterator[Finding]:
     for source in sources:
         for name, check in table.items():
             yield from (_finding(name, one) for one in check(source))

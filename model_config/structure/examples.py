@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from model_config.structure.flags import with_imports
-from model_config.structure.source import Broken, Folder, Source
+from model_config.structure.source import Broken, Folder, SourceFile
 from model_config.structure.syntax import aliases, at, called, imported
 
 VENDORS = (
@@ -37,12 +37,12 @@ MAX_HISTORICAL_CODE = 300
 CLOCKS = ("time.monotonic", "time.perf_counter", "time.process_time", "time.time", "timeit.default_timer")
 
 
-def _imports(source: Source, *packages: str) -> list[str]:
+def _imports(source: SourceFile, *packages: str) -> list[str]:
     names = sorted(set(aliases(source).values()))
     return [name for name in names if any(name == package or name.startswith(f"{package}.") for package in packages)]
 
 
-def _historical(source: Source) -> bool:
+def _historical(source: SourceFile) -> bool:
     """Say whether a script is a contributor's in the historical style, which DESIGN.md promises to accept."""
     return source.name.startswith("contrib/") and bool(_imports(source, *HISTORICAL))
 

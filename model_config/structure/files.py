@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from model_config.cases.config import STEPS
-from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, Source, inside
+from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
 
 REQUIRED = ("README.md", "requirements.txt")
 """What every model's folder holds besides the scripts of its steps."""
@@ -87,7 +87,7 @@ def _snake(name: str) -> str:
     return re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_") or "a_name"
 
 
-def check_text(source: Source) -> Iterator[Broken]:
+def check_text(source: SourceFile) -> Iterator[Broken]:
     """Texts are UTF-8 without a byte order mark, with plain line ends."""
     if source.suffix not in TEXT_SUFFIXES or not source.data:
         return
@@ -105,11 +105,11 @@ def check_text(source: Source) -> Iterator[Broken]:
             yield source.broken(_line(source, at), f"holds {name}", "save it as a text with plain line ends (LF)")
 
 
-def _line(source: Source, byte: int) -> int:
+def _line(source: SourceFile, byte: int) -> int:
     return source.data.count(b"\n", 0, byte) + 1
 
 
-def check_size(source: Source) -> Iterator[Broken]:
+def check_size(source: SourceFile) -> Iterator[Broken]:
     """No file is larger than 10 MB, and no weights are larger than 1 MB: they are downloaded or made by the export."""
     limit = MAX_WEIGHTS if WEIGHTS.fullmatch(source.suffix) else MAX_FILE
     if source.size is not None and source.size > limit:
@@ -118,7 +118,7 @@ def check_size(source: Source) -> Iterator[Broken]:
         yield source.broken(0, f"{what}{source.size / 1e6:.1f} MB are more than {limit / 1e6:.0f} MB", fix)
 
 
-def check_readable(source: Source) -> Iterator[Broken]:
+def check_readable(source: SourceFile) -> Iterator[Broken]:
     """Everything is a regular file that can be read, or a link to one; links stay in the repository."""
     if os.path.islink(source.path):
         yield from _check_symlink(source)
@@ -130,7 +130,7 @@ def check_readable(source: Source) -> Iterator[Broken]:
         yield source.broken(0, "is too large to be looked at", "make it smaller than 10 MB")
 
 
-def _check_symlink(source: Source) -> Iterator[Broken]:
+def _check_symlink(source: SourceFile) -> Iterator[Broken]:
     target = os.readlink(source.path)
     if not inside(source.path, source.root):
         yield source.broken(0, f"links out of the repository, to {target!r}", "commit the file itself")
@@ -138,12 +138,12 @@ def _check_symlink(source: Source) -> Iterator[Broken]:
         yield source.broken(0, f"links to {target!r}, which is not there", "correct or remove the link")
 
 
-def check_package(source: Source) -> Iterator[Broken]:
+def check_package(source: SourceFile) -> Iterator[Broken]:
     """Packages of ``contrib/utils`` merge behind the core's: ``__init__.py`` is there and extends its path."""
     path = PurePosixPath(source.name)
     if path.suffix != ".py" or path.parts[:2] != ("contrib", "utils"):
         return
-    init = Source((path.parent / "__init__.py").as_posix(), source.root)
+    init = SourceFile((path.parent / "__init__.py").as_posix(), source.root)
     fix = f"write 'import pkgutil' and '{EXTENDS}' into {init.name}"
     if not os.path.isfile(init.path):
         yield source.broken(0, "its folder has no __init__.py: the core does not see it", fix)

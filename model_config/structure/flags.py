@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Sequence
 
-from model_config.structure.source import Folder, Source
+from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called
 from model_config.structure.task_flags import runs_task, task_flags
 
@@ -15,7 +15,7 @@ FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "si
 """Packages whose flags cannot be read off the source."""
 
 
-def known_flags(source: Source, folder: Folder) -> frozenset[str] | None:
+def known_flags(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     """Return the flags of a script and of the folder's modules it imports; ``None`` where they cannot be told."""
     flags: set[str] = set()
     modules = with_imports(source, folder)
@@ -34,7 +34,7 @@ def known_flags(source: Source, folder: Folder) -> frozenset[str] | None:
     return frozenset(flags) or None
 
 
-def _hides(module: Source, names: dict[str, str]) -> bool:
+def _hides(module: SourceFile, names: dict[str, str]) -> bool:
     """Say whether a module reads its flags in a way that only a run can follow."""
     if {name.split(".")[0] for name in names.values()} & set(FREE_PARSERS):
         return True
@@ -53,7 +53,7 @@ def _parser(node: ast.AST) -> str:
     return ""
 
 
-def _added(call: ast.Call, names: dict[str, str], module: Source, modules: Sequence[Source]) -> set[str] | None:
+def _added(call: ast.Call, names: dict[str, str], module: SourceFile, modules: Sequence[SourceFile]) -> set[str] | None:
     """Return the flags that a call adds; ``None`` where only a run can tell."""
     if runs_task(call, names):
         return task_flags(call, module, modules)
@@ -74,7 +74,7 @@ def unknown(flag: str, flags: frozenset[str]) -> str:
     return f"did you mean {near[0]}?" if near else "remove it, or add it to the script"
 
 
-def with_imports(source: Source, folder: Folder) -> Sequence[Source]:
+def with_imports(source: SourceFile, folder: Folder) -> Sequence[SourceFile]:
     """Return the script and the modules of its own folder that it imports, directly or through one another."""
     found = [source]
     for module in found:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from model_config.structure.flags import known_flags, unknown
-from model_config.structure.source import Broken, Folder, Source, inside
+from model_config.structure.source import Broken, Folder, SourceFile, inside
 
 HEADINGS = (
     "## 1. 模型概述",
@@ -62,7 +62,7 @@ class Section:
         return not re.sub(r"<!--.*?-->", "", "\n".join(text for _, text in self.lines), flags=re.DOTALL).strip()
 
 
-def sections(source: Source) -> list[Section]:
+def sections(source: SourceFile) -> list[Section]:
     """Split a Markdown file at its headings; the first section is what stands before any."""
     found, fence, language, part, first = [Section(0, "")], "", "", "", 0
     for number, text in enumerate(source.text.split("\n"), start=1):
@@ -147,7 +147,7 @@ def check_headings(folder: Folder) -> Iterator[Broken]:
         yield readme.broken(part.line, f"heading {part.heading!r} is not one of the specification's", fix)
 
 
-def _check_title(readme: Source, found: list[Section]) -> Iterator[Broken]:
+def _check_title(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
     titles = [part for part in found if not part.heading.startswith("##")]
     fix = "start the file with '# ' and the model's name"
     if not titles:
@@ -202,7 +202,7 @@ def check_steps(folder: Folder) -> Iterator[Broken]:
             yield folder.readme.broken(parts[0].line, message, f"add a block with 'python {step.run_file} ...'")
 
 
-def _chapters(readme: Source) -> Iterator[list[Section]]:
+def _chapters(readme: SourceFile) -> Iterator[list[Section]]:
     """Yield each of the specification's sections with the other headings below it."""
     parts: list[Section] = []
     for part in [*sections(readme), Section(0, HEADINGS[0])]:
@@ -242,7 +242,7 @@ def _check_command(folder: Folder, line: int, script: str, arguments: list[str])
             yield folder.readme.broken(line, f"{script} has no flag {flag}", unknown(flag, flags))
 
 
-def check_links(source: Source) -> Iterator[Broken]:
+def check_links(source: SourceFile) -> Iterator[Broken]:
     """Links in Markdown lead to files of the repository that exist; those to the web are not followed."""
     if source.suffix != ".md":
         return
@@ -252,7 +252,7 @@ def check_links(source: Source) -> Iterator[Broken]:
                 yield from _check_link(source, line, target)
 
 
-def _check_link(source: Source, line: int, target: str) -> Iterator[Broken]:
+def _check_link(source: SourceFile, line: int, target: str) -> Iterator[Broken]:
     name = unquote(target.split("#")[0])
     if not name or re.match(r"[a-zA-Z][a-zA-Z+.-]*:", target) or "\0" in name:
         return

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model_config.structure.source import Broken, Folder, Source
+from model_config.structure.source import Broken, Folder, SourceFile
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -19,7 +19,7 @@ SOURCE = re.compile(r"(git|hg|svn|bzr)\+|[a-z]+://|\S+\.(whl|tar\.gz|zip)$|[./~]
 """A requirement that comes from somewhere else than the package index."""
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
+def _lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that asks for something, as pip reads them."""
     text, first = "", 0
     for number, line in enumerate(source.text.split("\n"), start=1):
@@ -35,7 +35,7 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
         yield first, text.strip()
 
 
-def _parsed(source: Source) -> Iterator[tuple[int, Requirement]]:
+def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
     """Yield the requirements that are written properly and hold for this machine."""
     from packaging.markers import UndefinedComparison
     from packaging.requirements import InvalidRequirement, Requirement
@@ -50,8 +50,8 @@ def _parsed(source: Source) -> Iterator[tuple[int, Requirement]]:
             yield line, requirement
 
 
-def _source(folder: Folder) -> Source:
-    return folder.find(NAME) or Source(folder.full(NAME), folder.root)
+def _source(folder: Folder) -> SourceFile:
+    return folder.find(NAME) or SourceFile(folder.full(NAME), folder.root)
 
 
 def check_lines(folder: Folder) -> Iterator[Broken]:
@@ -100,7 +100,7 @@ def check_versions(folder: Folder) -> Iterator[Broken]:
     wanted = list(_parsed(source))
     names = {canonicalize_name(requirement.name) for _, requirement in wanted}
     file = "constraints-paddle.txt" if names & set(PADDLE) else "constraints.txt"
-    pinned = _pins(Source(file, folder.root))
+    pinned = _pins(SourceFile(file, folder.root))
     for line, requirement in wanted:
         pin = pinned.get(canonicalize_name(requirement.name))
         if pin is not None and not requirement.specifier.contains(pin, prereleases=True):
@@ -108,7 +108,7 @@ def check_versions(folder: Folder) -> Iterator[Broken]:
             yield source.broken(line, message, f"allow {pin}")
 
 
-def _pins(source: Source) -> dict[str, str]:
+def _pins(source: SourceFile) -> dict[str, str]:
     from packaging.utils import canonicalize_name
 
     pins: dict[str, str] = {}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from model_config.structure.readme import sections
-from model_config.structure.source import SHOWN, Broken, Source
+from model_config.structure.source import SHOWN, Broken, SourceFile
 from model_config.structure.syntax import aliases, at, called, dotted, imported
 
 ABSOLUTE = re.compile(
@@ -57,14 +57,14 @@ DEVICE = re.compile(r"(cuda|gpu|npu|sdaa|xpu):\d+")
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "SDAA_VISIBLE_DEVICES")
 
 
-def check_syntax(source: Source) -> Iterator[Broken]:
+def check_syntax(source: SourceFile) -> Iterator[Broken]:
     """Python files can be parsed."""
     if source.syntax_error:
         line, reason = source.syntax_error
         yield source.broken(line, f"is not Python: {reason}", "correct the line")
 
 
-def check_absolute(source: Source) -> Iterator[Broken]:
+def check_absolute(source: SourceFile) -> Iterator[Broken]:
     """No script names a path that only one machine has; docstrings and comments may."""
     for line, text in _texts(source):
         if ABSOLUTE.match(text):
@@ -76,7 +76,7 @@ def check_absolute(source: Source) -> Iterator[Broken]:
             yield source.broken(line, f"absolute path {text[match.start(1) :].split()[0]!r}", "take it as an argument")
 
 
-def _texts(source: Source) -> Iterator[tuple[int, str]]:
+def _texts(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield every text but those that continue another: the right side of ``+``, the later pieces of an f-string."""
     later = {id(piece) for node in source.nodes if isinstance(node, ast.JoinedStr) for piece in node.values[1:]}
     later |= {id(node.right) for node in source.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)}
@@ -85,13 +85,13 @@ def _texts(source: Source) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def _shell_lines(source: Source) -> Iterator[tuple[int, str]]:
+def _shell_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     if source.suffix == ".sh":
         for line, text in enumerate(source.text.split("\n"), start=1):
             yield line, re.sub(r"(^|\s)#.*", "", text)
 
 
-def check_debug(source: Source) -> Iterator[Broken]:
+def check_debug(source: SourceFile) -> Iterator[Broken]:
     """No breakpoints and no debuggers are left."""
     names = aliases(source)
     for node in source.nodes:
@@ -103,7 +103,7 @@ def check_debug(source: Source) -> Iterator[Broken]:
             yield source.broken(at(node), f"{name}() stops in a debugger", "remove the call")
 
 
-def check_tls(source: Source) -> Iterator[Broken]:
+def check_tls(source: SourceFile) -> Iterator[Broken]:
     """Nothing is downloaded without an encrypted connection and a checked certificate."""
     yield from _check_certificates(source)
     fix = "use https, and no option that leaves certificates unchecked"
@@ -115,7 +115,7 @@ def check_tls(source: Source) -> Iterator[Broken]:
             yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
 
 
-def _check_certificates(source: Source) -> Iterator[Broken]:
+def _check_certificates(source: SourceFile) -> Iterator[Broken]:
     names = aliases(source)
     for node in source.nodes:
         name = dotted(node, names) if isinstance(node, (ast.Attribute, ast.Name)) else ""
@@ -139,7 +139,7 @@ def _attributes_off(node: ast.AST) -> set[str]:
     return {target.attr for target in node.targets if isinstance(target, ast.Attribute)}
 
 
-def _code_lines(source: Source) -> Iterator[tuple[int, str]]:
+def _code_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield the lines of code in a Markdown file."""
     if source.suffix == ".md":
         for part in sections(source):
@@ -147,7 +147,7 @@ def _code_lines(source: Source) -> Iterator[tuple[int, str]]:
             yield from ((line, text) for line, text in part.lines if line not in prose)
 
 
-def check_unsafe(source: Source) -> Iterator[Broken]:
+def check_unsafe(source: SourceFile) -> Iterator[Broken]:
     """Nothing runs what it reads: no eval, no shell, no unpickling."""
     names = aliases(source)
     for call in source.nodes:
@@ -167,7 +167,7 @@ def check_unsafe(source: Source) -> Iterator[Broken]:
             yield source.broken(call.lineno, "yaml.load builds any object", "use yaml.safe_load")
 
 
-def check_devices(source: Source) -> Iterator[Broken]:
+def check_devices(source: SourceFile) -> Iterator[Broken]:
     """No script is bound to one device of one machine; a flag may have one as its default."""
     names = aliases(source)
     defaults = {id(node.value) for node in source.nodes if isinstance(node, ast.keyword) and node.arg == "default"}

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from model_config.cases.config import Case, Step
+from model_config.cases.config import Case, Command
 
 TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
 """Files that are read as text; all others are data."""
@@ -36,7 +36,7 @@ class Broken(NamedTuple):
     fix: str
 
 
-class Source:
+class SourceFile:
     """One file of the tree.
 
     Attributes:
@@ -142,10 +142,10 @@ class Folder:
         self.root = root
         self.run_dir = PurePosixPath(case.run_dir).as_posix()
         self.path = root / self.run_dir
-        self.files = [Source(name, root) for name in listed(self.run_dir, root)]
+        self.files = [SourceFile(name, root) for name in listed(self.run_dir, root)]
         self._by_name = {source.name: source for source in self.files}
 
-    def find(self, name: str) -> Source | None:
+    def find(self, name: str) -> SourceFile | None:
         """Return the file of this name relative to the folder, where the pull request has it."""
         return self._by_name.get(self.full(name))
 
@@ -154,12 +154,12 @@ class Folder:
         return os.path.normpath(f"{self.run_dir}/{name}").replace(os.sep, "/")
 
     @property
-    def readme(self) -> Source:
+    def readme(self) -> SourceFile:
         """The README; a source without text where there is none."""
-        return self.find("README.md") or Source(self.full("README.md"), self.root)
+        return self.find("README.md") or SourceFile(self.full("README.md"), self.root)
 
     @property
-    def scripts(self) -> Iterator[tuple[Step, Source]]:
+    def scripts(self) -> Iterator[tuple[Command, SourceFile]]:
         """Each step with its script, where the script exists."""
         for step in self.case.steps:
             source = self.find(step.run_file)
@@ -167,7 +167,7 @@ class Folder:
                 yield step, source
 
     @property
-    def examples(self) -> Iterator[tuple[Step, Source]]:
+    def examples(self) -> Iterator[tuple[Command, SourceFile]]:
         """The scripts that run the model: every step but the export; a script of two steps comes once."""
         seen: set[str] = set()
         for step, source in self.scripts:

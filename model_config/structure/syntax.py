@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from model_config.structure.source import Source
+from model_config.structure.source import SourceFile
 
 
-def aliases(source: Source) -> dict[str, str]:
+def aliases(source: SourceFile) -> dict[str, str]:
     """Return what each imported name of a module stands for, such as ``np`` for ``numpy``."""
     names: dict[str, str] = {}
     for node in source.nodes:

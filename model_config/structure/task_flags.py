@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from model_config.structure.source import Source
+from model_config.structure.source import SourceFile
 from model_config.structure.syntax import aliases, called, dotted
 from utils.tasks import Task
 from utils.tasks.base import SCRIPTS
@@ -25,7 +25,7 @@ def runs_task(call: ast.Call, names: dict[str, str]) -> bool:
     return called(call, names) in (*_CALLS, _OPTIONS)
 
 
-def task_flags(call: ast.Call, source: Source, modules: Sequence[Source]) -> set[str] | None:
+def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]) -> set[str] | None:
     """Return the flags that a call of :func:`runs_task` gives; ``None`` where task or script cannot be told.
 
     Args:
@@ -59,10 +59,10 @@ class _Reader:
     Only tasks of ``utils`` are imported, those of the clone's ``contrib/utils`` among them: nothing of the folder is.
     """
 
-    def __init__(self, modules: Sequence[Source], root: Path) -> None:
+    def __init__(self, modules: Sequence[SourceFile], root: Path) -> None:
         self._modules, self._root = modules, root
 
-    def task(self, node: ast.expr | None, source: Source, depth: int = 0) -> Task | None:
+    def task(self, node: ast.expr | None, source: SourceFile, depth: int = 0) -> Task | None:
         """Return a task with the flags of the one an expression stands for; ``None`` where only a run can tell."""
         if node is None or depth > _DEEPEST:
             return None
@@ -85,7 +85,7 @@ class _Reader:
         return _imported(where, name, self._root)
 
 
-def _bindings(name: str, source: Source) -> Iterator[ast.expr | None]:
+def _bindings(name: str, source: SourceFile) -> Iterator[ast.expr | None]:
     """Yield every value that a name is given in a module; ``None`` for one that is not simply written there."""
     values: dict[int, ast.expr | None] = {}
     for node in source.nodes:
@@ -102,7 +102,7 @@ def _bindings(name: str, source: Source) -> Iterator[ast.expr | None]:
             yield None
 
 
-def _is_module(module: Source, name: str, source: Source) -> bool:
+def _is_module(module: SourceFile, name: str, source: SourceFile) -> bool:
     """Say whether a file beside a script is the module of this name."""
     path = PurePosixPath(source.name).parent.joinpath(*name.split("."))
     return bool(name) and module.name == f"{path.as_posix()}.py"

@@ -17,7 +17,7 @@ from stub_model import Stub, write_zoo
 
 from engine import hash_files
 from model_config.cases.changed import changed_cases
-from model_config.cases.config import Case, Step
+from model_config.cases.config import Case, Command
 from model_config.check import main
 from model_config.judge.scorecard import hash_data, hash_models
 from model_config.run.cache import case_key
@@ -104,8 +104,8 @@ def test_every_model_and_every_data_set_counts(root: Path) -> None:
     git(root, "add", "-A")
     git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
     paths = {"queries": "../../../shared/q.tsv", "corpus": "../../../corpus"}
-    step = Step("valid", "run.py", {"ckpt": {"det": "a.bin", "rec": "deep/b.bin"}, "data_path": paths})
-    case = Case("m", "example/x/m", (step, Step("multi", "run.py", {"ckpt": "c.bin"})), root / "model.yaml")
+    step = Command("valid", "run.py", {"ckpt": {"det": "a.bin", "rec": "deep/b.bin"}, "data_path": paths})
+    case = Case("m", "example/x/m", (step, Command("multi", "run.py", {"ckpt": "c.bin"})), root / "model.yaml")
     assert ignored_checkpoints(case, root) == ["a.bin", "c.bin", "deep/b.bin"]
     keys = {case_key(case, root)}
     for name in ("shared/q.tsv", "corpus/c.tsv"):

@@ -13,7 +13,7 @@ import pytest
 
 from engine import ConfigError, DataError
 from toolkit.cli import execute
-from toolkit.output import Chart, Column, Line, Report, html_text, print_report, write_text
+from toolkit.output import Chart, Column, Line, ToolReport, html_text, print_report, write_text
 
 COLUMNS = (
     Column("name", "name"),
@@ -33,7 +33,7 @@ def test_a_narrow_terminal_leaves_out_what_can_be_spared(
     monkeypatch.setenv("FORCE_COLOR", "1")  # taken for a terminal
     monkeypatch.delenv("NO_COLOR", raising=False)
     text = io.StringIO()
-    print_report(Report("teco x", "x", "done", COLUMNS, ROWS), text)
+    print_report(ToolReport("teco x", "x", "done", COLUMNS, ROWS), text)
     note = f"note: too narrow for {', '.join(left_out)}; --csv, --json and --html have all"
     assert (note in text.getvalue()) == bool(left_out)
     assert "a note that is longer than others" in text.getvalue()  # on one line
@@ -41,13 +41,13 @@ def test_a_narrow_terminal_leaves_out_what_can_be_spared(
 
 def test_files_of_any_width_have_all() -> None:
     text = io.StringIO()
-    print_report(Report("teco x", "x", "done", COLUMNS, ROWS), text)
+    print_report(ToolReport("teco x", "x", "done", COLUMNS, ROWS), text)
     assert "share of all" in text.getvalue()
     assert "too narrow" not in text.getvalue()
 
 
 def test_a_page_has_what_matters_first_and_no_empty_column() -> None:
-    page = html_text(Report("teco x", "x", "done", COLUMNS, ROWS))
+    page = html_text(ToolReport("teco x", "x", "done", COLUMNS, ROWS))
     places = [page.index(f">{label}</button>") for label in ("name", "note", "share of all", "size")]
     assert places == sorted(places)
     assert ">empty</button>" not in page
@@ -65,7 +65,7 @@ def test_a_curve_is_interrupted_where_there_is_no_value() -> None:
 
 def test_only_failures_are_red_and_names_break_where_they_may() -> None:
     rows = [{"name": "custom::Op_of<b>/a.long_name", "note": "n"}, {"name": "fine_name", "note": "n"}]
-    made = Report("teco x", "a_very_long/model.onnx", "done", COLUMNS, rows, frozenset([0]), notes=["only a note"])
+    made = ToolReport("teco x", "a_very_long/model.onnx", "done", COLUMNS, rows, frozenset([0]), notes=["only a note"])
     body = html_text(made).partition("<body>")[2]
     assert "a_<wbr>very_<wbr>long/<wbr>model.<wbr>onnx" in body
     assert '<ul class="card notes">' in body

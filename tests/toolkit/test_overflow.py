@@ -11,7 +11,7 @@ from support import DIGITS, SaveOnnx
 
 from engine import ConfigError
 from toolkit.cli import execute
-from toolkit.fix.records import Part
+from toolkit.fix.records import Feed
 from toolkit.overflow import NodeRange, find_overflow
 
 SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)
@@ -21,7 +21,7 @@ SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)
 def ranges(path: Path, x: np.ndarray, batch: int = 2) -> dict[str, NodeRange]:
     """Return what each tensor does over the rows of ``x``, in parts of ``batch`` samples."""
     parts = [
-        Part([x[i : i + batch]], None, [f"s{j}" for j in range(i, min(i + batch, len(x)))])
+        Feed([x[i : i + batch]], None, [f"s{j}" for j in range(i, min(i + batch, len(x)))])
         for i in range(0, len(x), batch)
     ]
     return {one.node.outputs[0]: one for one in find_overflow(path, parts, batch)}
@@ -118,17 +118,17 @@ def test_a_sequence_with_the_batch_second_has_its_samples_named(save_onnx: SaveO
     x = np.ones((3, 4, 2), np.float32)
     x[1, 2] = 300
     names = [f"s{i}" for i in range(4)]
-    parts = [Part([x[:, i : i + 2]], None, names[i : i + 2]) for i in (0, 2)]
+    parts = [Feed([x[:, i : i + 2]], None, names[i : i + 2]) for i in (0, 2)]
     found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
     assert (found["square"].triggers["inf"], found["square"].elements) == ("s2", 24)
 
 
 def test_calls_of_several_shapes_have_a_form_each(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,T] x) => (float[N,T] y) { square = Mul(x, x)  y = Sqrt(square) }")
-    parts = [Part([np.full((2, size), 100.0 * size, np.float32)], None, [f"{size}a", f"{size}b"]) for size in (2, 3, 4)]
+    parts = [Feed([np.full((2, size), 100.0 * size, np.float32)], None, [f"{size}a", f"{size}b"]) for size in (2, 3, 4)]
     found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
     assert (found["square"].triggers["inf"], found["square"].elements) == ("3a", 18)
-    many = [Part([np.ones((1, size), np.float32)], None, ["s"]) for size in range(1, 19)]
+    many = [Feed([np.ones((1, size), np.float32)], None, ["s"]) for size in range(1, 19)]
     with pytest.raises(ConfigError, match=r"more than 16 shapes, such as \(1, 17\).*--dim NAME=64,128"):
         find_overflow(path, many, 1)
 

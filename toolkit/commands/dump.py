@@ -25,7 +25,7 @@ from toolkit.graph.inputs import model_file
 from toolkit.graph.trace import MEMORY, Node
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
-from toolkit.output import Column, Report, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 
 KINDS = ("full", "once", "range", "compare", "recover")
 
@@ -75,7 +75,7 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
     rows = _rows(done.entries)
     facts = {"target": f"{model.target} {model.dtype}", "inputs": origin, "out": str(args.out)}
     lead = f"{plural(len(nodes), 'node')}, {_tensors(done.entries)} in {args.out}"
-    made = Report(f"teco dump {kind}", path.name, lead, COLUMNS, rows, frozenset(), facts, note, (), done.about)
+    made = ToolReport(f"teco dump {kind}", path.name, lead, COLUMNS, rows, frozenset(), facts, note, (), done.about)
     return _show(made, args, 0, limit=None if kind == "once" else 40)
 
 
@@ -154,11 +154,11 @@ def _recover(argv: Sequence[str]) -> int:
     lead = f"recovered {_tensors(done.entries)} of {args.dump} to {args.out}"
     facts = {"dump": str(args.dump), "out": str(args.out)}
     title = str(done.about.get("model"))
-    made = Report("teco dump recover", title, lead, COLUMNS, _rows(done.entries), frozenset(), facts, lost)
+    made = ToolReport("teco dump recover", title, lead, COLUMNS, _rows(done.entries), frozenset(), facts, lost)
     return _show(made, args, 0, limit=40)
 
 
-def _show(made: Report, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
+def _show(made: ToolReport, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
     for file in publish(made, args, limit=limit):
         print(f"written: {file}")
     return code

@@ -28,7 +28,7 @@ from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
-from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
+from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 
 COLUMNS = (
     Column("name", "node"),
@@ -112,7 +112,7 @@ def _share(text: str) -> float:
     return value
 
 
-def describe(found: Fix, path: Path, data: str) -> Report:
+def describe(found: Fix, path: Path, data: str) -> ToolReport:
     """Return the report on a search."""
     culprits = set(found.culprits)
     word = _WORDS[found.verdict]
@@ -145,7 +145,7 @@ def describe(found: Fix, path: Path, data: str) -> Report:
     notes = [f"{name}: {gate.reason}" for name, gate in reached.items()]
     notes += [*found.notes, *(f"written: {file}" for file in files)]
     first = min((i for i, row in enumerate(rows) if row["name"] in culprits), default=None)
-    return Report(
+    return ToolReport(
         "teco fix",
         path.name,
         _lead(found),
@@ -195,7 +195,7 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     )
 
 
-def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Report, bool]:
+def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[ToolReport, bool]:
     """Try the usual suspects."""
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure
@@ -217,7 +217,7 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Rep
     return replace(report, notes=notes), bool(cured)
 
 
-def _suspects(path: Path, data: str, metric: str, reference: float, tried: Sequence[Suspect]) -> Report:
+def _suspects(path: Path, data: str, metric: str, reference: float, tried: Sequence[Suspect]) -> ToolReport:
     cured = [one.name for one in tried if one.cured]
     found = ", or ".join(cured)
     lead = f"with {metric} {reference:g} this explains it: {found}" if cured else "no usual suspect explains it"
@@ -227,4 +227,4 @@ def _suspects(path: Path, data: str, metric: str, reference: float, tried: Seque
     rows = [{"name": one.name, "metric": one.metric, "cured": "yes" if one.cured else ""} for one in tried]
     facts = {"model": str(path), "data": data, "metric": metric, "reference": f"{reference:g}"}
     stands_out = range(0 if UNCHANGED in cured else len(cured))
-    return Report("teco fix", path.name, lead, columns, rows, frozenset(stands_out), facts)
+    return ToolReport("teco fix", path.name, lead, columns, rows, frozenset(stands_out), facts)

@@ -16,11 +16,11 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import positive, shape
-from toolkit.ops.judge import Finding, judge_file, summary
+from toolkit.ops.judge import Judgement, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
 from toolkit.ops.trial import trial_of
-from toolkit.output import Column, Report, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 
 TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return 1 if made.bad else 0
 
 
-def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Finding], Table, list[str], dict[str, Any]]:
+def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Judgement], Table, list[str], dict[str, Any]]:
     table = load_table(args.target, args.table)
     notes: list[str] = []
     trial = None
@@ -110,18 +110,18 @@ def _dtype(text: str) -> tuple[str, str]:
 
 
 def report(
-    model: str, found: Sequence[Finding], table: Table, notes: Sequence[str] = (), data: dict[str, Any] | None = None
-) -> Report:
+    model: str, found: Sequence[Judgement], table: Table, notes: Sequence[str] = (), data: dict[str, Any] | None = None
+) -> ToolReport:
     """Return what the command shows."""
     bad = frozenset(i for i, one in enumerate(found) if one.level in LACKING)
     lead = summary(found, table.target)
     said = [*notes, *table.notes]
     facts = {"target": table.target, "operators": str(len({one.need.op for one in found}))}
     name = Path(model).name if Path(model).is_file() else model
-    return Report("teco ops", name, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
+    return ToolReport("teco ops", name, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
 
 
-def row(one: Finding) -> dict[str, Any]:
+def row(one: Judgement) -> dict[str, Any]:
     """Return a finding as the table shows it."""
     need = one.need
     return {
@@ -139,7 +139,7 @@ def row(one: Finding) -> dict[str, Any]:
     }
 
 
-def write_rewrites(found: Sequence[Finding], folder: Path) -> list[Path]:
+def write_rewrites(found: Sequence[Judgement], folder: Path) -> list[Path]:
     """Write every rewrite offered; return the files.
 
     Raises:

@@ -12,8 +12,8 @@ from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
 from toolkit.graph.trace import load_named, traced
 from toolkit.model_arguments import add_model_flags, given_inputs
-from toolkit.optest import TARGETS, Case, Outcome, check_node, find_node, run_case, runs_of, write_case
-from toolkit.output import Column, Report, add_output_flags, publish
+from toolkit.optest import TARGETS, NodeTest, Outcome, check_node, find_node, run_case, runs_of, write_case
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 
 EPILOG = "exit code: 0 every engine passes, 1 one fails the case, 2 there is no case"
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return 1 if report.bad else 0
 
 
-def _write(path: Path, args: argparse.Namespace) -> tuple[Case, str]:
+def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
     """Write the case; return it and where the inputs are from."""
     shapes, targets = dict(args.shape), args.target or TARGETS
     runs_of(targets)  # before anything runs
@@ -62,7 +62,7 @@ def _write(path: Path, args: argparse.Namespace) -> tuple[Case, str]:
     return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes, targets=targets), data
 
 
-def describe(path: Path, case: Case, outcomes: Sequence[Outcome], data: str) -> Report:
+def describe(path: Path, case: NodeTest, outcomes: Sequence[Outcome], data: str) -> ToolReport:
     """Return what the command shows."""
     rows = [
         {
@@ -82,4 +82,4 @@ def describe(path: Path, case: Case, outcomes: Sequence[Outcome], data: str) -> 
     )
     notes = [f"inputs: {data}; the values expected are the baseline's (ONNX Runtime, float32)"]
     facts = {"node": case.node, "operator": case.op, "folder": str(case.folder)}
-    return Report("teco optest", path.name, lead, COLUMNS, rows, bad, facts, notes)
+    return ToolReport("teco optest", path.name, lead, COLUMNS, rows, bad, facts, notes)

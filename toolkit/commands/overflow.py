@@ -19,14 +19,14 @@ from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
 from toolkit.graph.trace import load_named
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
-from toolkit.output import Chart, Column, Line, Report, add_output_flags, publish
+from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from toolkit.fix.opening import Wanted
-    from toolkit.fix.records import Part
+    from toolkit.fix.records import Feed
 
 COLUMNS = (
     Column("name", "node"),
@@ -61,14 +61,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return 1 if report.bad else 0
 
 
-def _told(report: Report) -> Report:
+def _told(report: ToolReport) -> ToolReport:
     """Return a report of the nodes that have something to say."""
     told = [i for i, row in enumerate(report.rows) if any(row[kind] for kind in ("beyond", *ACTUAL))]
     bad = frozenset(j for j, i in enumerate(told) if i in report.bad)
     return replace(report, rows=[report.rows[i] for i in told], bad=bad)
 
 
-def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> Report:
+def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolReport:
     """Return the report on a model, over the samples the flags ask for."""
     from toolkit.fix.opening import open_samples
 
@@ -84,7 +84,7 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> Report
     worst = [found[i] for i in sorted(bad)]
     lead = f"{len(worst)} of {len(found)} nodes overflow float16"
     lead += f"; the first is {worst[0].node.name} ({worst[0].node.op}), sample {worst[0].trigger}" if worst else ""
-    return Report(
+    return ToolReport(
         "teco overflow",
         path.name,
         lead,
@@ -97,14 +97,14 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> Report
     )
 
 
-def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Part]:
+def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:
     """Return a batch of random samples, and how many they are."""
-    from toolkit.fix.records import Part
+    from toolkit.fix.records import Feed
 
     specs = batched_specs(model, wanted.dims)
     inputs = random_inputs(path, batch=static_batch(specs) or wanted.batch, shapes=wanted.shapes, dims=wanted.dims)
     rows = batch_of(inputs, specs)
-    return rows, Part(inputs, None, [f"random[{i}]" for i in range(rows)])
+    return rows, Feed(inputs, None, [f"random[{i}]" for i in range(rows)])
 
 
 def _notes(found: Sequence[NodeRange], data: str) -> list[str]:

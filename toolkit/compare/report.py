@@ -10,7 +10,7 @@ from engine import Census, Difference
 from model_config.reports.text import plural
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.trace import Node
-from toolkit.output import Chart, Column, Line, Report
+from toolkit.output import Chart, Column, Line, ToolReport
 
 COLUMNS = (
     Column("name", "node"),
@@ -45,7 +45,7 @@ COLUMNS = (
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def report(found: Comparison, command: str, title: str, facts: dict[str, str]) -> Report:
+def report(found: Comparison, command: str, title: str, facts: dict[str, str]) -> ToolReport:
     """Return what is printed and written."""
     marks = _trend([row.accumulated.diff2 if row.accumulated else None for row in found.rows])
     rows = [_plain(row) | {"trend": mark} for row, mark in zip(found.rows, marks, strict=True)]
@@ -56,7 +56,7 @@ def report(found: Comparison, command: str, title: str, facts: dict[str, str]) -
     data = {"threshold": found.limit, "seconds": found.seconds, "first_bad": _named(found.first_bad)}
     data |= {"first_isolated": _named(found.first_isolated), "first_accumulated": _named(found.first_accumulated)}
     charts = [chart(found)] if any(row.accumulated for row in found.rows) else []
-    return Report(command, title, lead(found), COLUMNS, rows, bad, facts, found.notes, charts, data)
+    return ToolReport(command, title, lead(found), COLUMNS, rows, bad, facts, found.notes, charts, data)
 
 
 def row_is_bad(row: Row, limit: float) -> bool:

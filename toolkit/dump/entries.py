@@ -19,7 +19,7 @@ HDF5 = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """Where an array belongs.
 
     Attributes:
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Place):
+class Entry(TensorPlace):
     """An array that was written.
 
     Attributes:
@@ -53,9 +53,9 @@ class Entry(Place):
     key: str
 
     @classmethod
-    def of(cls, place: Place, array: Array, key: str) -> Entry:
+    def of(cls, place: TensorPlace, array: Array, key: str) -> Entry:
         """Return the entry of an array at its place."""
-        known = {field.name: getattr(place, field.name) for field in fields(Place)}
+        known = {field.name: getattr(place, field.name) for field in fields(TensorPlace)}
         return cls(**known, dtype=array.dtype.name, shape=array.shape, key=key)
 
     @classmethod

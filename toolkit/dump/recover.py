@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from engine import Array, DataError
-from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module
+from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer
 from toolkit.graph.inputs import read_npy
@@ -36,7 +36,7 @@ class _Rest:
     """What is left: what it is about, where arrays are, and what reads one (``None`` where it is damaged)."""
 
     about: dict[str, Any]
-    places: list[tuple[Place, str]]
+    places: list[tuple[TensorPlace, str]]
     read: Callable[[str], Array | None]
 
 
@@ -143,7 +143,7 @@ class _Padded(io.RawIOBase):
         return len(view)
 
 
-def _places(file: Any) -> Iterator[tuple[Place, str]]:
+def _places(file: Any) -> Iterator[tuple[TensorPlace, str]]:
     """Yield what the groups of a file say of its arrays, as far as they can be read."""
     for op in _names(file):
         for sequence in _names(file, op):
@@ -154,7 +154,9 @@ def _places(file: Any) -> Iterator[tuple[Place, str]]:
                         node, tensor = file[f"/{op}/{sequence}"].attrs, file[key].attrs["tensor"]
                         kind, name, module = (str(node[field]) for field in ("op", "name", "module"))
                         at = int(position)
-                        place = Place(int(node["index"]), kind, name, module, int(sequence), slot, at, str(tensor))
+                        place = TensorPlace(
+                            int(node["index"]), kind, name, module, int(sequence), slot, at, str(tensor)
+                        )
                     except DAMAGED:
                         continue
                     yield place, key

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array
 from engine.onnx import file_hash
-from toolkit.dump.entries import GRAPH_INPUT, Place
+from toolkit.dump.entries import GRAPH_INPUT, TensorPlace
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.graph.trace import MEMORY, Node, Traced, grouped
 from utils.progress import progress
@@ -46,7 +46,7 @@ def write_dump(
     given = dict(zip([spec.name for spec in traced.inputs], inputs, strict=True))
     with open_writer(out, _about(traced)) as writer:
         for position, (name, array) in enumerate(given.items()):
-            writer.add(Place(-1, GRAPH_INPUT, name, "", position, "output", 0, name), np.asarray(array))
+            writer.add(TensorPlace(-1, GRAPH_INPUT, name, "", position, "output", 0, name), np.asarray(array))
         groups = list(grouped(nodes, sizes, memory))
         missing: list[str] = []
         for group in progress(groups, "group"):
@@ -100,8 +100,8 @@ def _keep(
     return missing
 
 
-def _places(node: Node, sequence: int, with_inputs: bool) -> Iterator[Place]:
+def _places(node: Node, sequence: int, with_inputs: bool) -> Iterator[TensorPlace]:
     for slot, names in (("input", node.inputs if with_inputs else ()), ("output", node.outputs)):
         for position, name in enumerate(names):
             if name:
-                yield Place(node.index, node.op, node.name, node.module, sequence, slot, position, name)
+                yield TensorPlace(node.index, node.op, node.name, node.module, sequence, slot, position, name)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, write_file
-from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, Place, h5py_module, is_hdf5
+from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module, is_hdf5
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,7 +62,7 @@ class Writer(ABC):
         self.entries: list[Entry] = []
         self._keys: dict[str, str] = {}
 
-    def add(self, place: Place, array: Array) -> None:
+    def add(self, place: TensorPlace, array: Array) -> None:
         """Keep an array; a tensor that was kept before is only referred to.
 
         Raises:
@@ -82,11 +82,11 @@ class Writer(ABC):
             self.entries.append(entry)
 
     @abstractmethod
-    def write(self, place: Place, array: Array) -> str:
+    def write(self, place: TensorPlace, array: Array) -> str:
         """Write an array; return its key."""
 
     @abstractmethod
-    def refer(self, place: Place, key: str) -> str:
+    def refer(self, place: TensorPlace, key: str) -> str:
         """Let a place mean an array that was written before; return its key."""
 
     @abstractmethod
@@ -162,13 +162,13 @@ class _Folder(Writer):
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def write(self, place: Place, array: Array) -> str:
+    def write(self, place: TensorPlace, array: Array) -> str:
         safe = re.sub(r"[^A-Za-z0-9_-]", "_", f"{place.op}.{place.name}"[:80])
         key = f"{len(self._keys):05d}.{safe}.{place.slot}.{place.position}.npy"
         np.save(self.path / key, array, allow_pickle=False)
         return key
 
-    def refer(self, place: Place, key: str) -> str:
+    def refer(self, place: TensorPlace, key: str) -> str:
         return key
 
     def note(self, entry: Entry) -> None:
@@ -214,13 +214,13 @@ class _Hdf5(Writer):
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._room, start, size + _ROOM)
 
-    def write(self, place: Place, array: Array) -> str:
+    def write(self, place: TensorPlace, array: Array) -> str:
         self._reserve(self._file.id.get_filesize(), array.nbytes)
         key = _key(place)
         self._file.create_dataset(key, data=array).attrs["tensor"] = place.tensor
         return key
 
-    def refer(self, place: Place, key: str) -> str:
+    def refer(self, place: TensorPlace, key: str) -> str:
         self._reserve(self._file.id.get_filesize(), 0)
         own = _key(place)
         self._file[own] = self._file[key]  # a second name of the same data
@@ -250,11 +250,11 @@ class _Hdf5(Writer):
         self.path.unlink()
 
 
-def _group(place: Place) -> str:
+def _group(place: TensorPlace) -> str:
     return f"/{place.op.replace('/', '_')}/{place.sequence}"
 
 
-def _key(place: Place) -> str:
+def _key(place: TensorPlace) -> str:
     return f"{_group(place)}/{place.slot}/{place.position}"
 
 

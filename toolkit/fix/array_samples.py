@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, DataError, TensorSpec
-from toolkit.fix.records import Part, RawMeasure, metric_named, needs_labels
+from toolkit.fix.records import Feed, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick
 from utils.stored import PictureNotes, Stored
@@ -33,14 +33,14 @@ class ArraySamples(Samples):
         labelled: bool,
         specs: Sequence[TensorSpec],
         batch: int,
-        made: Callable[..., Iterator[Part]],
+        made: Callable[..., Iterator[Feed]],
         notes: PictureNotes | None = None,
         pictures: bool = False,
     ) -> None:
         super().__init__(count, labelled, specs, batch)
         self._made, self.pictures, self.notes = made, pictures, notes or PictureNotes()
 
-    def parts(self, **changes: Any) -> Iterator[Part]:
+    def parts(self, **changes: Any) -> Iterator[Feed]:
         """Yield the parts in order."""
         return self._made(**changes)
 
@@ -53,10 +53,10 @@ class ArraySamples(Samples):
             raise DataError(f"{where}metric {name} needs labels, and there are none; use --metric agree or close")
         return RawMeasure(name)
 
-    def chosen(self, indices: Sequence[int]) -> list[Part]:
+    def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return single samples as one part, in order of their place in the data set."""
         wanted, first = sorted(set(indices)), 0
-        found: list[Part] = []
+        found: list[Feed] = []
         axes = [spec.batch_axis for spec in self.specs]
         for part in self:
             rows = [i - first for i in wanted if first <= i < first + len(part.names)]
@@ -64,12 +64,12 @@ class ArraySamples(Samples):
             if rows:
                 both = zip(part.inputs, axes, strict=True)
                 taken: list[Array] = [array if axis is None else array.take(rows, axis) for array, axis in both]
-                found.append(Part(taken, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows)))
+                found.append(Feed(taken, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows)))
         columns = zip(zip(*(part.inputs for part in found), strict=True), axes, strict=True)
         known = [part.targets for part in found if part.targets is not None]
         names = [name for part in found for name in part.names]
         inputs = [column[0] if axis is None else np.concatenate(column, axis) for column, axis in columns]
-        return [Part(inputs, np.concatenate(known) if known else None, names)]
+        return [Feed(inputs, np.concatenate(known) if known else None, names)]
 
 
 def load_samples(
@@ -112,12 +112,12 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
         raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
     count = counts.pop()
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[Feed]:
         for first in range(0, count, batch):
             rows = slice(first, min(first + batch, count))
             names = [f"{path.name}[{i}]" for i in range(rows.start, rows.stop)]
             fed = [_taken(column, axis, rows) for column, axis in zip(columns, axes, strict=True)]
-            yield Part(fed, None if labels is None else labels[rows], names)
+            yield Feed(fed, None if labels is None else labels[rows], names)
 
     return ArraySamples(count, labels is not None, inputs, batch, parts, notes)
 
@@ -154,11 +154,11 @@ def _pictures(
     dataset = load_dataset(path)
     count = min(len(dataset), limit or len(dataset))
 
-    def parts(**changes: Any) -> Iterator[Part]:
+    def parts(**changes: Any) -> Iterator[Feed]:
         for first, found in zip(range(0, count, batch), dataset.batches(batch), strict=False):
             take = min(len(found.names), count - first)
             array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
-            yield Part([array], None if found.targets is None else found.targets[:take], found.names[:take])
+            yield Feed([array], None if found.targets is None else found.targets[:take], found.names[:take])
 
     labelled = dataset.batch([0]).targets is not None
     return ArraySamples(count, labelled, inputs, batch, parts, notes, pictures=True)

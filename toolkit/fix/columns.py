@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array, TecoInferError
 from model_config.judge.gate import Pairs
-from toolkit.fix.records import Part
+from toolkit.fix.records import Feed
 from utils.metrics.base import Metric, Records
 
 Groups = Sequence[Hashable]
@@ -53,7 +53,7 @@ class Columns:
         return list(self.samples.tolist())
 
 
-def joined(found: Iterable[tuple[Part, Array | Records]]) -> Columns:
+def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
     """Return the records of all parts of a run, in order."""
     values: list[Array] = []
     samples: list[Array] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toolkit.fix.records import Part
+from toolkit.fix.records import Feed
 from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
 from toolkit.graph.trace import Node
@@ -23,7 +23,7 @@ _FLOAT = 1
 """``onnx.TensorProto`` element type."""
 
 
-def peaks(model: ModelProto, parts: Iterable[Part], batch: int | None) -> dict[str, float]:
+def peaks(model: ModelProto, parts: Iterable[Feed], batch: int | None) -> dict[str, float]:
     """Return the largest finite magnitude of every float tensor that nodes write, over a data set in float32.
 
     One graph with one number per tensor as its outputs, so memory does not grow with the model.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 METRICS = "top1 (any topK; needs labels), agree (the baseline's best class), close (1 - relative L2 error)"
 
 
-class Part(NamedTuple):
+class Feed(NamedTuple):
     """Some consecutive samples as a call takes them.
 
     Attributes:
@@ -133,7 +133,7 @@ class Measure(Protocol):
         """Return the metric, which has seen nothing."""
         ...
 
-    def update(self, metric: Metric, part: Part, ours: Any, theirs: Any) -> Array | Records:
+    def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Take in the outputs for a part, beside the baseline's where ``raw``, and return the records."""
         ...
 
@@ -155,7 +155,7 @@ class RawMeasure:
         """Return the metric, which has seen nothing."""
         return metric_named(self.name)
 
-    def update(self, metric: Metric, part: Part, ours: Any, theirs: Any) -> Array | Records:
+    def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Take in the outputs for a part and return the records.
 
         Raises:
@@ -197,7 +197,7 @@ class TaskMeasure:
     needs: str
     raw: bool = False
 
-    def update(self, metric: Metric, part: Part, ours: Any, theirs: Any) -> Array | Records:
+    def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Decode the outputs for a part, take in the predictions and return the records.
 
         Raises:

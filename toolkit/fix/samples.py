@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, batch_of, split
-from toolkit.fix.records import Measure, Part
+from toolkit.fix.records import Feed, Measure
 from utils.stored import PictureNotes
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Samples(ABC):
     def __init__(self, count: int, labelled: bool, specs: Sequence[TensorSpec], batch: int) -> None:
         self.count, self.labelled, self.specs, self.batch = count, labelled, list(specs), batch
         self.notes = PictureNotes()
-        self._kept: list[Part] | None = None
+        self._kept: list[Feed] | None = None
         self._seen: set[tuple[tuple[int, ...], ...]] = set()
 
     @property
@@ -70,7 +70,7 @@ class Samples(ABC):
         return False
 
     @abstractmethod
-    def parts(self, **changes: Any) -> Iterator[Part]:
+    def parts(self, **changes: Any) -> Iterator[Feed]:
         """Yield the parts in order, prepared anew; ``changes`` are those of :meth:`prepared`."""
 
     @abstractmethod
@@ -83,10 +83,10 @@ class Samples(ABC):
         """
 
     @abstractmethod
-    def chosen(self, indices: Sequence[int]) -> list[Part]:
+    def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return what the model is fed of single samples, in order of their place in the data set."""
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[Feed]:
         if self._kept is not None:
             yield from self._kept
             return
@@ -108,7 +108,7 @@ class Samples(ABC):
     def close(self) -> None:  # noqa: B027 -- arrays hold nothing that needs freeing
         """Free what was opened."""
 
-    def prepared(self, **changes: Any) -> Iterator[Part]:
+    def prepared(self, **changes: Any) -> Iterator[Feed]:
         """Walk through pictures with other parameters of the preprocessing."""
         return self.parts(**changes)
 
@@ -121,13 +121,13 @@ class Samples(ABC):
         shapes, dims = self.sizes()
         return replace(self.spec(path), input_size=shapes, dims=dims)
 
-    def run(self, engine: Engine) -> Iterator[tuple[Part, Any]]:
+    def run(self, engine: Engine) -> Iterator[tuple[Feed, Any]]:
         """Yield every part with what an engine gives for it; float16 outputs come as float32."""
         for part in self:
             outputs = listed(engine(cast_to(part.inputs, engine.inputs)))
             yield part, [array.astype(np.float32) if array.dtype == np.float16 else array for array in outputs]
 
-    def calls(self) -> Iterator[Part]:
+    def calls(self) -> Iterator[Feed]:
         """Yield what the model is fed over the data set, inputs in its own order."""
         yield from self
 

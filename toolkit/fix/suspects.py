@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array, ConfigError, DataError, fits, open_engine
-from toolkit.fix.records import Measure, Part
+from toolkit.fix.records import Feed, Measure
 from toolkit.fix.samples import Samples, cast_to
 from utils.preprocess.image.modes import MEAN
 from utils.stored import PictureNotes
@@ -69,7 +69,7 @@ def try_suspects(
     found: list[Suspect] = []
     with open_engine("onnx", replace(samples.spec(path), dtype="float32")) as engine:
 
-        def value(parts: Iterable[Part], change: Callable[[Outputs], Outputs]) -> float:
+        def value(parts: Iterable[Feed], change: Callable[[Outputs], Outputs]) -> float:
             metric, first = measure.make(), 0
             for part in parts:
                 rows = slice(first, first + len(part.names))
@@ -120,7 +120,7 @@ def _same(outputs: Outputs) -> Outputs:
     return outputs
 
 
-def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
+def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[Outputs], Outputs]]]:
     yield UNCHANGED, samples, _same
     for name, change in _changes(samples.notes).items() if _like_pictures(samples) else ():
         yield name, _changed(samples, change), _same
@@ -131,13 +131,13 @@ def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[O
         yield "resize: squashed to the input's size, no crop", samples.prepared(squash=True), _same
 
 
-def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Part], Callable[[Outputs], Outputs]]]:
+def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[Outputs], Outputs]]]:
     yield "missing softmax", samples, lambda outputs: [_softmax(array) for array in outputs]
     yield "missing sigmoid", samples, lambda outputs: [1 / (1 + np.exp(-np.clip(a, -80, 80))) for a in outputs]
     yield "missing logarithm of the softmax", samples, lambda o: [np.log(_softmax(a) + 1e-30) for a in o]
 
 
-def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Part]:
+def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Feed]:
     for part in samples:
         yield part._replace(inputs=[change(array) if _like_picture(array) else array for array in part.inputs])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
 from toolkit.fix.asked import Asked
-from toolkit.fix.records import Measure, Part, RawMeasure, TaskMeasure, metric_named, needs_labels
+from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
 from utils.pipeline.front import TaskFront
@@ -121,7 +121,7 @@ class TaskSamples(Samples):
 
     # ------------------------------------------------------------------------------------------------------ samples
 
-    def parts(self, **changes: Any) -> Iterator[Part]:
+    def parts(self, **changes: Any) -> Iterator[Feed]:
         """Yield the samples that can be prepared, a batch at a time, arrays in the task's order.
 
         Raises:
@@ -137,7 +137,7 @@ class TaskSamples(Samples):
         self._places, self.count = places, len(places)
         self.left_out = f"{len(failures)} samples are left out, the first: {failures[0]}" if failures else ""
 
-    def _prepared(self, dataset: Dataset, failures: list[str]) -> Iterator[tuple[int, Part, Sequence[int]]]:
+    def _prepared(self, dataset: Dataset, failures: list[str]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
         """Yield where each batch begins, what was made of it, and the positions of the samples that made it."""
         first = 0
         for batch in dataset.batches(self.batch):
@@ -148,13 +148,13 @@ class TaskSamples(Samples):
                 made = ready.batch
                 shards = ready.arrays if isinstance(ready.arrays, Shards) else None
                 arrays = [] if isinstance(ready.arrays, Shards) else ready.arrays
-                part = Part(arrays, made.targets, made.names, made.units, ready.contexts, shards)
+                part = Feed(arrays, made.targets, made.names, made.units, ready.contexts, shards)
                 yield first, part, ready.good if ready.good is not None else range(len(made.names))
             first += len(batch.names)
 
     # --------------------------------------------------------------------------------------------------------- runs
 
-    def run(self, engine: Engine) -> Iterator[tuple[Part, Any]]:
+    def run(self, engine: Engine) -> Iterator[tuple[Feed, Any]]:
         """Yield every part with the task's outputs for it, the engine in the place of the model."""
         if self.one_call:
             for part in self:
@@ -169,11 +169,11 @@ class TaskSamples(Samples):
     def _note(self, arrays: Sequence[Array]) -> None:
         self._seen.add(shapes_of(self._in_order(arrays)))
 
-    def calls(self) -> Iterator[Part]:
+    def calls(self) -> Iterator[Feed]:
         """Yield what the model is fed over the data set, inputs in its own order."""
         yield from self._calls(self)
 
-    def _calls(self, parts: Iterable[Part]) -> Iterator[Part]:
+    def _calls(self, parts: Iterable[Feed]) -> Iterator[Feed]:
         if self.one_call:
             for part in parts:
                 for arrays in [part.inputs] if part.shards is None else part.shards:
@@ -188,22 +188,22 @@ class TaskSamples(Samples):
                 self.task.infer(engines, part.fed, part.contexts, state)
                 yield from self._drained(fed, part.names)
 
-    def _drained(self, fed: list[list[Array]], names: Sequence[str]) -> Iterator[Part]:
+    def _drained(self, fed: list[list[Array]], names: Sequence[str]) -> Iterator[Feed]:
         for number, arrays in enumerate(fed):
             yield self._call(arrays, names, f" (call {number})")
         fed.clear()
 
-    def _call(self, arrays: Sequence[Array], names: Sequence[str], which: str) -> Part:
+    def _call(self, arrays: Sequence[Array], names: Sequence[str], which: str) -> Feed:
         """Return a call whose rows have names: those of the samples, or the first one's and the call's number."""
         rows = batch_of(self._in_order(arrays), self.specs)
         alike = len(names) == rows
-        return Part(self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)])
+        return Feed(self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)])
 
     def _in_order(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the inputs of a call in the model's own order."""
         return [arrays[self._callers.index(spec.name)] for spec in self.specs]
 
-    def chosen(self, indices: Sequence[int]) -> list[Part]:
+    def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return what the model is fed of single samples; of a loop some calls of all it makes of them."""
         places = [self._places[i] for i in sorted(set(indices))] if self._places else sorted(set(indices))
         found = list(self._calls(part for _, part, _ in self._prepared(self.dataset.select(places), [])))

@@ -18,7 +18,7 @@ from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
 from toolkit.fix.columns import Columns, joined, losses, paired
 from toolkit.fix.pass_file import write_pass
-from toolkit.fix.records import Measure, Part
+from toolkit.fix.records import Feed, Measure
 from toolkit.fix.samples import Samples
 from utils.metrics.base import Metric, Records
 
@@ -74,7 +74,7 @@ class Trials:
         """
         metric = self.measure.make()
         outputs: list[Any] = []
-        found: list[tuple[Part, Array | Records]] = []
+        found: list[tuple[Feed, Array | Records]] = []
         self.samples.reference = path
         with _opened("onnx", replace(self.samples.spec(path), dtype="float32")) as engine:
             for part, ours in self.samples.run(engine):
@@ -138,7 +138,7 @@ class Trials:
         self.heard(self.ran[-1])
         return self.ran[-1]
 
-    def _measured(self, engine: Engine, metric: Metric) -> Iterator[tuple[Part, Array | Records]]:
+    def _measured(self, engine: Engine, metric: Metric) -> Iterator[tuple[Feed, Array | Records]]:
         theirs: Iterable[Any] = self._outputs if self.measure.raw else repeat(None)
         # What a loop makes of broken values may fail anywhere in it; a single call cannot.
         with nullcontext() if self.samples.one_call else _telling():

@@ -19,7 +19,7 @@ from model_config.reports.text import plural
 from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs, random_inputs
 from toolkit.graph.modules import module_of, modules_of
-from toolkit.graph.weights import NUMBERS, Source, open_marked, resolved, source
+from toolkit.graph.weights import NUMBERS, LightModel, open_marked, resolved, source
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -235,9 +235,9 @@ class _GraphTraced(Traced):
     """Runs on ONNX Runtime, as the baseline or in the card's storage."""
 
     _session: HostSession | None = None
-    _held: Source | None = None
+    _held: LightModel | None = None
 
-    def take(self, model: ModelProto, origin: dict[str, str], held: Source) -> None:
+    def take(self, model: ModelProto, origin: dict[str, str], held: LightModel) -> None:
         """Take over the graph that runs, made of what is held, and where the original tensors are in it."""
         self.model, self.origin = model, origin
         self._held = held  # so that the next one to open the same file finds it
@@ -361,7 +361,7 @@ def traced(
     return found
 
 
-def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _baseline(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
     from onnx import ModelProto
 
     from engine.onnx import graph_inputs, to_float16
@@ -379,7 +379,7 @@ def _baseline(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shape
     found.take(original, {name: name for name in found.kinds if name in written}, held)
 
 
-def _card(found: _GraphTraced, held: Source, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _card(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
     """Do to the model what the engine of the simulated card does."""
     from engine.onnx import bind_shapes
     from engine.passes import PassOptions, apply_passes

@@ -25,10 +25,10 @@ _LARGE = 1024
 NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
 """``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
 
-_sources: WeakValueDictionary[tuple[str, int, int], Source] = WeakValueDictionary()
+_sources: WeakValueDictionary[tuple[str, int, int], LightModel] = WeakValueDictionary()
 
 
-class Source:
+class LightModel:
     """A model as it was loaded.
 
     Attributes:
@@ -50,7 +50,7 @@ class Source:
         return model
 
 
-def source(path: Path) -> Source:
+def source(path: Path) -> LightModel:
     """Return a model of which somebody else may hold the same: a file is read once for as long as it is used.
 
     Raises:
@@ -59,17 +59,17 @@ def source(path: Path) -> Source:
     from toolkit.graph.trace import load_named
 
     if not path.is_file():
-        return Source(load_named(path))  # raises with the reason
+        return LightModel(load_named(path))  # raises with the reason
     state = path.stat()
     key = (str(path.resolve()), state.st_mtime_ns, state.st_size)
     found = _sources.get(key)
     if found is None:
-        found = _sources[key] = Source(load_named(path))
+        found = _sources[key] = LightModel(load_named(path))
     return found
 
 
 def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the weights that a graph made from a :class:`Source` lacks, rounded where it is to have them rounded."""
+    """Return the weights that a graph made of a :class:`LightModel` lacks, rounded where it has them rounded."""
     from engine.sdaa import round_half
 
     found: dict[str, Array] = {}

@@ -30,7 +30,7 @@ _HOST_DTYPES = ("string", "sequence", "optional", "map", "sparse_tensor")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Judgement:
     """What a target makes of a need.
 
     Attributes:
@@ -55,7 +55,7 @@ class Finding:
 
 def judge_file(
     path: Path, table: Table, batch: int = 1, shapes: Shapes | None = None, trial: Trial | None = None
-) -> tuple[list[Finding], list[str]]:
+) -> tuple[list[Judgement], list[str]]:
     """Judge every operator of an ONNX file; return that and what is to be said about it.
 
     Args:
@@ -73,7 +73,7 @@ def judge_file(
     return found, notes or dynamic_notes(found)
 
 
-def dynamic_notes(found: Iterable[Finding]) -> list[str]:
+def dynamic_notes(found: Iterable[Judgement]) -> list[str]:
     """Say which operators write sizes that are not known beforehand."""
     dynamic = dict.fromkeys(one.need.op for one in found if one.dynamic)
     return [f"sizes not known beforehand are written by: {', '.join(dynamic)}"] if dynamic else []
@@ -97,24 +97,24 @@ def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[Model
         return model, notes
 
 
-def judge(model: ModelProto, table: Table, trial: Trial | None = None) -> list[Finding]:
+def judge(model: ModelProto, table: Table, trial: Trial | None = None) -> list[Judgement]:
     """Judge every operator of a model whose shapes have been inferred, those in the bodies of If, Loop and Scan too."""
     return [_judged(model, need, table, trial) for need in find_needs(model)]
 
 
-def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) -> Finding:
+def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) -> Judgement:
     cut = _cut(model, need)
     refused = trial(cut) if trial is not None and cut is not None and not _has_body(need) else None
     support = _support(need, table, refused)
     if support.level not in LACKING:
-        return Finding(need, support.level, support.source, support.fix)
+        return Judgement(need, support.level, support.source, support.fix)
     dtype = next((name for name in need.dtypes if table.dtypes.get(name) is support), "")
     rewrite = _rewrite(cut, table, trial) if trial is not None and cut is not None else None
     if rewrite is not None:
         operators = ", ".join(rewrite.operators)
         fix = f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
-        return Finding(need, support.level, support.source, support.fix or fix, rewrite, dtype)
-    return Finding(need, support.level, support.source, support.fix or _advice(need, refused), dtype=dtype)
+        return Judgement(need, support.level, support.source, support.fix or fix, rewrite, dtype)
+    return Judgement(need, support.level, support.source, support.fix or _advice(need, refused), dtype=dtype)
 
 
 def _has_body(need: Need) -> bool:
@@ -196,7 +196,7 @@ def _advice(need: Need, refused: str | None) -> str:
     return CUSTOM if refused else CASE
 
 
-def summary(findings: Sequence[Finding], target: str) -> str:
+def summary(findings: Sequence[Judgement], target: str) -> str:
     """Return the answer in a sentence."""
     lacking = [one for one in findings if one.level in LACKING]
     levels = Counter(one.level for one in findings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError, TargetError, import_file
 from toolkit.graph.inputs import Shapes
-from toolkit.ops.judge import Finding, dynamic_notes, judge
+from toolkit.ops.judge import Judgement, dynamic_notes, judge
 from toolkit.ops.needs import Need
 from toolkit.ops.table import LACKING, Table
 
@@ -119,7 +119,7 @@ def _line(error: Exception) -> str:
 
 def judge_torch(
     source: str, table: Table, trial: Trial | None, shapes: Shapes, dtypes: Mapping[str, str]
-) -> tuple[list[Finding], list[str], dict[str, Any]]:
+) -> tuple[list[Judgement], list[str], dict[str, Any]]:
     """Judge a torch module: what it would be as ONNX, or where it cannot be exported, its own operators.
 
     Args:
@@ -191,35 +191,35 @@ def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any
     return (), dict(inputs)
 
 
-def _parts(model: Any, classes: Mapping[str, list[str]], table: Table) -> list[Finding]:
+def _parts(model: Any, classes: Mapping[str, list[str]], table: Table) -> list[Judgement]:
     """Judge a module by the modules in it; what ``forward`` itself does with them is not known."""
     found = [_part(name, names, table) for name, names in classes.items() if name not in _GONE]
     if any(True for _ in model.children()):
         need = _need("? (forward)", ["(itself)"], [], [])
-        found.append(Finding(need, "unknown", "what is computed between the parts is known only after tracing"))
+        found.append(Judgement(need, "unknown", "what is computed between the parts is known only after tracing"))
     return found
 
 
-def _part(name: str, names: list[str], table: Table) -> Finding:
+def _part(name: str, names: list[str], table: Table) -> Judgement:
     op = _MODULES.get(name.removeprefix("nn."), "") if name.startswith("nn.") else ""
     entry = table.operator(op) if op else None
     need = _need(f"{op or '?'} ({name})", names, [], [])
     if entry is not None:
-        return Finding(need, entry.level, entry.source, entry.fix)
-    return Finding(need, "unknown", "not in the table" if op else "what it becomes is known only after tracing")
+        return Judgement(need, entry.level, entry.source, entry.fix)
+    return Judgement(need, "unknown", "not in the table" if op else "what it becomes is known only after tracing")
 
 
-def _unexported(one: Any, table: Table) -> Finding:
+def _unexported(one: Any, table: Table) -> Judgement:
     from toolkit.ops.judge import CUSTOM
 
     need = _need(one.name, one.modules, one.dtypes, one.shapes)
     if one.exportable is False:
-        return Finding(need, "missing", _EXPORTER, CUSTOM)
+        return Judgement(need, "missing", _EXPORTER, CUSTOM)
     known = [table.dtypes[name] for name in one.dtypes if name in table.dtypes]
     bad = next((entry for entry in known if entry.level in LACKING), None)
     if bad is not None:
-        return Finding(need, bad.level, bad.source, bad.fix)
-    return Finding(need, "unknown", "the exporter can write it; what it becomes is known only after the export")
+        return Judgement(need, bad.level, bad.source, bad.fix)
+    return Judgement(need, "unknown", "the exporter can write it; what it becomes is known only after the export")
 
 
 def _need(op: str, nodes: list[str], dtypes: list[str], shapes: list[str]) -> Need:

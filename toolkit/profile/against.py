@@ -10,7 +10,7 @@ from toolkit.profile.record import Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimeChange:
     """Seconds of an operator or node before and now; 0 where it is not there."""
 
     name: str
@@ -32,9 +32,9 @@ class Comparison:
     """
 
     before: str
-    total: Change
-    operators: tuple[Change, ...]
-    nodes: tuple[Change, ...]
+    total: TimeChange
+    operators: tuple[TimeChange, ...]
+    nodes: tuple[TimeChange, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -55,7 +55,7 @@ def compare(before: Profile, now: Profile) -> Comparison:
         )
     return Comparison(
         before=", ".join(filter(None, (before.model, before.dtype, before.pass_file))),
-        total=Change("compute", before.compute, now.compute),
+        total=TimeChange("compute", before.compute, now.compute),
         operators=_changes(
             ((op, seconds) for op, _, seconds in before.operators()), ((op, s) for op, _, s in now.operators())
         ),
@@ -77,7 +77,7 @@ def _differences(before: Profile, now: Profile) -> Iterator[str]:
         yield f"the inputs were {shapes[0]} before, and are {shapes[1]} now"
 
 
-def _changes(before: Iterable[tuple[str, float]], now: Iterable[tuple[str, float]]) -> tuple[Change, ...]:
+def _changes(before: Iterable[tuple[str, float]], now: Iterable[tuple[str, float]]) -> tuple[TimeChange, ...]:
     old, new = dict(before), dict(now)
-    changes = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in {**old, **new}]
+    changes = [TimeChange(name, old.get(name, 0.0), new.get(name, 0.0)) for name in {**old, **new}]
     return tuple(sorted(changes, key=lambda change: -abs(change.difference)))

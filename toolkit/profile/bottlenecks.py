@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.onnx import dims, graph_inputs
 from engine.sdaa import ACTIVATIONS, SELECTING
-from toolkit.profile.record import Bottleneck, Profile, Step, WhatIf
+from toolkit.profile.record import Bottleneck, Launch, Profile, WhatIf
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -98,7 +98,7 @@ def find_bottlenecks(profile: Profile, facts: ShapeFacts) -> tuple[Bottleneck, .
     return (*sorted(found, key=lambda one: -(one.seconds or 0.0)), *_recompilation(facts, profile.simulated))
 
 
-def _converts(step: Step, facts: ShapeFacts) -> bool:
+def _converts(step: Launch, facts: ShapeFacts) -> bool:
     turned = step.op_type == "Transpose" and bool(facts.layout_changes.intersection((step.name, *step.nodes)))
     return step.op_type in CONVERSIONS or turned
 
@@ -126,7 +126,7 @@ def _slow_fix(bound: str) -> str:
     return "replace it by a cheaper equivalent, or send it to its owner (teco optest cuts out a test case)"
 
 
-def _copies(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
+def _copies(profile: Profile, steps: Sequence[Launch]) -> list[Bottleneck]:
     seconds = sum(step.seconds for step in steps)
     if profile.share(seconds) < NOTICED:
         return []
@@ -136,7 +136,7 @@ def _copies(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
     return [Bottleneck("copies of non-contiguous data", text, fix, _names(steps), seconds)]
 
 
-def _conversions(profile: Profile, steps: Sequence[Step]) -> list[Bottleneck]:
+def _conversions(profile: Profile, steps: Sequence[Launch]) -> list[Bottleneck]:
     seconds = sum(step.seconds for step in steps)
     islands = [step for step in profile.steps if step.float32]
     found = []
@@ -168,5 +168,5 @@ def _recompilation(facts: ShapeFacts, compiles: bool) -> list[Bottleneck]:
     return found
 
 
-def _names(steps: Iterable[Step]) -> tuple[str, ...]:
+def _names(steps: Iterable[Launch]) -> tuple[str, ...]:
     return tuple(step.name for step in sorted(steps, key=lambda step: -step.seconds))

@@ -12,7 +12,7 @@ from engine.sdaa import CardDescription, Kernel, Layout, ShardCost, load_card, p
 from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
 from toolkit.profile.checks import checked_inputs
-from toolkit.profile.record import Profile, Step, WhatIf, unique
+from toolkit.profile.record import Launch, Profile, WhatIf, unique
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -102,12 +102,12 @@ def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
     return replace(found, what_if=_what_if(found, loaded, card), bottlenecks=find_bottlenecks(found, shape))
 
 
-def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Step:
+def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Launch:
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
     traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
     roof = max(arithmetic, traffic)
     bound = "launch" if seconds - roof > roof else "compute" if arithmetic > traffic else "memory"
-    return Step(
+    return Launch(
         name=name,
         op_type=kernel.op_type,
         nodes=kernel.nodes,

@@ -20,7 +20,7 @@ from engine.sdaa import kernels_of
 from toolkit.graph.inputs import Shapes, draw
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape, one_layout
 from toolkit.profile.checks import checked_inputs
-from toolkit.profile.record import Profile, Step
+from toolkit.profile.record import Launch, Profile
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,7 +40,7 @@ _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 Shape = tuple[int, ...]
 
 
-class Source(NamedTuple):
+class OriginalNode(NamedTuple):
     """A node of the model as it was written.
 
     Attributes:
@@ -123,11 +123,11 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
 
 
 def _below_the_roof(
-    rows: Mapping[str, tuple[dict[str, Any], float]], origin: Mapping[str, Source]
-) -> tuple[Roof, tuple[Step, ...]]:
+    rows: Mapping[str, tuple[dict[str, Any], float]], origin: Mapping[str, OriginalNode]
+) -> tuple[Roof, tuple[Launch, ...]]:
     """Return the roof and the steps; where a step computes faster than numpy did, it is the roof."""
 
-    def under(roof: Roof) -> tuple[Step, ...]:
+    def under(roof: Roof) -> tuple[Launch, ...]:
         return tuple(_step(name, args, seconds, roof, origin) for name, (args, seconds) in rows.items())
 
     measured = measure_roof()
@@ -178,26 +178,26 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
     return {name: (first[name], median(seconds)) for name, seconds in totals.items()}
 
 
-def sources(model: ModelProto) -> dict[str, Source]:
+def sources(model: ModelProto) -> dict[str, OriginalNode]:
     """Return the nodes of a model by their names, and by the tensors they write."""
     from toolkit.graph.trace import module_of
 
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    found: dict[str, Source] = {}
+    found: dict[str, OriginalNode] = {}
     for node in model.graph.node:
-        one = Source(node.name, node.op_type, module_of(node), tuple(shapes.get(name) for name in node.input))
+        one = OriginalNode(node.name, node.op_type, module_of(node), tuple(shapes.get(name) for name in node.input))
         found |= dict.fromkeys((*node.output, node.name), one)
     return found
 
 
-def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin: Mapping[str, Source]) -> Step:
+def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin: Mapping[str, OriginalNode]) -> Launch:
     op_type = str(args.get("op_name", ""))
     # What ONNX Runtime fused or laid out anew is called after the tensor it writes.
-    source = origin.get(_RENAMED.sub("", name), Source(name, "", "", ()))
+    source = origin.get(_RENAMED.sub("", name), OriginalNode(name, "", "", ()))
     flops, size = work_of(op_type, args, source)
     arithmetic, traffic = flops / roof.flops, size / roof.bandwidth
     best = max(arithmetic, traffic)
-    return Step(
+    return Launch(
         name=name,
         op_type=op_type,
         nodes=(source.name,),
@@ -210,7 +210,7 @@ def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin
     )
 
 
-def work_of(op_type: str, args: Mapping[str, Any], source: Source) -> tuple[float, int]:
+def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tuple[float, int]:
     """Return operations and bytes of a node from the shapes ONNX Runtime saw; zeros where it told none.
 
     It does not tell the weights that it has laid out for itself; theirs are taken from the node as it was written, or

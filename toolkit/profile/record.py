@@ -19,7 +19,7 @@ BOUNDS = ("compute", "memory", "launch", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Launch:
     """One launch: a node, or nodes that run as one kernel.
 
     Attributes:
@@ -105,7 +105,7 @@ class Profile:
     inputs: Mapping[str, tuple[int, ...]]
     peak_flops: float
     bandwidth: float
-    steps: tuple[Step, ...]
+    steps: tuple[Launch, ...]
     copy_in: float
     copy_out: float
     call: float
@@ -197,7 +197,7 @@ def read_profile(path: Path) -> Profile:
         raise ConfigError(f"profile {path} lacks or garbles {error}; write it again") from error
 
 
-_PARTS = {"steps": ("rows", Step), "bottlenecks": ("bottlenecks", Bottleneck), "what_if": ("what_if", WhatIf)}
+_PARTS = {"steps": ("rows", Launch), "bottlenecks": ("bottlenecks", Bottleneck), "what_if": ("what_if", WhatIf)}
 """Field of a profile -> where the file has it, and what each part of it is."""
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from model_config.reports.text import plural, seconds
-from toolkit.output import Column, Report
-from toolkit.profile.against import Change, Comparison
-from toolkit.profile.record import COMMAND, Bottleneck, Profile, Step
+from toolkit.output import Column, ToolReport
+from toolkit.profile.against import Comparison, TimeChange
+from toolkit.profile.record import COMMAND, Bottleneck, Launch, Profile
 from toolkit.profile.suggest import Suggestion
 
 _COLUMNS = (
@@ -20,7 +20,7 @@ _NODES = 3
 """Nodes of a bottleneck that the terminal names."""
 
 
-def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> Report:
+def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> ToolReport:
     """Return everything, figures in full; :func:`toolkit.profile.record.read_profile` reads the profile in its JSON."""
     data = profile.data()
     if comparison:
@@ -28,12 +28,12 @@ def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Su
     if suggestion:
         data["suggestion"] = asdict(suggestion)
     columns = [Column(name, name) for name in _COLUMNS]
-    return Report(
+    return ToolReport(
         COMMAND, profile.model, profile.lead, columns, profile.rows(), notes=notes(profile, comparison), data=data
     )
 
 
-def table(profile: Profile) -> Report:
+def table(profile: Profile) -> ToolReport:
     """Return the steps with every value as a text, a step's nodes in one, for CSV."""
     made = whole(profile)
     made.rows = [{**row, "nodes": " ".join(row["nodes"])} for row in made.rows]
@@ -45,7 +45,7 @@ def notes(profile: Profile, comparison: Comparison | None) -> tuple[str, ...]:
     return (*profile.notes, *(comparison.notes if comparison else ()))
 
 
-def slowest(profile: Profile, comparison: Comparison | None = None) -> Report:
+def slowest(profile: Profile, comparison: Comparison | None = None) -> ToolReport:
     """Return the steps for people, the slowest first."""
     columns = (
         Column("step", "step"),
@@ -58,10 +58,10 @@ def slowest(profile: Profile, comparison: Comparison | None = None) -> Report:
         Column("module", "module"),
     )
     rows = [_cells(step, profile) for step in sorted(profile.steps, key=lambda step: -step.seconds)]
-    return Report(COMMAND, profile.model, profile.lead, columns, rows, notes=notes(profile, comparison))
+    return ToolReport(COMMAND, profile.model, profile.lead, columns, rows, notes=notes(profile, comparison))
 
 
-def _cells(step: Step, profile: Profile) -> dict[str, str]:
+def _cells(step: Launch, profile: Profile) -> dict[str, str]:
     return {
         "step": step.name,
         "operator": step.op_type,
@@ -89,7 +89,7 @@ def _some(one: Bottleneck) -> str:
     return ", ".join(one.nodes[:_NODES]) + (", ..." if len(one.nodes) > _NODES else "")
 
 
-def differences(comparison: Comparison, kind: str, top: int) -> Report:
+def differences(comparison: Comparison, kind: str, top: int) -> ToolReport:
     """Return what changed, by operator and in sum."""
     names = ("what", f"against {comparison.before}"), ("before", "before"), ("now", f"now ({kind})")
     columns = [Column(key, label, numeric=key != "what") for key, label in (*names, ("difference", "difference"))]
@@ -98,15 +98,15 @@ def differences(comparison: Comparison, kind: str, top: int) -> Report:
     share = f", {abs(total.difference) / total.before:.1%}" if total.before else ""
     what = "less" if total.difference < 0 else "more"
     lead = f"computing: {seconds(total.before)} before, {seconds(total.now)} now{share} {what} ({kind})"
-    return Report(COMMAND, comparison.before, lead, columns, rows)
+    return ToolReport(COMMAND, comparison.before, lead, columns, rows)
 
 
-def _change(change: Change) -> dict[str, str]:
+def _change(change: TimeChange) -> dict[str, str]:
     figures = {"before": change.before, "now": change.now, "difference": change.difference}
     return {"what": change.name, **{name: seconds(value) for name, value in figures.items()}}
 
 
-def suggestions(found: Suggestion) -> Report:
+def suggestions(found: Suggestion) -> ToolReport:
     """Return the rules to apply with their gains, and in the notes those that fire and are left out."""
     columns = (
         Column("rule", "rule"),
@@ -128,7 +128,7 @@ def suggestions(found: Suggestion) -> Report:
         share = 1 - found.after / found.before if found.before else 0.0
         both = f"{seconds(found.before)} becomes {seconds(found.after)} a shard"
         lead = f"together: {both}, {share:.1%} less (simulated)"
-    return Report(COMMAND, "rules", lead, columns, rows, notes=tuple(_remarks(found, found.chosen)))
+    return ToolReport(COMMAND, "rules", lead, columns, rows, notes=tuple(_remarks(found, found.chosen)))
 
 
 def _remarks(found: Suggestion, chosen: Sequence[Any]) -> Iterator[str]:

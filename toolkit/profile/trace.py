@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.profile.record import Profile, Step
+from toolkit.profile.record import Launch, Profile
 
 LANES = {"framework": 1, "runtime": 2, "device": 3}
 """Lane and its number, from the caller's side down."""
@@ -63,7 +63,7 @@ def _modules(profile: Profile) -> list[dict[str, Any]]:
     return spans
 
 
-def _facts(step: Step) -> dict[str, Any]:
+def _facts(step: Launch) -> dict[str, Any]:
     return {
         "operator": step.op_type,
         "nodes": list(step.nodes),

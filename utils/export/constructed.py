@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array
-from utils.export.onnx_files import Case, ExportResult, ModelNotes, three_variants, write_onnx_files
+from utils.export.onnx_files import Expected, ExportResult, ModelNotes, three_variants, write_onnx_files
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,5 +42,5 @@ def write_constructed(
     tried = []
     for arrays in cases:
         wanted: Any = reference.run(None, dict(zip(names, arrays, strict=True)))
-        tried.append(Case(list(arrays), [np.asarray(array) for array in wanted]))
+        tried.append(Expected(list(arrays), [np.asarray(array) for array in wanted]))
     return write_onnx_files(stem, three_variants(build(False), free, tried, float16=True), notes)

@@ -36,7 +36,7 @@ KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Expected:
     """One input the file is tried on, and what the source model answers."""
 
     inputs: list[Array]
@@ -49,7 +49,7 @@ class Variant:
 
     suffix: str
     model: ModelProto
-    cases: list[Case]
+    cases: list[Expected]
     dtype: str = "float32"
 
 
@@ -319,7 +319,7 @@ def foreign_ops(model: ModelProto) -> tuple[str, ...]:
     return tuple(sorted(f"{domain}::{name}" for domain, name in used - defined if domain not in KNOWN_DOMAINS))
 
 
-def three_variants(static: ModelProto, free: ModelProto, cases: list[Case], float16: bool) -> list[Variant]:
+def three_variants(static: ModelProto, free: ModelProto, cases: list[Expected], float16: bool) -> list[Variant]:
     """Return the files of one model: static (tried on the first case only), dynamic and, where wanted, float16."""
     variants = [Variant("", static, cases[:1]), Variant("_dyn", free, cases)]
     return [*variants, Variant("_float16_dyn", to_float16(free), cases, "float16")] if float16 else variants

@@ -14,7 +14,7 @@ import paddle2onnx
 from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
-    Case,
+    Expected,
     ExportResult,
     ModelNotes,
     check_dynamic,
@@ -61,7 +61,7 @@ def export_paddle_onnx(
     training = model.training
     model.eval()
     try:
-        cases = [Case(x, _run(model, x)) for x in dynamic_inputs(arrays, axes)]
+        cases = [Expected(x, _run(model, x)) for x in dynamic_inputs(arrays, axes)]
         static = _to_onnx(model, arrays, [{} for _ in axes], (input_names, output_names), opset)
         free = _to_onnx(model, arrays, axes, (input_names, output_names), opset)
     finally:

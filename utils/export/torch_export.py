@@ -13,7 +13,7 @@ import torch
 from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
-    Case,
+    Expected,
     ExportResult,
     ModelNotes,
     check_dynamic,
@@ -86,7 +86,7 @@ def export_onnx(
     options = {"input_names": list(input_names), "output_names": list(output_names), "opset_version": opset}
     options["custom_translation_table"] = dict(custom_translation_table or {}) or None
     with _evaluated(model):
-        cases = [Case(x, _run(model, x)) for x in tried]
+        cases = [Expected(x, _run(model, x)) for x in tried]
         # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
         exported = _to_onnx(model, tried[min(1, len(tried) - 1)], axes, options)
     # Tracing is what takes the time, so the static graph is the same one with its sizes filled in.

@@ -14,7 +14,7 @@ from support import RunPython, SaveOnnx
 from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, open_engine
 from engine.backends import trial
 from engine.backends.null import NullEngine
-from engine.backends.trial import Contender, Verdict, choose, random_input
+from engine.backends.trial import Contender, TrialResult, choose, random_input
 from engine.base import Array
 
 needs_openvino = pytest.mark.skipif(
@@ -244,10 +244,10 @@ def test_a_reference_is_measured_but_never_chosen(save_onnx: SaveOnnx) -> None:
 
 def test_what_a_verdict_says() -> None:
     seconds = {"ONNX Runtime 1 float32": 1.9, "OpenVINO 2 bfloat16": 1.0}
-    assert Verdict("OpenVINO 2 bfloat16", seconds).describe() == (
+    assert TrialResult("OpenVINO 2 bfloat16", seconds).describe() == (
         "OpenVINO 2 bfloat16 (1.9 times ONNX Runtime 1 float32 in a trial)"
     )
-    assert Verdict("A").describe() == "A"
+    assert TrialResult("A").describe() == "A"
 
 
 def test_processes_that_open_one_model_together_agree(save_onnx: SaveOnnx, run_python: RunPython, cache: Path) -> None:

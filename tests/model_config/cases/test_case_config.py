@@ -19,8 +19,8 @@ from model_config.cases.config import (
     STEPS,
     AccuracyRule,
     Case,
+    Command,
     Problem,
-    Step,
     load_cases,
     read_cases,
     select_cases,
@@ -378,7 +378,7 @@ def test_the_accuracy_rule_is_read_and_has_the_specifications_defaults(root: Pat
     assert load(root, [changed("accuracy", rule)])[0].accuracy == AccuracyRule(**rule)
     run = {"run_reference": {"run_file": "run.py", "params": {"size": 3}}}
     step = load(root, [changed("accuracy", run)])[0].accuracy.run_reference
-    assert step == Step("valid", "run.py", {"size": 3})
+    assert step == Command("valid", "run.py", {"size": 3})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8"])

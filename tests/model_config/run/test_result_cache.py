@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from model_config.cases.config import AccuracyRule, Case, Step
+from model_config.cases.config import AccuracyRule, Case, Command
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.cache import KIND, case_key, load, store
 
@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def case(**params: str) -> Case:
-    steps = (Step("valid", "valid.py", PARAMS), Step("multi", "valid.py", PARAMS | params))
+    steps = (Command("valid", "valid.py", PARAMS), Command("multi", "valid.py", PARAMS | params))
     return Case("m", "example/x/m", steps, Path("model.yaml"))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError
-from model_config.cases.config import Case, Step
+from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.runner import Limits, Slot, default_memory, run_step, workplace
 
@@ -40,7 +40,7 @@ class Bench:
         limits: Limits | None = None,
     ) -> StepResult:
         (self.tree / "example/x/m/run.py").write_text(script)
-        one = Step(step, "run.py", {})
+        one = Command(step, "run.py", {})
         case = Case("m", "example/x/m", (one,), Path("model.yaml"))
         listen = None if heard is None else lambda *words: heard.append(words)
         used = limits or Limits(20.0, 400 * MIB, 40, MIB)
@@ -228,7 +228,7 @@ def test_only_files_that_the_check_itself_named_are_made_anew(bench: Bench, tmp_
     """A case may say ``json`` in its parameters; that is a path in the step's folder, not in the check's."""
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    one = Step("export", "run.py", {"json": str(precious), "save": str(tmp_path)})
+    one = Command("export", "run.py", {"json": str(precious), "save": str(tmp_path)})
     (bench.tree / "example/x/m/run.py").touch()
     result = run_step(Case("m", "example/x/m", (one,), Path("x")), one, bench.tree, bench.logs, Limits(20.0))
     assert (result.passed, result.result, result.pictures) == (True, None, ())

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 from support import RunPython
 
-from model_config.cases.config import ROOT, Case, Step, load_cases
+from model_config.cases.config import ROOT, Case, Command, load_cases
 from model_config.results import Finding
 from model_config.structure import CASE_RULES, FILE_RULES, SHARED_RULES, check_shared, check_structure, rules
 from model_config.structure.flags import known_flags
@@ -766,7 +766,7 @@ def test_the_historical_loop_is_not_for_the_core(zoo: Zoo) -> None:
     core.parent.mkdir(parents=True)
     zoo.folder.rename(core)
     (core / "example_valid.py").write_text(HISTORICAL, encoding="utf-8")
-    steps = (Step("valid", "example_valid.py", {}),)
+    steps = (Command("valid", "example_valid.py", {}),)
     found = check_structure(Case("tiny", "example/classification/tiny_net", steps, zoo.root / "model.yaml"), zoo.root)
     assert [finding.rule for finding in found if finding.file.endswith(".py")] == ["own-loop"]
 

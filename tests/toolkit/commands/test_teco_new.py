@@ -16,7 +16,7 @@ from engine import ConfigError
 from model_config.cases.config import Case, read_cases
 from model_config.structure import check_structure
 from model_config.structure.flags import known_flags
-from model_config.structure.source import Folder, Source
+from model_config.structure.source import Folder, SourceFile
 from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, create
 from toolkit.zoo import SCRIPTS
@@ -66,7 +66,7 @@ def test_a_new_model_breaks_no_rule(domain: str, model: str, task: str, contrib:
     assert known_flags(*_script(cases[-1], zoo)) is not None
 
 
-def _script(case: Case, zoo: Path) -> tuple[Source, Folder]:
+def _script(case: Case, zoo: Path) -> tuple[SourceFile, Folder]:
     folder = Folder(case, zoo)
     source = folder.find("example_valid.py")
     assert source is not None

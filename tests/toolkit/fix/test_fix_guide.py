@@ -18,7 +18,7 @@ from toolkit.fix.array_samples import ArraySamples
 from toolkit.fix.columns import Columns
 from toolkit.fix.guide import LARGEST, overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
-from toolkit.fix.records import Outputs, Part, RawMeasure, metric_named
+from toolkit.fix.records import Feed, Outputs, RawMeasure, metric_named
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form
 from toolkit.graph.trace import Node, nodes_of
@@ -28,8 +28,8 @@ def model_of(text: str) -> onnx.ModelProto:
     return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
 
 
-def parts(x: Array, size: int) -> list[Part]:
-    return [Part([x[i : i + size]], None, ["s"] * len(x[i : i + size])) for i in range(0, len(x), size)]
+def parts(x: Array, size: int) -> list[Feed]:
+    return [Feed([x[i : i + size]], None, ["s"] * len(x[i : i + size])) for i in range(0, len(x), size)]
 
 
 def over(model: onnx.ModelProto, x: Array, keep: Sequence[str] = ()) -> set[str]:
@@ -166,7 +166,7 @@ def test_the_float32_form_rounds_nowhere_also_in_bodies() -> None:
 def test_chosen_samples_come_from_every_part() -> None:
     x = np.arange(7.0).reshape(7, 1)
     given = [
-        Part([x[i : i + 3], np.float64(9)], np.arange(i, min(i + 3, 7)), [f"s{j}" for j in range(i, min(i + 3, 7))])
+        Feed([x[i : i + 3], np.float64(9)], np.arange(i, min(i + 3, 7)), [f"s{j}" for j in range(i, min(i + 3, 7))])
         for i in (0, 3, 6)
     ]
     specs = [TensorSpec("x", np.dtype(float), (None, 1), 0), TensorSpec("by", np.dtype(float), (), None)]

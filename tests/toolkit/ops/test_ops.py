@@ -16,7 +16,7 @@ from support import DIGITS, SaveOnnx
 from engine import ConfigError, EngineSpec, HostSession, TargetError, open_engine, registry
 from toolkit.cli import execute
 from toolkit.commands.ops import main
-from toolkit.ops.judge import Finding, judge_file, summary
+from toolkit.ops.judge import Judgement, judge_file, summary
 from toolkit.ops.table import Table, load_table, targets
 from toolkit.ops.trial import trial_of
 
@@ -28,7 +28,7 @@ GELU = """<ir_version: 9, opset_import: ["" : 20]>
 g (float[2,4] x) => (float[2,4] y) { y = Gelu(x) }"""
 
 
-def judged(path: Path, own: Table = SDAA) -> dict[str, Finding]:
+def judged(path: Path, own: Table = SDAA) -> dict[str, Judgement]:
     found, _ = judge_file(path, own, trial=trial_of(own.target))
     return {one.need.op: one for one in found}
 

@@ -14,7 +14,7 @@ from support import SaveOnnx
 from engine import Array, EngineSpec, ModelError, TargetError, registry
 from engine.backends.null import NullEngine
 from toolkit.ops import rewrites
-from toolkit.ops.judge import CASE, CUSTOM, HOST, Finding, judge_file
+from toolkit.ops.judge import CASE, CUSTOM, HOST, Judgement, judge_file
 from toolkit.ops.table import Support, Table
 from toolkit.ops.trial import trial_of
 
@@ -23,7 +23,7 @@ ABS = "g (TYPE[2,4] x) => (TYPE[2,4] y) { y = Abs(x) }"
 STATED, MISSING = Support("stated", "us"), Support("missing", "us")
 
 
-def only(path: Path, table: Table, trial: Callable[[ModelProto], str | None] | None = None) -> Finding:
+def only(path: Path, table: Table, trial: Callable[[ModelProto], str | None] | None = None) -> Judgement:
     (found,) = judge_file(path, table, trial=trial or trial_of("sdaa"))[0]
     return found
 

@@ -17,7 +17,7 @@ from engine import EngineSpec
 from toolkit.cli import execute
 from toolkit.profile.bottlenecks import ShapeFacts, find_bottlenecks
 from toolkit.profile.card import prepare, profile_card, profile_prepared
-from toolkit.profile.host import Source, profile_host, work_of
+from toolkit.profile.host import OriginalNode, profile_host, work_of
 from toolkit.profile.record import Bottleneck, Profile
 from toolkit.profile.suggest import suggest
 
@@ -169,7 +169,7 @@ def test_a_product_of_which_only_the_bias_is_told() -> None:
         return [{"float": shape} for shape in shapes]
 
     args = {"input_type_shape": told([48, 64], [96]), "output_type_shape": told([48, 96])}
-    flops, size = work_of("Gemm", args, Source("gemm", "Gemm", "", ()))
+    flops, size = work_of("Gemm", args, OriginalNode("gemm", "Gemm", "", ()))
     assert flops == 2 * 48 * 64 * 96
     assert size == 4 * (48 * 64 + 64 * 96 + 96 + 48 * 96)
 

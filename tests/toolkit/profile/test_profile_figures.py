@@ -6,18 +6,20 @@ import pytest
 
 from toolkit.profile.against import compare
 from toolkit.profile.bottlenecks import NOTICED, ShapeFacts, find_bottlenecks, fusion, one_layout
-from toolkit.profile.record import Profile, Step, unique
+from toolkit.profile.record import Launch, Profile, unique
 from toolkit.profile.roofline import BOTTOM, roofline
 
 NONE = ShapeFacts((), (), frozenset())
 
 
-def step(name: str, op_type: str, seconds: float, *, flops: float = 0.0, size: int = 0, bound: str = "compute") -> Step:
+def step(
+    name: str, op_type: str, seconds: float, *, flops: float = 0.0, size: int = 0, bound: str = "compute"
+) -> Launch:
     roof = max(flops / 1e12, size / 1e11)
-    return Step(name, op_type, (name,), "", seconds, flops, size, roof, bound)
+    return Launch(name, op_type, (name,), "", seconds, flops, size, roof, bound)
 
 
-def profile(*steps: Step) -> Profile:
+def profile(*steps: Launch) -> Profile:
     """Return a profile of a machine of 1e12 operations and 1e11 bytes per second: its ridge is at 10."""
     call = sum(one.seconds for one in steps)
     return Profile("m", "sdaa", True, "d", "float16", 1, "", {}, 1e12, 1e11, steps, 0.0, 0.0, call)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export import onnx_files
-from utils.export.onnx_files import Case, ExportResult, ModelNotes, Variant, write_onnx_files
+from utils.export.onnx_files import Expected, ExportResult, ModelNotes, Variant, write_onnx_files
 from utils.stored import Stored
 
 WEIGHT = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
@@ -32,7 +32,7 @@ def linear(weight: np.ndarray = WEIGHT, op: str = "MatMul", domain: str = "") ->
 def variant(
     model: onnx.ModelProto, wanted: np.ndarray = X @ WEIGHT, dtype: str = "float32", suffix: str = ""
 ) -> Variant:
-    return Variant(suffix, model, [Case([X], [wanted])], dtype)
+    return Variant(suffix, model, [Expected([X], [wanted])], dtype)
 
 
 def notes_of(path: Path) -> dict[str, str]:

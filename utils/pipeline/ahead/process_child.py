@@ -26,7 +26,7 @@ _ALIGNMENT = 64
 """Bytes at a multiple of which every array begins: a cache line."""
 
 
-class Place(NamedTuple):
+class ArrayPlace(NamedTuple):
     """Where an array lies in the shared memory."""
 
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Done(NamedTuple):
     ``shards`` says how many of the arrays each SPA gets, where a task lays them out so.
     """
 
-    places: list[Place] | None
+    places: list[ArrayPlace] | None
     good: tuple[int, ...] | None
     failures: list[Failure]
     nan_inputs: list[str]
@@ -81,7 +81,7 @@ class Memory:
             self._map = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
         return np.frombuffer(self._map, np.uint8)
 
-    def array(self, place: Place) -> Array:
+    def array(self, place: ArrayPlace) -> Array:
         """Return the array that lies there, without a copy."""
         size = max(1, math.prod(place.shape) * place.dtype.itemsize)
         memory = self.bytes(place.offset + size)
@@ -182,7 +182,7 @@ class _Room(Buffers):
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self._memory = memory
-        self._whole: Place | None = None
+        self._whole: ArrayPlace | None = None
 
     def take(self, count: int) -> Array | None:
         """Return room for ``count`` samples, once it is known how large one is."""
@@ -190,16 +190,16 @@ class _Room(Buffers):
             return None
         return self._memory.array(self._whole._replace(shape=(count, *self._whole.shape[1:])))
 
-    def placed(self, arrays: Sequence[Array]) -> list[Place]:
+    def placed(self, arrays: Sequence[Array]) -> list[ArrayPlace]:
         """Put arrays into the shared memory, where they are not there already, and say where they lie."""
         memory = self._memory.bytes(1)
         if len(arrays) == 1 and arrays[0].flags.c_contiguous and arrays[0].ctypes.data == memory.ctypes.data:
-            return [Place(arrays[0].shape, arrays[0].dtype, 0)]
+            return [ArrayPlace(arrays[0].shape, arrays[0].dtype, 0)]
         # A result may be another view of the very memory that it is to be put into.
         arrays = [array.copy() if np.may_share_memory(array, memory) else array for array in arrays]
         places, end = [], 0
         for array in arrays:
-            places.append(Place(array.shape, array.dtype, end))
+            places.append(ArrayPlace(array.shape, array.dtype, end))
             end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         for place, array in zip(places, arrays, strict=True):
             np.copyto(self._memory.array(place), array)

@@ -27,7 +27,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
-from utils.pipeline.ahead.process_child import Alone, Done, Memory, Place, Raised, in_child
+from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
 from utils.pipeline.front import Front, Preprocess, as_front
 from utils.pipeline.stages import Buffers, Failure, Ready, nan_names, one_by_one, subset
 from utils.tasks.base import Prepared, Shards
@@ -305,7 +305,7 @@ def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] 
     return Shards([next(taken) for _ in range(count)] for count in done.shards)
 
 
-def _copied(places: list[Place], memory: Memory, buffers: Buffers | None) -> list[Array]:
+def _copied(places: list[ArrayPlace], memory: Memory, buffers: Buffers | None) -> list[Array]:
     """Copy arrays out of the shared memory, which the next batch will overwrite."""
     copies = []
     for place in places:

@@ -13,7 +13,7 @@ import numpy as np
 from engine import ConfigError, DataError, InputError, ModelError
 from utils.stored import Stored
 
-__all__ = ["Answer", "Labels", "answers", "labels_from", "postprocess", "scores"]
+__all__ = ["ClassScore", "Labels", "answers", "labels_from", "postprocess", "scores"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Labels: TypeAlias = "Mapping[str, str] | Sequence[str] | str | os.PathLike[str] | None"
@@ -21,7 +21,7 @@ Labels: TypeAlias = "Mapping[str, str] | Sequence[str] | str | os.PathLike[str] 
 _WORDNET_ID = re.compile(r"^n\d{8}\s+")
 
 
-class Answer(TypedDict):
+class ClassScore(TypedDict):
     """One class a picture may belong to: its softmax score in 0..1 and its name."""
 
     score: float
@@ -30,7 +30,7 @@ class Answer(TypedDict):
 
 def postprocess(
     outputs: Any, target: str = "sdaa", topk: int = 1, labels: Labels = None
-) -> list[Answer] | list[list[Answer]]:
+) -> list[ClassScore] | list[list[ClassScore]]:
     """Turn a classifier's outputs into its ``topk`` best classes.
 
     Args:
@@ -52,7 +52,7 @@ def postprocess(
     return results[0] if len(results) == 1 else results
 
 
-def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[Answer]]:
+def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[ClassScore]]:
     """Return what :func:`postprocess` does, always as one list of answers per sample, even for a batch of one.
 
     Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.
@@ -70,7 +70,7 @@ def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[Ans
     best = _best(logits, min(topk, logits.shape[1]))
     best_scores = np.take_along_axis(_softmax(logits), best, axis=1)
     return [
-        [Answer(score=score, label=names[index]) for index, score in zip(*row, strict=True)]
+        [ClassScore(score=score, label=names[index]) for index, score in zip(*row, strict=True)]
         for row in zip(best.tolist(), best_scores.tolist(), strict=True)
     ]
 
