@@ -95,7 +95,7 @@ def _count(text: str) -> int:
 
 def _check_packages(args: argparse.Namespace) -> None:
     """Say what is missing before anything runs."""
-    from model_config.reports.extra import extra
+    from utils.extra import extra
 
     with extra("the check"):
         import packaging.requirements  # noqa: F401

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from engine import DataError, write_file
-from model_config.reports.terminal import open_console
-from model_config.reports.text import NO_VALUE, one_line
 from toolkit.arguments import Parser
+from utils.pages.page import Pages
+from utils.terminal import encodable, new_table, open_console, print_line
+from utils.text import NO_VALUE, clean_line
 
 SCHEMA_VERSION = 1
 """Of the JSON files; a field that changes its meaning or goes raises it."""
+
+PAGES = Pages(Path(__file__).resolve().parent / "pages")
+"""Of the tools."""
 
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
@@ -204,11 +208,9 @@ def html_text(report: ToolReport) -> str:
     Raises:
         ConfigError: jinja2 is not installed.
     """
-    from model_config.reports.page import render
-
     filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
     columns = sorted(filled, key=lambda column: column.spare)
-    return render("tool.html.j2", report=report, columns=columns, shown=shown)
+    return PAGES.render("tool.html.j2", report=report, columns=columns, shown=shown)
 
 
 def shown(value: Any) -> str:
@@ -219,7 +221,7 @@ def shown(value: Any) -> str:
         return f"{value:.6g}" if 0.9 < abs(value) < 1.1 else f"{value:.3g}"
     if isinstance(value, (list, tuple)):
         return "x".join(map(str, value)) or "scalar"
-    return one_line(str(value))
+    return clean_line(str(value))
 
 
 def publish(
@@ -249,17 +251,13 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
         ConfigError: rich is not installed.
     """
     console = open_console(file)
-    from rich.box import ASCII2, SIMPLE_HEAD
-    from rich.table import Table
-
-    plain = not console.encoding.lower().startswith("utf")
-    table = Table(box=ASCII2 if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table = new_table(console)
     rows = list(enumerate(report.rows))[:limit]
     columns = _fitting([column for column in report.columns if column.brief], [row for _, row in rows], console.width)
     for column in columns:
         table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
     for i, row in rows:
-        cells = [_encodable(shown(row.get(column.key)), console.encoding) for column in columns]
+        cells = [encodable(shown(row.get(column.key)), console) for column in columns]
         table.add_row(*cells, style="bold red" if i in report.bad else "")
     if rows:
         console.print(table)
@@ -269,7 +267,7 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
     if unseen:
         notes.append(f"note: too narrow for {', '.join(unseen)}; --csv, --json and --html have all")
     for line in (*notes, *(f"note: {note}" for note in report.notes), report.lead):
-        console.print(_encodable(one_line(line), console.encoding), soft_wrap=True)
+        print_line(console, clean_line(line))
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
@@ -279,8 +277,3 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width
     while sum(widths[column.key] for column in kept) > width and any(column.spare for column in kept):
         kept.remove(max(kept, key=lambda column: column.spare))
     return kept
-
-
-def _encodable(text: str, encoding: str) -> str:
-    text = text if encoding.lower().startswith("utf") else text.replace(NO_VALUE, "-")
-    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from model_config.reports.text import clean, one_line, read_log
+from model_config.reports.text import read_log
 from model_config.results import Accuracy, CaseResult, CheckResult, Speed, StepResult, Verdict
+from utils.text import clean, clean_line
 
 _LINES, _CHARACTERS, _BYTES = 100, 20_000, 65_536
 """How much of a log's end goes into the XML."""
@@ -41,16 +42,16 @@ def _add_check(root: Element, check: CheckResult) -> None:
 
 
 def _add_case(root: Element, case: CaseResult, date: str) -> None:
-    name = one_line(case.case)
+    name = clean_line(case.case)
     suite = SubElement(root, "testsuite", name=name, time=f"{case.seconds:.3f}")
     if date:
-        suite.set("timestamp", one_line(date))
+        suite.set("timestamp", clean_line(date))
     properties = SubElement(suite, "properties")
     told = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
     told |= {"accepted": case.accepted, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
     for key, value in told.items():
         if value:
-            SubElement(properties, "property", name=key, value=one_line(value))
+            SubElement(properties, "property", name=key, value=clean_line(value))
     _add_findings(suite, case)
     for step in case.steps:
         _add_step(suite, name, step)
@@ -60,12 +61,12 @@ def _add_case(root: Element, case: CaseResult, date: str) -> None:
 
 
 def _add_findings(suite: Element, case: CaseResult) -> None:
-    name = f"{one_line(case.case)}.structure"
+    name = f"{clean_line(case.case)}.structure"
     if not case.findings:
         _test(suite, name, "structure")
     found = sorted(case.findings, key=lambda finding: finding.rule)
     for rule, group in groupby(found, key=lambda finding: finding.rule):
-        lines = [one_line(str(finding)) for finding in group]
+        lines = [clean_line(str(finding)) for finding in group]
         test = _test(suite, name, rule)
         _outcome(test, "failure", "structure", lines[0] if len(lines) == 1 else f"{len(lines)} findings", lines)
 
@@ -83,7 +84,7 @@ def _add_step(suite: Element, case: str, step: StepResult) -> None:
 
 def _add_judged(suite: Element, case: CaseResult, judged: Accuracy | Speed, index: int) -> None:
     part, what = ("speed", judged.what) if isinstance(judged, Speed) else ("accuracy", judged.against)
-    test = _test(suite, f"{one_line(case.case)}.{part}", f"{index} {what}")
+    test = _test(suite, f"{clean_line(case.case)}.{part}", f"{index} {what}")
     accepted = part == "accuracy" and bool(case.accepted)
     if judged.verdict is Verdict.FAIL:
         _outcome(test, "failure", part, judged.reason)
@@ -93,15 +94,15 @@ def _add_judged(suite: Element, case: CaseResult, judged: Accuracy | Speed, inde
         _outcome(test, "error", "inconclusive", judged.reason)
     else:
         note = f" (accepted: {case.accepted})" if judged.verdict is Verdict.INCONCLUSIVE else ""
-        SubElement(test, "system-out").text = one_line(judged.reason + note)
+        SubElement(test, "system-out").text = clean_line(judged.reason + note)
 
 
 def _test(suite: Element, group: str, name: str, seconds: float = 0.0) -> Element:
-    return SubElement(suite, "testcase", classname=group, name=one_line(name), time=f"{seconds:.3f}")
+    return SubElement(suite, "testcase", classname=group, name=clean_line(name), time=f"{seconds:.3f}")
 
 
 def _outcome(test: Element, tag: str, kind: str, message: str, lines: Sequence[str] = ()) -> None:
-    attributes = {"message": one_line(message)} | ({"type": kind} if tag != "skipped" else {})
+    attributes = {"message": clean_line(message)} | ({"type": kind} if tag != "skipped" else {})
     SubElement(test, tag, attributes).text = clean("\n".join(lines)) or None
 
 

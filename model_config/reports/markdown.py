@@ -10,6 +10,7 @@ from typing import TypeVar
 from model_config.reports import text
 from model_config.reports.terminal import deciding
 from model_config.results import SEVERITY, CaseResult, CheckResult, StepResult, Verdict
+from utils.text import clean_line, plural, seconds
 
 _T = TypeVar("_T")
 
@@ -47,7 +48,7 @@ def escape(value: str) -> str:
 
     A zero-width space after ``@`` and ``#`` keeps GitHub from linking people and issues.
     """
-    line = text.one_line(value)
+    line = clean_line(value)
     line = line if len(line) <= _REASON else line[:_REASON] + _CUT
     line = html.escape(line, quote=False)
     line = re.sub(r"([\\`*_\[\]~|])", r"\\\1", line)
@@ -60,7 +61,7 @@ def _unlinked(line: str) -> str:
 
 
 def _summary(check: CheckResult) -> str:
-    parts = [f"commit {check.commit}" if check.commit else "", check.date, f"took {text.seconds(check.seconds)}"]
+    parts = [f"commit {check.commit}" if check.commit else "", check.date, f"took {seconds(check.seconds)}"]
     return " · ".join(part for part in (*parts, text.exit_line(check)) if part)
 
 
@@ -70,7 +71,7 @@ def _fitting(items: Sequence[_T], write: Callable[[_T], str], room: int, what: s
     for index, item in enumerate(items):
         piece = write(item)
         if len(kept) + len(piece) > room:
-            more = text.plural(len(items) - index, f"more {what}")
+            more = plural(len(items) - index, f"more {what}")
             return f"{kept}\n_{more} left out: too long for a comment._\n"
         kept += piece
     return kept
@@ -83,13 +84,13 @@ def _listed(line: str) -> str:
 def _row(case: CaseResult) -> str:
     words = [f"{_SIGNS[verdict]} {verdict.value}" for verdict in case.parts.values()]
     metric, difference = deciding(case)
-    time = text.seconds(case.seconds) + (" (cached)" if case.cached else "")
+    time = seconds(case.seconds) + (" (cached)" if case.cached else "")
     cells = [_SIGNS[case.verdict], escape(case.case), escape(case.target), *words, metric, difference, time]
     return f"| {' | '.join(cells)} |\n"
 
 
 def _block(case: CaseResult) -> str:
-    summary = _unlinked(html.escape(text.one_line(f"{case.case}: {case.verdict.value}"), quote=False))
+    summary = _unlinked(html.escape(clean_line(f"{case.case}: {case.verdict.value}"), quote=False))
     lines = _fitting(case.reasons, _listed, _BLOCK // 2, "reason")
     if case.accepted:
         lines += f"- inconclusive accuracy accepted: {escape(case.accepted)}\n"

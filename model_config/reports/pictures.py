@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import DataError
-from model_config.reports.extra import extra
+from utils.extra import extra
 
 LARGEST_SIDE = 480
 """Pixels of the longer side of a copy."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from model_config.reports import text
 from model_config.results import Accuracy, Speed
+from utils.text import clean_line, percent, share
 
 _MARGIN = 6.0
 """Percent left free at both ends, where the outermost labels stand."""
@@ -80,9 +80,9 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
     tolerated = place(-one.tolerance), place(one.tolerance) - place(-one.tolerance)
     step = _nice_step(reach)
     marks = [index * step for index in range(-2, 3) if abs(index * step) <= reach]
-    label = f"relative difference {text.percent(one.relative_difference)}, tolerance ±{text.share(one.tolerance)}"
+    label = f"relative difference {percent(one.relative_difference)}, tolerance ±{share(one.tolerance)}"
     if one.interval:
-        label += f", 95 % interval {text.percent(one.interval[0])} to {text.percent(one.interval[1])}"
+        label += f", 95 % interval {percent(one.interval[0])} to {percent(one.interval[1])}"
     return DifferencePlot(
         label,
         band=tolerated,
@@ -90,7 +90,7 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
         bootstrap=span(one.bootstrap),
         zero=place(0.0),
         point=place(one.relative_difference),
-        ticks=[Tick(place(mark), text.percent(mark)) for mark in marks],
+        ticks=[Tick(place(mark), percent(mark)) for mark in marks],
     )
 
 
@@ -110,7 +110,7 @@ def ratio_plot(one: Speed) -> RatioPlot | None:
         if _MARGIN <= x <= 100 - _MARGIN and all(abs(x - tick.x) >= _LABEL_ROOM for tick in ticks):
             ticks.append(Tick(x, f"{ratio:g}×"))
     lines = [Tick(place(bound)) for bound in _BUCKETS]
-    label = f"{text.one_line(one.what)}: {one.ratio:.3g} times the baseline"
+    label = f"{clean_line(one.what)}: {one.ratio:.3g} times the baseline"
     return RatioPlot(label, (min(at, origin), abs(at - origin)), origin, at, ticks + lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_config.reports.page import render
+from model_config.reports.page import PAGES
 from model_config.reports.text import write_text
 from model_config.reports.zoo import find_models
 from model_config.results import CaseResult, CheckResult
@@ -29,5 +29,7 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
         cases.setdefault(case.run_dir.removeprefix("TecoInference/").rstrip("/"), []).append(case)
     metric_targets = sorted({entry.key.target for model in models for entry in model.metrics})
     time_targets = sorted({entry.key.target for model in models for entry in model.figures})
-    page = render("site.html.j2", models=models, cases=cases, metric_targets=metric_targets, time_targets=time_targets)
+    page = PAGES.render(
+        "site.html.j2", models=models, cases=cases, metric_targets=metric_targets, time_targets=time_targets
+    )
     write_text(page, out)

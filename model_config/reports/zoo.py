@@ -9,8 +9,8 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
-from model_config.reports.text import one_line
 from model_config.results import Accuracy, Verdict
+from utils.text import clean_line
 
 PLACES = {"core": "example", "contrib": "contrib/example"}
 """Where models are: folders ``<domain>/<model>`` below these, from the repository's root."""
@@ -122,7 +122,7 @@ def _model(folder: Path, place: str, root: Path) -> Model:
         what = (
             f"lacks {error}"
             if isinstance(error, KeyError)
-            else f"has a value of the wrong kind ({one_line(str(error))})"
+            else f"has a value of the wrong kind ({clean_line(str(error))})"
         )
         raise ConfigError(
             f"{folder}: {NUMERICS} or {PERF} {what}; delete both and write them anew with `teco check --update`"
@@ -132,7 +132,7 @@ def _model(folder: Path, place: str, root: Path) -> Model:
 def _scorecard(folder: Path, name: str) -> dict[str, Any]:
     data = read(folder, name)
     if data and data.get("schema_version") != SCHEMA_VERSION:
-        found = one_line(str(data.get("schema_version")))
+        found = clean_line(str(data.get("schema_version")))
         what = f"schema_version is {found}, not {SCHEMA_VERSION}"
         raise ConfigError(f"{folder / name}: {what}; delete it and write it anew with `teco check --update`")
     return data

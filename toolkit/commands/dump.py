@@ -18,7 +18,6 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
-from model_config.reports.text import plural
 from toolkit.arguments import Parser, did_you_mean
 from toolkit.dump.entries import Entry
 from toolkit.graph.inputs import model_file
@@ -26,6 +25,7 @@ from toolkit.graph.trace import MEMORY, Node
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish
+from utils.text import plural
 
 KINDS = ("full", "once", "range", "compare", "recover")
 

@@ -22,10 +22,10 @@ from engine import (
     differences,
     precision_of,
 )
-from model_config.reports.text import plural
 from toolkit.compare.replay import Replay
 from toolkit.graph.trace import MEMORY, Node, Traced
 from utils.progress import progress
+from utils.text import plural
 
 INHERITED = 10.0
 """How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""

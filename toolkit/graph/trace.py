@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine import Array, ConfigError, Dim, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
-from model_config.reports.text import plural
 from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs, random_inputs
 from toolkit.graph.modules import module_of, modules_of
 from toolkit.graph.weights import NUMBERS, LightModel, open_marked, resolved, source
+from utils.text import plural
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto

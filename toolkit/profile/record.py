@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
-from model_config.reports.text import seconds as in_words
 from toolkit.output import SCHEMA_VERSION
+from utils.text import seconds as in_words
 
 COMMAND = "teco profile"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from model_config.reports.text import plural, seconds
 from toolkit.output import Column, ToolReport
 from toolkit.profile.against import Comparison, TimeChange
 from toolkit.profile.record import COMMAND, Bottleneck, Launch, Profile
 from toolkit.profile.suggest import Suggestion
+from utils.text import plural, seconds
 
 _COLUMNS = (
     *("name", "op_type", "module", "seconds", "flops", "bytes", "roof", "bound", "float32"),

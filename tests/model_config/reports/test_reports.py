@@ -22,12 +22,13 @@ from support import ROOT
 from engine import ConfigError
 from model_config import results
 from model_config.reports import junit_xml, markdown, print_table, write_text
-from model_config.reports.extra import extra
 from model_config.reports.markdown import LIMIT, escape
 from model_config.reports.plots import difference_plot, ratio_plot
-from model_config.reports.text import EXIT_MEANINGS, clean, domain_of, exit_line, read_log, seconds
+from model_config.reports.text import EXIT_MEANINGS, domain_of, exit_line, read_log
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
+from utils.extra import extra
 from utils.pipeline.report import write_json
+from utils.text import clean, seconds
 
 SCHEMA = json.loads((ROOT / "model_config/reports/schema.json").read_text(encoding="utf-8"))
 EMPTY = CheckResult(())

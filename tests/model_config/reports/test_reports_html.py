@@ -20,8 +20,8 @@ from support import ROOT
 
 from engine import ConfigError
 from model_config.reports import build_site, html_page, write_text
-from model_config.reports.page import TEMPLATES
 from model_config.results import CaseResult, CheckResult
+from utils.pages.page import TEMPLATES
 
 CHROMIUM = shutil.which("chromium")
 browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium")
