@@ -16,9 +16,8 @@ from toolkit.fix.asked import Asked
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
-from utils.pipeline.front import TaskFront
 from utils.pipeline.options import Options, described
-from utils.pipeline.stages import prepare
+from utils.pipeline.prepare import TaskFront, prepare
 from utils.tasks.base import Shards, one_call
 from utils.tasks.model import Model
 

@@ -3,6 +3,6 @@ import pkgutil
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.pipeline.loops import Answer, evaluate, predict
-from utils.pipeline.stages import Failure
+from utils.pipeline.prepare import Failure
 
 __all__ = ["Answer", "Failure", "evaluate", "predict"]

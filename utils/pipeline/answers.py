@@ -17,7 +17,7 @@ from engine import ConfigError, Engine
 from utils.pipeline.console import about, list_failures, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
-from utils.pipeline.stages import Failure
+from utils.pipeline.prepare import Failure
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
 from utils.datasets.sharding import rank_and_size
-from utils.pipeline.stages import SAMPLE_ERRORS, Ready, prepare
+from utils.pipeline.prepare import SAMPLE_ERRORS, Ready, prepare
 from utils.tasks.base import Shards
 
 if TYPE_CHECKING:

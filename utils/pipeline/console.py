@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine import Engine, provider
-from utils.pipeline.stages import Failure
+from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
 from utils.tasks.model import Model
 

@@ -29,7 +29,7 @@ import numpy as np
 from engine import Array, ConfigError, InputError
 from utils.metrics.base import Records
 from utils.pipeline.locks import open_locked, release
-from utils.pipeline.stages import Failure
+from utils.pipeline.prepare import Failure
 
 if TYPE_CHECKING:
     from typing_extensions import Self

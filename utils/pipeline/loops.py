@@ -19,9 +19,9 @@ from engine import Array, ConfigError, DataError, Timeline, usable_cores
 from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records
-from utils.pipeline.front import Preprocess
+from utils.pipeline.ahead import prepared
 from utils.pipeline.interrupt import telling
-from utils.pipeline.stages import Buffers, Failure, Ready, prepared
+from utils.pipeline.prepare import Buffers, Failure, Preprocess, Ready
 from utils.pipeline.work import Infer, Work
 from utils.progress import progress
 
@@ -162,7 +162,7 @@ def evaluate_work(
         max_steps: stop after so many batches; 0 or less means all.
         warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
         workers: preprocessing threads; ``None`` takes one per core, 0 does everything in the loop itself, in turn.
-        worker_mode: ``"process"`` gives every preprocessing thread a process of its own; see :func:`.stages.prepared`.
+        worker_mode: ``"process"`` gives every preprocessing thread a process of its own; see :func:`.ahead.prepared`.
         on_step: called after every step with a line of its timings.
         journal: steps finished before, which are not run again; every step from there on is added.
         records: gets the metric's records of every sample.

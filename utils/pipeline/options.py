@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ALL_DTYPES, PASS_PATH, ConfigError, DataError, Engine, EngineSpec, open_engine
 from utils.datasets.sharding import rank_and_size
-from utils.pipeline.stages import WORKER_MODES
+from utils.pipeline.ahead import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model

@@ -15,7 +15,7 @@ import numpy as np
 from engine import ConfigError, usable_cores, write_file
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
-from utils.pipeline.stages import Failure
+from utils.pipeline.prepare import Failure
 
 SCHEMA_VERSION = 1
 """Version of the JSON layout; it rises when a field changes its meaning or goes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine import Array, Engine, Timeline
-from utils.pipeline.front import Front, Preprocess, TaskFront, as_front
+from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
 

@@ -19,8 +19,8 @@ from utils.pipeline import answers, cli
 from utils.pipeline.console import finish, tell_engines
 from utils.pipeline.loops import Answer
 from utils.pipeline.options import Options, limits, options as parse
+from utils.pipeline.prepare import Failure
 from utils.pipeline.report import Report
-from utils.pipeline.stages import Failure
 from utils.tasks.base import Artifact, str2bool
 from utils.tasks.classification import CLASSIFICATION, show, size
 from utils.tasks.model import Model

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine import ConfigError
+from utils.pipeline.prepare import Failure
 from utils.pipeline.report import SCHEMA_VERSION, Report, environment, write_json
-from utils.pipeline.stages import Failure
 
 METRIC = re.compile(r"eval_metric ([0-9]+\.[0-9]+)")
 SUMMARY = re.compile(

@@ -10,8 +10,8 @@ from support import DIGITS, RunPython
 
 from engine import ConfigError, DataError, Timeline
 from utils.datasets.base import Batch
-from utils.pipeline.front import Front
-from utils.pipeline.stages import Failure, nan_names, prepared
+from utils.pipeline.ahead import prepared
+from utils.pipeline.prepare import Failure, Front, nan_names
 from utils.tasks.base import Prepared, Shards
 
 ROWS = [{"x": 1.0}, {"y": 2.0}, {"x": 3.0}]

@@ -18,8 +18,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
-from utils.pipeline.front import Front
-from utils.pipeline.stages import SAMPLE_ERRORS, Buffers, Failure, prepare
+from utils.pipeline.prepare import SAMPLE_ERRORS, Buffers, Failure, Front, prepare
 from utils.tasks.base import Prepared, Shards
 
 _ALIGNMENT = 64

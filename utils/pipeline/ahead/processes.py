@@ -1,7 +1,7 @@
 """Preprocessing in processes, for code that holds the interpreter's lock or that may take its process down.
 
 Each preprocessing thread owns one child: a fresh interpreter, as of multiprocessing's "spawn". The thread sends it the
-samples of a batch and gets back what :func:`utils.pipeline.stages.prepare` makes of them there; arrays come through
+samples of a batch and gets back what :func:`utils.pipeline.prepare.prepare` makes of them there; arrays come through
 an anonymous memory file, which is gone with the last process that has it open.
 
 Started by ``subprocess`` and not by ``multiprocessing.Process``: that leaves a resource tracker running beside every
@@ -28,8 +28,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
-from utils.pipeline.front import Front, Preprocess, as_front
-from utils.pipeline.stages import Buffers, Failure, Ready, nan_names, one_by_one, subset
+from utils.pipeline.prepare import Buffers, Failure, Front, Preprocess, Ready, as_front, nan_names, one_by_one, subset
 from utils.tasks.base import Prepared, Shards
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ class Processes:
     """Preprocess batches in child processes, one for each calling thread; a context manager that ends them.
 
     Args:
-        preprocess, timeline, buffers: as :func:`utils.pipeline.stages.prepared` takes them.
+        preprocess, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
 
     Raises:
         ConfigError: the function cannot be sent to another process, or this is such a process already.

@@ -18,8 +18,9 @@ from engine import ConfigError, DataError, Timeline
 from utils.datasets.samples import Batch
 from utils.metrics import TopK
 from utils.pipeline import Failure, evaluate, predict
+from utils.pipeline.ahead import prepared
 from utils.pipeline.ahead.processes import live_cpu_seconds
-from utils.pipeline.stages import Buffers, Preprocess, Ready, prepared
+from utils.pipeline.prepare import Buffers, Preprocess, Ready
 
 HERE = Path(__file__).resolve().parent
 
@@ -211,7 +212,7 @@ import numpy as np
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
 from utils.pipeline import cli
-from utils.pipeline.stages import prepared
+from utils.pipeline.ahead import prepared
 
 def own(samples):
     return np.stack(samples) + 1

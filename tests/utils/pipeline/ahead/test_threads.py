@@ -12,7 +12,8 @@ from PIL import Image
 from engine import ConfigError, DataError, Timeline, usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
-from utils.pipeline.stages import Failure, prepared
+from utils.pipeline.ahead import prepared
+from utils.pipeline.prepare import Failure
 from utils.preprocess.pytorch.classification import preprocess
 
 WORKERS = [0, 1, 2, 5, None]

@@ -1,27 +1,22 @@
-"""The front of both loops: preprocess batches ahead of the engine, in order, and lose no sample to a bad one."""
+"""From samples to what an engine takes, one batch at a time; no sample is lost to a bad one beside it."""
 
 from __future__ import annotations
 
-import threading
+import inspect
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence, Sized
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, TecoInferError, Timeline, host_slots, recording, usable_cores
+from engine import Array, ConfigError, DataError, TecoInferError, Timeline, recording
 from utils.datasets.base import Batch, pick
-from utils.pipeline.front import Front, Preprocess, as_front
-from utils.tasks.base import Prepared, Shards
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-WORKER_MODES = ("thread", "process")
-"""Where preprocessing ahead of the engine may run; see :func:`prepared`."""
+from utils.tasks.base import Options, Prepared, Shards, Task
+from utils.tasks.model import Model
 
 # What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run, as does a
 # ConfigError: no sample is to blame for that.
@@ -74,95 +69,6 @@ class Buffers:
         if all(isinstance(r, np.ndarray) and not np.may_share_memory(r, arrays[0]) for r in results):
             base = arrays[0].base
             self._free.append(base if isinstance(base, np.ndarray) else arrays[0])
-
-
-class _Worker:
-    """What the preprocessing threads share: the function, its buffers, and whether they take turns.
-
-    Samples that take next to no time (tiny pictures) are mostly work of the interpreter, which one thread does at a
-    time; several threads then only hand its lock to and fro (measured on the digits: two threads were slower than one).
-    """
-
-    TINY = 3e-4
-    """CPU seconds per sample below which one thread preprocesses at a time."""
-
-    def __init__(self, front: Front, timeline: Timeline, buffers: Buffers | None) -> None:
-        self.front, self.timeline = front, timeline
-        self.buffers = buffers if front.takes_out else None
-        self._turn = threading.Lock()
-        self._tiny = False
-
-    def __call__(self, batch: Batch) -> Ready:
-        """Preprocess one batch, holding one of the host's slots."""
-        if not self._tiny:
-            return self._timed(batch)
-        with self._turn:
-            return self._timed(batch)
-
-    def _timed(self, batch: Batch) -> Ready:
-        with host_slots().taken():
-            start = time.thread_time()
-            ready = prepare(batch, self.front, self.timeline, self.buffers)
-            cpu = time.thread_time() - start
-        self._tiny = cpu < self.TINY * len(batch.names)
-        return ready
-
-
-def prepared(
-    batches: Iterable[Batch],
-    preprocess: Preprocess | Front,
-    timeline: Timeline,
-    workers: int | None = None,
-    buffers: Buffers | None = None,
-    worker_mode: str = "thread",
-    detailed: bool = True,
-) -> Generator[Ready, None, None]:
-    """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
-
-    A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
-    is preprocessed in the calling thread. A function that takes ``out`` writes into ``buffers`` the consumer gave back.
-
-    ``worker_mode`` ``"process"`` lets every thread preprocess in a process of its own, for functions that hold the
-    interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.ahead.processes`).
-
-    Without ``detailed`` a single batch is not split up into stages: Pillow, given a path, loads one plugin where it
-    loads all for bytes.
-
-    Raises:
-        ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
-    """
-    if worker_mode not in WORKER_MODES:
-        raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")
-    workers, front = usable_cores() if workers is None else workers, as_front(preprocess)
-    if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
-        for batch in batches:
-            yield prepare(batch, front, timeline, detailed=detailed)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    waiting: deque[Future[Ready]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
-    with pool, _working(worker_mode, front, timeline, buffers) as work:
-        try:
-            for batch in batches:
-                waiting.append(pool.submit(work, batch))
-                if len(waiting) > workers + 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _working(
-    mode: str, front: Front, timeline: Timeline, buffers: Buffers | None
-) -> AbstractContextManager[Callable[[Batch], Ready]]:
-    if mode == "thread":
-        return nullcontext(_Worker(front, timeline, buffers))
-    from utils.pipeline.ahead.processes import Processes
-
-    return Processes(front, timeline, buffers)
 
 
 def prepare(
@@ -237,3 +143,100 @@ def nan_names(
             rows = array if axis == 0 else np.moveaxis(array, axis, 0)
             bad |= np.isnan(rows.reshape(len(names), -1)).any(axis=1)
     return [names[i] for i in np.flatnonzero(bad)]
+
+
+# -------------------------------------------------------------------------------------- a plain function, or a task's
+
+
+Preprocess = Callable[[Any], "Array | Sequence[Array]"]
+"""Samples to one array, or to a list of arrays; the simple form of a front."""
+
+
+class Front(ABC):
+    """Prepares samples and puts the parts of a batch together.
+
+    Attributes:
+        name: of the function that prepares, for messages.
+        takes_out: whether it can write into an array that it is given.
+        axes: for each input the axis of its samples; ``None``: the first.
+    """
+
+    name: str
+    takes_out: bool
+    axes: Sequence[int | None] | None = None
+
+    @abstractmethod
+    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+        """Prepare some samples, into ``out`` where one is given."""
+
+    @abstractmethod
+    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
+        """Put parts together; ``names`` are of the samples in them."""
+
+
+class PlainFront(Front):
+    """A function from samples to arrays, with the batch first in each."""
+
+    def __init__(self, preprocess: Preprocess) -> None:
+        self._preprocess = preprocess
+        self.name, self.takes_out = _name(preprocess), _takes_out(preprocess)
+
+    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+        """Call the function."""
+        done = self._preprocess(samples) if out is None else self._preprocess(samples, out=out)  # type: ignore[call-arg]
+        return Prepared([done] if isinstance(done, np.ndarray) else list(done))
+
+    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array]:
+        """Join the arrays of every input.
+
+        Raises:
+            DataError: they do not go together: every one is right by itself, so no single sample is to blame.
+        """
+        if len(parts) == 1:
+            return list(parts[0].arrays)  # type: ignore[arg-type]
+        shapes = [[np.shape(array)[1:] for array in part.arrays] for part in parts]
+        other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if other is not None:
+            raise DataError(
+                f"preprocess gives {names[0]} the shapes {shapes[0]} and {names[other]} {shapes[other]}, which cannot "
+                "share a batch; resize them to one shape, or use a batch size of 1"
+            )
+        return [np.concatenate(column) for column in zip(*(part.arrays for part in parts), strict=True)]
+
+
+class TaskFront(Front):
+    """What a task does with samples before a model with these options takes them."""
+
+    def __init__(self, task: Task, model: Model, options: Options) -> None:
+        # Not the task itself: its other functions need not travel.
+        self._prepare, self._collate, self._model, self._options = task.prepare, task.collate, model, options
+        self.name, self.takes_out = _name(task.prepare), _takes_out(task.prepare)
+        self.axes = [tensor.batch_axis for tensor in model.inputs] if not model.named else None
+
+    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+        """Call the task's ``prepare``."""
+        if out is None:
+            return self._prepare(samples, self._model, self._options)
+        return self._prepare(samples, self._model, self._options, out=out)
+
+    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
+        """Call the task's ``collate``."""
+        return self._collate(parts, self._model)
+
+
+def as_front(preprocess: Preprocess | Front) -> Front:
+    """Wrap a plain function, once."""
+    return preprocess if isinstance(preprocess, Front) else PlainFront(preprocess)
+
+
+def _takes_out(function: Callable[..., Any]) -> bool:
+    """Say whether a function can write into an array that it is given."""
+    try:
+        return "out" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
+
+
+def _name(function: Any) -> str:
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__qualname__", type(inner).__qualname__))
