@@ -149,7 +149,7 @@ def _row_pairs(target: Path, baseline: Path) -> Pairs:
 
 
 def _array_pairs(target: Path, baseline: Path) -> Pairs:
-    from utils.pipeline.record_arrays import read_arrays
+    from utils.pipeline.records.arrays import read_arrays
 
     both = read_arrays(target), read_arrays(baseline)
     _refuse_others((target, baseline), [one.metric_name for one in both])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from utils.pipeline.journal import Journal
-    from utils.pipeline.records import RecordWriter
+    from utils.pipeline.records import RecordsFile
     from utils.pipeline.report import Report
 
 OnStep = Callable[[str], None]
@@ -151,7 +151,7 @@ def evaluate_work(
     worker_mode: str = "thread",
     on_step: OnStep | None = None,
     journal: Journal | None = None,
-    records: RecordWriter | None = None,
+    records: RecordsFile | None = None,
 ) -> Report:
     """Run a labelled data set through what a task does and measure it, as :func:`evaluate` says.
 
@@ -306,7 +306,7 @@ def _replay(journal: Journal, batches: Iterator[Batch], run: _Run) -> None:
     run.resumed = run.steps
 
 
-def _writer(records: RecordWriter) -> Keep:
+def _writer(records: RecordsFile) -> Keep:
     return lambda batch, record, good, *_: records.write(batch, record, good)
 
 

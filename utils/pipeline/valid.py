@@ -12,9 +12,9 @@ from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
 from utils.pipeline.console import finish, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
-from utils.pipeline.keeping import kept
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
+from utils.pipeline.run_files import open_run_files
 from utils.pipeline.work import Work
 from utils.tasks.base import Task
 
@@ -47,8 +47,8 @@ def _run(task: Task, opt: Options) -> int:
     if report is None:  # a process beside rank 0, which says it all
         return _beside(task, opt) if opt.faster else 0
     if opt.json is not None and report.processes > 1 and report.state is not None:
-        from utils.pipeline.launch.part_records import merge_records
         from utils.pipeline.records import records_path
+        from utils.pipeline.records.merging import merge_records
 
         merge_records(records_path(opt.json, report.state), report.processes)
     code = finish(report, opt)
@@ -83,7 +83,7 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         dataset = shard(opt.load_data(task), *rank_and_size())
         work = Work.of(task, engines, model, dataset, opt)
         metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
-        with kept(task, opt, engines, dataset, metric) as keep:
+        with open_run_files(task, opt, engines, dataset, metric) as keep:
             return evaluate_work(work, batches, metric, **keep, **limits(opt))
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import numpy as np
 
 from engine import ConfigError, DataError
-from utils.pipeline.records import remove_other_kind
+from utils.pipeline.records.file import remove_other_kind
 
 if TYPE_CHECKING:
     from engine import Array
-    from utils.pipeline.record_arrays import RecordArrays
+    from utils.pipeline.records.arrays import RecordArrays
 
 
 def part_path(path: Path, rank: int, size: int) -> Path:
@@ -70,7 +70,7 @@ def _merge_rows(parts: list[Path], path: Path) -> None:
 
 
 def _merge_arrays(parts: list[Path], path: Path) -> None:
-    from utils.pipeline.record_arrays import RecordArrays, read_arrays, write_arrays
+    from utils.pipeline.records.arrays import RecordArrays, read_arrays, write_arrays
 
     for part in parts:
         _opened(part).close()

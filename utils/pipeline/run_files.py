@@ -1,4 +1,4 @@
-"""What an evaluation leaves on the disk as it goes: its journal and its records."""
+"""The files that an evaluation writes as it goes: its journal and its records, opened together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def kept(
+def open_run_files(
     task: Task, opt: Options, engines: Mapping[str, Engine], dataset: Dataset, metric: Metric
 ) -> Iterator[dict[str, Any]]:
     """Yield what ``evaluate_work`` takes to keep its steps (``--resume``) and its records (``--json``), open.
@@ -39,8 +39,8 @@ def kept(
             identity = _identity(opt, engines, dataset, metric)
             keep["journal"] = stack.enter_context(Journal.open(opt.resume, identity))
         if opt.json is not None:
-            from utils.pipeline.launch.part_records import part_path
             from utils.pipeline.records import record_writer, records_path
+            from utils.pipeline.records.merging import part_path
 
             path = records_path(opt.json, metric)
             path = path if size == 1 else part_path(path, rank, size)

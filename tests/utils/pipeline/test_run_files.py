@@ -19,8 +19,8 @@ from support import DIGITS, ROOT
 from engine import ConfigError, DataError, Engine
 from utils.datasets import load_dataset, rank_and_size, shard
 from utils.metrics import TopK
-from utils.pipeline.keeping import kept
 from utils.pipeline.options import Options, options as parse
+from utils.pipeline.run_files import open_run_files
 from utils.tasks.classification import CLASSIFICATION
 
 CHANGED = r"data set .* changed under the run, so its journal in .* mixes two states; delete that folder and run again"
@@ -40,7 +40,7 @@ def options(data: Path, *extra: object) -> Options:
 
 def keeping(opt: Options, engines: dict[str, Engine]) -> AbstractContextManager[dict[str, Any]]:
     (data,) = opt.paths.values()
-    return kept(CLASSIFICATION, opt, engines, shard(load_dataset(data), *rank_and_size()), TopK())
+    return open_run_files(CLASSIFICATION, opt, engines, shard(load_dataset(data), *rank_and_size()), TopK())
 
 
 def copied(folder: Path, classes: int = 3) -> Path:

@@ -28,7 +28,7 @@ import numpy as np
 from engine import Array, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics.base import Records
-from utils.pipeline.records import RecordsFile
+from utils.pipeline.records.file import RecordsFile
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can name: the same records give the same bytes at any time
 

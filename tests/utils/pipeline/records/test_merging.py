@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 from engine import ConfigError, DataError
 from utils.datasets.base import Batch
 from utils.metrics import Records
-from utils.pipeline.launch.part_records import merge_records, part_path
-from utils.pipeline.record_arrays import ArrayRecordWriter, read_arrays
 from utils.pipeline.records import RecordWriter
+from utils.pipeline.records.arrays import ArrayRecordWriter, read_arrays
+from utils.pipeline.records.merging import merge_records, part_path
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1, max_size=12)
 

@@ -15,7 +15,6 @@ from hypothesis import given, settings, strategies as st
 from engine import ConfigError, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics import Records, TopK
-from utils.pipeline.record_arrays import ArrayRecordWriter, read_arrays
 from utils.pipeline.records import (
     RecordWriter,
     SampleRecord,
@@ -24,6 +23,7 @@ from utils.pipeline.records import (
     record_writer,
     records_path,
 )
+from utils.pipeline.records.arrays import ArrayRecordWriter, read_arrays
 
 
 def batch(names: list[str], labels: list[int] | None = None) -> Batch:
@@ -143,7 +143,8 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from utils.datasets.base import Batch
-from utils.pipeline.records import *
+from engine import ConfigError
+from utils.pipeline.records import RecordWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     with RecordWriter(Path(sys.argv[1]), "top1") as writer:

@@ -1,0 +1,22 @@
+"""What the metric says of every single sample, as a file beside the JSON result, for paired comparisons of runs.
+
+One number per sample is kept as CSV, for people too (:mod:`.rows`); all other records as arrays (:mod:`.arrays`).
+"""
+
+import pkgutil
+
+__path__ = pkgutil.extend_path(__path__, __name__)
+
+from utils.pipeline.records.file import RecordsFile, find_records, records_path
+from utils.pipeline.records.rows import RecordWriter, SampleRecord, SampleRecords
+from utils.pipeline.records.writer import record_writer
+
+__all__ = [
+    "RecordWriter",
+    "RecordsFile",
+    "SampleRecord",
+    "SampleRecords",
+    "find_records",
+    "record_writer",
+    "records_path",
+]

@@ -1,0 +1,139 @@
+"""What both kinds of records files share: where they lie, and how one is written."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engine import Array, ConfigError
+from utils.datasets.base import Batch
+from utils.metrics.base import Metric, Records
+from utils.pipeline.locks import open_locked, release
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+SUFFIXES = (".csv", ".npz")
+"""Endings of the two kinds of records files."""
+
+
+def records_path(result: Path, metric: Metric | None = None) -> Path:
+    """Return the file that goes with a JSON result: ``result.samples.csv`` for ``result.json``.
+
+    Metrics whose records are not one number per sample have ``result.samples.npz``.
+    """
+    suffix = SUFFIXES[metric is not None and not metric.per_sample]
+    return result.with_name(f"{result.stem}.samples{suffix}")
+
+
+def find_records(result: Path) -> Path | None:
+    """Return the records file that lies beside a JSON result; ``None`` where there is none."""
+    found = (result.with_name(f"{result.stem}.samples{suffix}") for suffix in SUFFIXES)
+    return next((path for path in found if path.is_file()), None)
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """Return one line of what the system has against a records file."""
+    return ConfigError(
+        f"records file {path} cannot be written: {error.strerror}; see to space and permissions of the folder of --json"
+    )
+
+
+def remove_other_kind(path: Path) -> None:
+    """Remove the records of an earlier run by another metric: one result has one records file."""
+    for suffix in SUFFIXES:
+        if suffix != path.suffix:
+            path.with_suffix(suffix).unlink(missing_ok=True)
+
+
+class RecordsFile(ABC):
+    """A records file that is written step by step, in the order of the samples, and appears when it is complete.
+
+    A context manager: leaving it completes the file, leaving it by an exception writes none. What a killed run leaves
+    behind, ``.<name>.part``, is overwritten by the next one. The same samples and records give the same bytes.
+
+    Args:
+        path: the file; an older one stays until the new one is complete, which also removes one of the other kind.
+        metric_name: what the records are of.
+        rank, size: which part of the data set this is (:func:`utils.datasets.sharding.shard`): sample ``i`` has the
+            index ``rank + i * size``.
+
+    Raises:
+        ConfigError: the file cannot be written, or another run writes it.
+    """
+
+    _mode: ClassVar[dict[str, Any]]
+
+    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+        self.path, self.metric_name = path, metric_name
+        self._part = path.with_name(f".{path.name}.part")
+        self._index, self._stride = rank, size
+        try:
+            self._handle = open_locked(self._part, create=True)
+            os.ftruncate(self._handle, 0)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        self._file = os.fdopen(self._handle, closefd=False, **self._mode)
+
+    @abstractmethod
+    def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:
+        """Take in one step.
+
+        Args:
+            batch: the whole batch as the data set gave it, with the samples that failed.
+            record: what the metric's ``update`` returned for the samples that made it; ``None`` where none did.
+            good: positions in the batch of the samples that made it; ``None`` where all did (none, without a record).
+
+        Raises:
+            InputError: the record does not fit the good samples.
+            ConfigError: the file cannot be written, as on a full disk.
+        """
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write what is still to be written before the file is complete."""
+
+    def close(self) -> None:
+        """Complete the file; a second call, or one after :meth:`discard`, does nothing.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if self._handle < 0:
+            return
+        try:
+            self._finish()
+            self._file.close()  # flushes; the descriptor stays, and with it the lock
+            os.fsync(self._handle)
+            self._part.replace(self.path)
+            remove_other_kind(self.path)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        finally:
+            self._release()
+
+    def discard(self) -> None:
+        """Write no file after all; an older one stays."""
+        if self._handle < 0:
+            return
+        with suppress(OSError):  # a full disk, most likely the reason why there is nothing to keep
+            self._file.close()
+        self._part.unlink(missing_ok=True)
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _release(self) -> None:
+        handle, self._handle = self._handle, -1
+        release(handle)
