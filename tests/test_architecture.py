@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+from source_imports import (
+    circles,
+    graph_of,
+    imports,
+    module_of,
+    python_files,
+    table,
+    tree,
+    typing_only,
+    written_imports,
+)
 from support import ROOT, RunPython
 
 FLOORS = {"engine": 1, "utils": 2, "tecoexec": 3, "model_config": 3, "toolkit": 3.5, "example": 4, "contrib": 4}
@@ -61,42 +69,8 @@ COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|
 """Files that may print: command lines, besides scripts."""
 
 
-def _tracked() -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"],  # noqa: S607
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    names = (
-        listed.stdout.split("\0") if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py")]
-    )
-    return sorted(name for name in names if name.split("/")[0] in FLOORS and (ROOT / name).is_file())
-
-
-SOURCES = _tracked()
+SOURCES = python_files(*FLOORS)
 CORE = [name for name in SOURCES if FLOORS[name.split("/")[0]] < 4]
-
-
-@cache
-def tree(name: str) -> ast.Module:
-    return ast.parse((ROOT / name).read_text(encoding="utf-8"), name)
-
-
-def imports(name: str) -> Iterator[tuple[int, str]]:
-    """Yield line and module of every import of a file, those inside functions too."""
-    package = name.split("/")[:-1]
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            yield node.lineno, ".".join([*base, *([node.module] if node.module else [])])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
-            first = node.args[0]
-            if isinstance(first, ast.Constant):
-                yield node.lineno, str(first.value)
 
 
 def test_there_is_something_to_check() -> None:
@@ -107,7 +81,7 @@ def test_there_is_something_to_check() -> None:
 
 def test_imports_are_seen() -> None:
     """The two tests below would also pass if this file could not read imports."""
-    seen = {(name, module.split(".")[0]) for name in SOURCES for _, module in imports(name)}
+    seen = {(name, module.split(".")[0]) for name in SOURCES for _, module, _ in imports(name)}
     assert {
         ("engine/backends/ort.py", "onnxruntime"),
         ("engine/backends/trt.py", "tensorrt"),
@@ -120,7 +94,7 @@ def test_imports_only_go_down() -> None:
     wrong = []
     for name in SOURCES:
         home = name.split("/")[0]
-        for line, module in imports(name):
+        for line, module, _ in imports(name):
             target = module.split(".")[0]
             if target in FLOORS and target != home and (FLOORS[target] >= FLOORS[home] or FLOORS[target] == 4):
                 wrong.append(f"{name}:{line} imports {module}")
@@ -130,7 +104,7 @@ def test_imports_only_go_down() -> None:
 def test_vendor_packages_stay_in_their_files() -> None:
     wrong = []
     for name in SOURCES:
-        for line, module in imports(name):
+        for line, module, _ in imports(name):
             allowed = VENDORS.get(module.split(".")[0])
             if allowed is not None and not any(Path(ROOT / name) in set(ROOT.glob(pattern)) for pattern in allowed):
                 wrong.append(f"{name}:{line} imports {module}")
@@ -224,6 +198,118 @@ def test_modules_say_what_they_are_for_and_annotate_late() -> None:
     assert not wrong
 
 
+# --------------------------------------------------------------------------------------------------- faces and circles
+
+FACES = {module_of(name): name for name in SOURCES if name.startswith("engine/") and table(name, "_HOMES")}
+"""What outsiders import of ``engine``: packages that say in ``_HOMES`` where each name of theirs is."""
+
+HISTORICAL = re.compile(r"engine\.(base|tecoinfer_\w+)")
+"""What scripts imported that people already have; the core does so nowhere."""
+
+OTHERS = python_files("utils", "tecoexec", "model_config", "toolkit", "example", "contrib", "benchmarks")
+TESTS = [name for name in python_files("tests") if not name.startswith("tests/engine/")]
+
+
+def _behind_faces(name: str) -> list[str]:
+    """Return the imports of a file that go past the faces of ``engine``, with their lines."""
+    wrong = []
+    for line, module, imported in (*imports(name), *written_imports(name)):
+        if module.split(".")[0] != "engine":
+            continue
+        inner = f"{module}.{imported}"
+        past = module not in FACES and not HISTORICAL.fullmatch(module)
+        if past or (inner not in FACES and f"{inner.replace('.', '/')}.py" in SOURCES):
+            wrong.append(f"{name}:{line} imports {inner.removesuffix('.')}")
+    return wrong
+
+
+def test_outsiders_import_only_the_faces_of_engine() -> None:
+    assert set(FACES) == {"engine", "engine.onnx", "engine.passes", "engine.sdaa"}
+    assert not [wrong for name in OTHERS for wrong in _behind_faces(name)]
+
+
+def test_the_core_imports_nothing_historical() -> None:
+    core = [name for name in OTHERS if name.split("/")[0] != "contrib"]
+    wrong = [f"{name}:{line}" for name in core for line, module, _ in imports(name) if HISTORICAL.fullmatch(module)]
+    assert not wrong
+
+
+def test_tests_take_from_the_faces_what_they_show() -> None:
+    """Tests of ``engine`` itself look inside; others only for what no face shows."""
+    shown = {name for face in FACES.values() for names in table(face, "_HOMES").values() for name in names}
+    wrong = [
+        f"{name}:{line} imports {imported} from {module}"
+        for name in TESTS
+        for line, module, imported in imports(name)
+        if module.startswith("engine.") and module not in FACES and imported in shown
+    ]
+    assert not wrong
+
+
+def test_engine_does_not_import_its_own_faces() -> None:
+    """Modules of ``engine`` import one another by their own path: a face is for others."""
+    inside = [name for name in SOURCES if name.startswith("engine/")]
+    graph = graph_of(inside)
+    assert not [
+        f"{module}:{line} imports {face}" for module in graph for face, line in graph[module].items() if face in FACES
+    ]
+
+
+@pytest.mark.parametrize("face", sorted(FACES))
+def test_a_face_says_one_thing(face: str, run_python: RunPython) -> None:
+    """Its table, its imports for types and its modules agree, and importing it imports nothing else."""
+    homes = {home: set(names) for home, names in table(FACES[face], "_HOMES").items()}
+    assert typing_only(FACES[face]) == homes
+    names = sorted(name for shown in homes.values() for name in shown)
+    assert len(names) == len(set(names))
+    done = run_python("-W", "error", "-c", FACE, face, *names)
+    assert (done.returncode, done.stderr) == (0, "")
+    allowed = {"engine", "engine.lazy", face}
+    assert set(done.stdout.split()) == allowed
+
+
+FACE = """
+import sys
+before = set(sys.modules)
+__import__(sys.argv[1])
+new = set(sys.modules) - before - set(sys.stdlib_module_names)
+print(*(name for name in new if name.split(".")[0] not in sys.stdlib_module_names))
+face = sys.modules[sys.argv[1]]
+for name in sys.argv[2:]:
+    getattr(face, name)
+    assert name in dir(face)
+assert set(getattr(face, "__all__", ())) <= set(sys.argv[2:])
+"""
+"""Print what importing a face imports, then ask it for every name it promises."""
+
+CIRCLES = [
+    ["benchmarks.throughput", "benchmarks.throughput_plot"],
+    ["tecoexec.plot", "tecoexec.sweep"],
+    ["toolkit.graph.grouping", "toolkit.graph.trace", "toolkit.graph.weights"],
+    ["toolkit.ops.needs", "toolkit.optest"],
+    ["utils.metrics.base", "utils.metrics.definition"],
+    ["utils.pipeline.ahead.process_child", "utils.pipeline.ahead.processes", "utils.pipeline.stages"],
+    ["utils.pipeline.record_arrays", "utils.pipeline.records"],
+    ["utils.tasks.base", "utils.tasks.collating"],
+]
+"""Circles that are still there; nothing is added."""
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    """Imports inside functions and for types count: where two modules need each other, one of them has two subjects."""
+    found = circles(graph_of(python_files("engine", "utils", "tecoexec", "model_config", "toolkit", "benchmarks")))
+    assert [one for one in found if one not in CIRCLES] == []
+
+
+def test_circles_are_seen() -> None:
+    graph = {"a": {"b": 1}, "b": {"c": 1}, "c": {"a": 1, "d": 1}, "d": {"e": 1}, "e": {"d": 1}, "f": {"a": 1}}
+    assert circles(graph) == [["a", "b", "c"], ["d", "e"]]
+    seen = graph_of(["engine/__init__.py", "engine/base.py", "engine/shard.py", "engine/passes/runner.py"])
+    assert {"engine.base", "engine.shard"} <= set(seen["engine"])
+    assert "engine.shard" in seen["engine.base"]  # for types only
+    assert "engine.base" in seen["engine.passes.runner"]
+
+
 # ------------------------------------------------------------------------------------------------- a bare environment
 
 BARE = f"""
@@ -247,10 +333,6 @@ print("\\n".join(failed))
 )
 
 
-def _module(name: str) -> str:
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
 def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> None:
     """Only the files whose business is torch or paddle may need them."""
     own = {
@@ -259,7 +341,7 @@ def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> No
         for pattern in VENDORS[vendor]
         for file in ROOT.glob(pattern)
     }
-    names = [_module(name) for name in CORE if ROOT / name not in own and not name.endswith("__main__.py")]
+    names = [module_of(name) for name in CORE if ROOT / name not in own and not name.endswith("__main__.py")]
     assert len(names) > 30
     done = run_python("-W", "error", "-c", IMPORT_ALL, *names)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

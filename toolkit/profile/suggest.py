@@ -16,7 +16,7 @@ _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shar
 Made by: teco profile --apply. Each is described in engine.passes.rules.RULES.
 """
 
-{imports}from engine.passes.rules import rewrite
+{imports}from engine.passes import rewrite
 
 RULES = (
 {names}
@@ -128,7 +128,7 @@ def _text(found: Suggestion, loaded: CardModel) -> str:
         before=found.before * 1e3,
         batch=loaded.batch,
         names="\n".join(f'    "{gain.rule}",' for gain in found.chosen),
-        imports="from pathlib import Path\n\nfrom engine.passes.options import PassOptions\n" if own else "",
+        imports="from pathlib import Path\n\nfrom engine.passes import PassOptions\n" if own else "",
         first=first,
         model="FIRST.use_passes(model)" if own and loaded.options.use_passes else "model",
         opset=f", opset={found.opset}" if found.opset else "",

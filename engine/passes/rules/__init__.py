@@ -3,7 +3,7 @@
 :data:`RULES` is the whole library. What a rule would save on the simulated card is worked out by really rewriting and
 pricing both models (:mod:`engine.passes.rules.gain`). A pass file that chooses rules::
 
-    from engine.passes.rules import rewrite
+    from engine.passes import rewrite
 
 
     def use_passes(model):

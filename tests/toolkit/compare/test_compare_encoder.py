@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 FUSING = """
 import numpy as np
 from onnx import numpy_helper
-from engine.passes.rules import rewrite
+from engine.passes import rewrite
 
 def use_passes(model):
     model = rewrite(model, ["gelu", "layer_norm", "attention"], opset=23)

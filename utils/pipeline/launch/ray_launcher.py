@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine import ConfigError, EngineError, TecoInferError, errors, usable_cores
+import engine
+from engine import ConfigError, EngineError, TecoInferError, usable_cores
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
@@ -304,7 +305,7 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
 
 
 def _raised(refused: Refused) -> TecoInferError:
-    kind = getattr(errors, refused.kind, EngineError)
+    kind = getattr(engine, refused.kind, EngineError)
     raised: TecoInferError = kind(refused.text)
     return raised
 
