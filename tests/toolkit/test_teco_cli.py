@@ -14,7 +14,8 @@ import pytest
 from support import ROOT, RunPython
 
 from engine import ConfigError
-from toolkit.cli import COMMANDS, HIDDEN, command, execute
+from toolkit.cli import execute
+from toolkit.command_table import COMMANDS, HIDDEN, command
 
 BASH = shutil.which("bash") or ""
 

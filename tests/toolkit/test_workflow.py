@@ -9,7 +9,7 @@ import shlex
 import yaml
 from support import ROOT
 
-from toolkit.cli import COMMANDS
+from toolkit.command_table import COMMANDS
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8"))
 STEPS = WORKFLOW["jobs"]["check"]["steps"]

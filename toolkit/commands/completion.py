@@ -16,6 +16,7 @@ from pathlib import Path
 from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS
 from toolkit.arguments import Parser, did_you_mean
+from toolkit.command_table import COMMANDS, command
 from toolkit.zoo import domains, find_model, load_zoo
 
 SCRIPTS = {
@@ -65,8 +66,6 @@ def candidates(words: Sequence[str], root: Path = ROOT) -> list[str]:
     """Return what the last word can be completed to, sorted; the words before it are complete."""
     *before, current = words
     if not before:
-        from toolkit.cli import COMMANDS
-
         found: Iterable[str] = [*COMMANDS, "help", "--help", "--version"]
     elif before[-1] in _VALUES:
         found = _VALUES[before[-1]](root)
@@ -114,8 +113,6 @@ _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
 def _positional(before: Sequence[str], root: Path) -> Iterable[str]:
     command, *rest = before
     if command == "help":
-        from toolkit.cli import COMMANDS
-
         return COMMANDS
     if command == "check":
         return _cases(root)
@@ -132,8 +129,6 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 def _flags(before: Sequence[str], root: Path) -> list[str]:
     """Return the flags of a command, read off its help; behind ``run MODEL STEP`` those of the model's script."""
-    from toolkit.cli import COMMANDS, command
-
     name, *rest = before
     plain = _plain(rest)
     if name == "run" and len(plain) >= 2:

@@ -1,0 +1,45 @@
+"""The table of ``teco``'s commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+
+from engine import ConfigError
+from toolkit.arguments import did_you_mean
+
+COMMANDS = {
+    "check": ("model_config.check:command", "check models as a pull request is checked"),
+    "list": ("toolkit.commands.list:main", "every model of the zoo"),
+    "info": ("toolkit.commands.info:main", "what there is to know of one model"),
+    "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),
+    "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
+    "profile": ("toolkit.commands.profile:main", "where a model's time goes, and what would make it less"),
+    "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
+    "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),
+    "dump": ("toolkit.commands.dump:main", "keep the values inside a model, and compare two such dumps"),
+    "overflow": ("toolkit.commands.overflow:main", "where float16 is too narrow for a model"),
+    "fix": ("toolkit.commands.fix:main", "find the nodes that must stay float32 for the accuracy gate to pass"),
+    "ops": ("toolkit.commands.ops:main", "which operators a model needs, and whether the target has them"),
+    "optest": ("toolkit.commands.optest:main", "cut one node out of a model as a test case"),
+    "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
+}
+"""Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""
+
+HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
+"""Commands for scripts, which the help does not name."""
+
+
+def command(name: str) -> Callable[[Sequence[str]], int]:
+    """Import a command.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    where = HIDDEN[name] if name in HIDDEN else COMMANDS.get(name, ("", ""))[0]
+    if not where:
+        names = ", ".join(COMMANDS)
+        raise ConfigError(f"unknown command {name!r};{did_you_mean(name, COMMANDS)} commands: {names}")
+    module, _, function = where.partition(":")
+    found: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
+    return found
