@@ -159,7 +159,7 @@ def _tried(need: Need, table: Table, refused: str | None) -> Support:
 
 
 def _cut(model: ModelProto, need: Need) -> ModelProto | None:
-    from toolkit.optest import single_node, typed
+    from toolkit.optest.cut import single_node, typed
 
     if need.first is None:
         return None

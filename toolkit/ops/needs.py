@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolkit.optest import scope_of
+from toolkit.graph.scope import placed_nodes
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, ModelProto, NodeProto
 
-    from toolkit.optest import Scope
+    from toolkit.graph.scope import Scope
 
 UNKNOWN = "?"
 _ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
@@ -77,20 +76,6 @@ def find_needs(model: ModelProto) -> list[Need]:
 def op_name(node: NodeProto) -> str:
     """Return ``Conv``, or ``domain::name`` for an operator outside ONNX's own domain."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-
-
-def placed_nodes(
-    graph: GraphProto, place: str = "", outer: Scope | None = None
-) -> Iterator[tuple[str, NodeProto, Scope]]:
-    """Yield every node, its name (in a body behind that of the node which holds it), and what is known around it."""
-    from engine.onnx import subgraphs
-
-    scope = scope_of(graph, outer)
-    for i, node in enumerate(graph.node):
-        name = f"{place}{node.name or f'{node.op_type}_{i}'}"
-        yield name, node, scope
-        for inner in subgraphs(node):
-            yield from placed_nodes(inner, f"{name}/", scope)
 
 
 def _dtype(name: str, scope: Scope) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from engine import Array, TecoInferError
 from engine.onnx import infer_shapes
 from toolkit.graph.inputs import draw
-from toolkit.optest import worst_error
+from toolkit.optest.outcome import worst_error
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -1,0 +1,146 @@
+"""One node of a model: found by a word, and cut out as a model of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import Array, ConfigError, ModelError
+from toolkit.arguments import did_you_mean
+from toolkit.graph.scope import placed_nodes, scope_of
+from toolkit.graph.trace import Traced
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+    from toolkit.graph.scope import Scope
+
+
+def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
+    """Return the node meant by a name, a position such as ``12``, or the name of a tensor it writes.
+
+    Args:
+        model: with unique node names (:func:`toolkit.graph.trace.load_named`). wanted: the word. path: for messages.
+
+    Raises:
+        ConfigError: there is no such node.
+    """
+    nodes: list[NodeProto] = list(model.graph.node)
+    for fits in (
+        lambda i, node: node.name == wanted,
+        lambda i, node: wanted in node.output,
+        lambda i, node: wanted.removeprefix("#") == str(i),
+    ):
+        found = [node for i, node in enumerate(nodes) if fits(i, node)]
+        if found and wanted:
+            return found[0]
+    same = [node.name for node in nodes if wanted and re.fullmatch(rf"{re.escape(wanted)}#\d+_*", node.name)]
+    if same:
+        raise ConfigError(f"{path}: {len(same)} nodes are called {wanted!r}; pass one of: {', '.join(same)}")
+    holder = _holder(model, wanted)
+    if holder:
+        raise ConfigError(
+            f"{path}: {wanted!r} lies in the body of {holder!r}, whose inner values cannot be seen; pass {holder!r}"
+        )
+    near = did_you_mean(wanted, [name for node in nodes for name in (node.name, *node.output)])
+    raise ConfigError(
+        f"{path} has no node {wanted!r};{near} pass a node's name, a tensor it writes, or 0 to {len(nodes) - 1}"
+    )
+
+
+def _holder(model: ModelProto, wanted: str) -> str:
+    """Return the node of the main graph in whose body there is a node or tensor of a name, or ""."""
+    for place, node, _ in placed_nodes(model.graph):
+        if wanted and wanted in (place, place.rpartition("/")[2], *node.output):
+            for holder in model.graph.node:
+                if place.startswith(f"{holder.name}/"):
+                    return str(holder.name)
+    return ""
+
+
+def single_node(
+    model: ModelProto, node: NodeProto, values: Mapping[str, Array] | None = None, scope: Scope | None = None
+) -> ModelProto:
+    """Return a model of one node; weights come along, everything else it reads is an input.
+
+    Args:
+        model: where the node is; types are read off it, so infer shapes first where ``values`` does not hold all.
+        node: one of its nodes. values: known arrays by tensor name; they give inputs and outputs their exact shape.
+        scope: what is known of the tensors around a node that lies in a body; ``None`` takes the main graph's.
+
+    Raises:
+        ModelError: the type of something the node reads is not known.
+    """
+    from onnx import ModelProto, TensorProto, helper
+
+    from engine.onnx import used_names
+
+    known = scope_of(model.graph) if scope is None else scope
+    read = list(dict.fromkeys(used_names(node)))
+    held = [tensor for tensor in (known.get(name) for name in read) if isinstance(tensor, TensorProto)]
+    weights = {tensor.name for tensor in held}
+    inputs = [_input(name, known, values or {}, node) for name in read if name not in weights]
+    outputs = [_output(name, values or {}) for name in node.output if name]
+    graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs, held)
+    cut = ModelProto()
+    cut.CopyFrom(helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4)))
+    return cut
+
+
+def _input(name: str, scope: Scope, values: Mapping[str, Array], node: NodeProto) -> ValueInfoProto:
+    from onnx import TensorProto, helper
+
+    if name in values:
+        kind = helper.np_dtype_to_tensor_dtype(values[name].dtype)
+        return helper.make_tensor_value_info(name, kind, values[name].shape)
+    found = scope.get(name)
+    if found is None or isinstance(found, TensorProto) or found.type.WhichOneof("value") is None:
+        raise ModelError(f"node {node.name!r}: the type of its input {name!r} is not known; export the model again")
+    return found
+
+
+def _output(name: str, values: Mapping[str, Array]) -> ValueInfoProto:
+    from onnx import ValueInfoProto, helper
+
+    if name not in values:
+        return ValueInfoProto(name=name)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape)
+
+
+def typed(model: ModelProto) -> ModelProto:
+    """Return a model whose outputs have the types that follow from its inputs.
+
+    Raises:
+        ModelError: onnx has no schema for the node's operator.
+    """
+    from engine.onnx import infer_shapes
+
+    inferred = infer_shapes(model)
+    if any(info.type.WhichOneof("value") is None for info in inferred.graph.output):
+        op = model.graph.node[0]
+        raise ModelError(
+            f"operator {op.domain or 'ai.onnx'}::{op.op_type} is unknown to onnx: its outputs have no type"
+        )
+    return inferred
+
+
+def check_node(node: NodeProto, run: Traced) -> None:
+    """Refuse a node whose values cannot be kept.
+
+    Args:
+        node: which one. run: its model on the baseline.
+
+    Raises:
+        ModelError: it reads or writes something that is no array of numbers.
+    """
+    from engine.onnx import used_names
+
+    given = {spec.name: spec.dtype for spec in run.inputs if spec.dtype.kind not in "fiub"}
+    odd = run.skipped | {name: "string" if dtype.kind == "O" else dtype.name for name, dtype in given.items()}
+    for name in (*used_names(node), *node.output):
+        if name in odd:
+            raise ModelError(
+                f"node {node.name!r} uses {name!r} of type {odd[name]}, no array of numbers; cut out another"
+            )

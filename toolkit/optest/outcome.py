@@ -1,0 +1,153 @@
+"""A test case run on its engines: how far each is from the baseline's answer, and whether that is too far."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine import Array, EngineSpec, engine_class, open_engine
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Run: TypeAlias = "tuple[str, str, float]"
+
+TARGETS = ("onnx", "sdaa")
+"""Whose engines a case runs on where nobody says: in float32, and in the precision that the target takes by itself."""
+
+TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 8e-2, "int8": 1e-1}
+"""Largest error a case tolerates, as a share of the largest value of an output, by precision."""
+
+MODEL, DATA = "model.onnx", "data.npz"
+"""Files of a case beside its test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a case went on one engine.
+
+    Attributes:
+        target, dtype, tolerance: an entry of the case's ``runs``.
+        error: largest difference to the baseline as a share of its largest value; ``None`` where it did not run.
+        reason: why it did not run, or that no engine can pass in this precision, else "".
+    """
+
+    target: str
+    dtype: str
+    tolerance: float
+    error: float | None
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ran and is near enough; NaN is not."""
+        return self.error is not None and self.error <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTest:
+    """A test case on disk.
+
+    Attributes:
+        folder: holds the files. node, op: which node. test: the pytest file.
+        inputs, outputs: what the node's model takes, and the baseline's answer, by name.
+        runs: target, precision and tolerance of everything it runs on.
+    """
+
+    folder: Path
+    node: str
+    op: str
+    test: Path
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    runs: Sequence[Run]
+
+
+def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
+    """Return target, precision and tolerance of everything a case runs on.
+
+    Args:
+        targets: by name. arrays: the case's values; where they hold float16's rounding, all tolerate that.
+
+    Raises:
+        TargetError: there is no such target, or it cannot be loaded.
+    """
+    least = TOLERANCES["float16"] if any(array.dtype == np.float16 for array in arrays) else 0.0
+    runs = []
+    for target in dict.fromkeys(targets):
+        engine = engine_class(target)
+        for dtype in dict.fromkeys(("float32", engine.default_dtype)):
+            if dtype in engine.dtypes:
+                runs.append((target, dtype, max(TOLERANCES[dtype], least)))
+    return runs
+
+
+def run_case(case: NodeTest) -> list[Outcome]:
+    """Run a case on its engines as its test does; an engine that refuses is an outcome too."""
+    return [_outcome(case, target, dtype, tolerance) for target, dtype, tolerance in case.runs]
+
+
+def _outcome(case: NodeTest, target: str, dtype: str, tolerance: float) -> Outcome:
+    from engine import TecoInferError
+
+    spec = EngineSpec(case.folder / MODEL, dtype=dtype, divided=False)
+    try:
+        with warnings.catch_warnings(), np.errstate(over="ignore"):
+            warnings.simplefilter("ignore")  # as in the test: inputs are cast, and what the card's cost model says
+            with open_engine(target, spec) as engine:
+                found = engine(list(case.inputs.values()))
+    except TecoInferError as error:
+        return Outcome(target, dtype, tolerance, None, str(error))
+    results = [found] if isinstance(found, np.ndarray) else found
+    outcome = Outcome(target, dtype, tolerance, worst_error(results, list(case.outputs.values())))
+    if outcome.passed or dtype != "float16":
+        return outcome
+    return replace(outcome, reason=_precision_alone(case, tolerance))
+
+
+def _precision_alone(case: NodeTest, tolerance: float) -> str:
+    """Say whether the baseline itself fails once what goes in and comes out is rounded to float16, "" where not."""
+    import onnx
+    from onnx import numpy_helper
+
+    from engine import HostSession
+
+    def rounded(array: Array) -> Array:
+        return array.astype(np.float16).astype(array.dtype) if array.dtype.kind == "f" else array
+
+    model = onnx.load(case.folder / MODEL)
+    with np.errstate(over="ignore"):
+        for weight in model.graph.initializer:
+            weight.CopyFrom(numpy_helper.from_array(rounded(numpy_helper.to_array(weight)), weight.name))
+        found = HostSession(model, threads=1).run([rounded(array) for array in case.inputs.values()])
+        error = worst_error([rounded(array) for array in found], list(case.outputs.values()))
+    if error <= tolerance:
+        return ""
+    return f"float16 itself: so does the baseline ({error:.2g}) once its inputs, weights and outputs are rounded to it"
+
+
+def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
+    """Return the largest difference of any output as a share of its largest value.
+
+    It is infinite where shapes differ, and where whole numbers do.
+    """
+    return max((_error(one, other) for one, other in zip(found, expected, strict=True)), default=0.0)
+
+
+def _error(found: Array, expected: Array) -> float:
+    if found.shape != expected.shape:
+        return float("inf")
+    if expected.dtype.kind != "f":  # positions and classes: nearly is wrong
+        return 0.0 if np.array_equal(found, expected) else float("inf")
+    one, other = found.astype(np.float64), expected.astype(np.float64)
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    with np.errstate(invalid="ignore"):
+        off = np.where(same, 0.0, np.abs(one - other))
+    finite = np.abs(other[np.isfinite(other)])
+    worst = float(off.max(initial=0.0))
+    return float("inf") if np.isnan(worst) else worst / (float(finite.max(initial=0.0)) or 1.0)

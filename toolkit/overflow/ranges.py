@@ -1,0 +1,105 @@
+"""Values against float16's range: how many of a node's outputs are too large or too small, predicted and actual."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine import Array
+from toolkit.fix.guide import LARGEST
+from toolkit.graph.trace import Node
+
+SMALLEST = 2.0**-14
+"""Smallest normal float16."""
+
+PREDICTED = ("beyond", "below")
+ACTUAL = ("inf", "nan", "saturated", "flushed")
+
+
+@dataclass
+class NodeRange:
+    """What a node's outputs do over a data set.
+
+    Attributes:
+        node: the node. elements: values it wrote. largest, smallest: float32 magnitudes seen, 0 left out.
+        counts: by a name of :data:`PREDICTED` or :data:`ACTUAL`.
+        triggers: by a name of these, the first sample with such a value.
+        inherited: whether Inf or NaN was in what it read.
+        stored: whether its outputs are stored at all: what is fused away is never rounded, and counts nothing.
+    """
+
+    node: Node
+    elements: int = 0
+    largest: float = 0.0
+    smallest: float = np.inf
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*PREDICTED, *ACTUAL), 0))
+    triggers: dict[str, str] = field(default_factory=dict)
+    inherited: bool = False
+    stored: bool = False
+
+    @property
+    def overflows(self) -> bool:
+        """Whether Inf or NaN begins here, or values saturate here."""
+        return bool(self.counts["inf"] + self.counts["nan"] + self.counts["saturated"]) and not self.inherited
+
+    @property
+    def trigger(self) -> str:
+        """The first sample that overflows actually, or else is predicted to, or else has values that are too small."""
+        order = ("inf", "nan", "saturated", "beyond", "flushed", "below")
+        return next((self.triggers[kind] for kind in order if kind in self.triggers), "")
+
+
+@dataclass
+class Values:
+    """Both runs of a part: float32 and stored tensors by name, batch, its axis, and how many samples of it count."""
+
+    wide: Mapping[str, Array]
+    card: Mapping[str, Array]
+    batch: int
+    axis: int
+    count: int
+    half: Collection[str]
+
+    def pair(self, name: str) -> tuple[Array, Array | None]:
+        """Return a tensor of both runs, samples in rows where it has the batch at the inputs' place."""
+        both = [found.get(name) for found in (self.wide, self.card if name in self.half else {})]
+        rows = [None if a is None else self._rows(a) for a in both]
+        assert rows[0] is not None  # noqa: S101 - the caller has looked
+        return rows[0], rows[1]
+
+    def _rows(self, array: Array) -> Array:
+        if array.ndim <= self.axis or array.shape[self.axis] != self.batch:
+            return array.reshape(1, -1)
+        return np.moveaxis(array, self.axis, 0)[: self.count].reshape(self.count, -1)
+
+    def broken(self, name: str) -> bool:
+        """Say whether a stored tensor holds Inf or NaN."""
+        return name in self.card and self.card[name].dtype.kind == "f" and not np.isfinite(self.card[name]).all()
+
+
+def count(one: NodeRange, values: Values, names: list[str]) -> None:
+    """Add the values of a part, whose samples have these names, to what is known of a node."""
+    for name in one.node.outputs:
+        if name not in values.wide or values.wide[name].dtype.kind != "f":
+            continue
+        wide, stored = values.pair(name)
+        with np.errstate(invalid="ignore"):
+            size = np.abs(wide)
+            flags = {"beyond": size > LARGEST, "below": (size < SMALLEST) & (size > 0)}
+            if stored is not None and stored.shape == wide.shape:
+                one.stored = True
+                flags["inf"], flags["nan"] = np.isinf(stored) & ~np.isinf(wide), np.isnan(stored) & ~np.isnan(wide)
+                flags["saturated"] = (np.abs(stored) == LARGEST) & flags["beyond"]
+                flags["flushed"] = (stored == 0) & (wide != 0)
+        one.elements += wide.size
+        finite = size[np.isfinite(size) & (size > 0)]
+        if finite.size:
+            one.largest, one.smallest = max(one.largest, float(finite.max())), min(one.smallest, float(finite.min()))
+        for kind, flag in flags.items():
+            one.counts[kind] += int(np.count_nonzero(flag))
+            if kind not in one.triggers and flag.any():
+                row = int(np.flatnonzero(flag.any(axis=1))[0])
+                one.triggers[kind] = names[row] if len(wide) == len(names) else f"{names[0]} ..."
+    one.inherited = one.inherited or any(values.broken(source) for source in one.node.inputs)

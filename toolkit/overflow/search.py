@@ -1,0 +1,87 @@
+"""A data set run in float32 and in the card's storage, and the values of both counted node by node."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine import Array, ConfigError
+from toolkit.fix.records import Feed
+from toolkit.fix.samples import PLANS, in_parts
+from toolkit.fix.wide import float32_file
+from toolkit.graph.inputs import Shapes, batched_specs
+from toolkit.graph.trace import Node, Traced, load_named, traced
+from toolkit.overflow.ranges import NodeRange, Values, count
+from utils.progress import progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path | None = None) -> list[NodeRange]:
+    """Run a model over a data set in float32 and in the card's float16 storage, and return all nodes in order.
+
+    Args:
+        path: the ONNX file.
+        parts: what the model is fed over the data set; at most ``batch`` samples at a time are run. Calls may have
+            several shapes, for each of which the card has a form of its own.
+        batch: samples of a call.
+        pass_path: pass file of the float16 form; its ``skip_ops`` stay float32.
+
+    Raises:
+        ModelError, InputError, PassError: the model cannot be run on these samples.
+        ConfigError: calls have too many shapes.
+    """
+    with tempfile.TemporaryDirectory(prefix="teco-overflow-") as folder:
+        wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
+    with wide, _Cards(path, batch, pass_path) as cards:
+        specs = batched_specs(load_named(path))
+        found = [NodeRange(node) for node in wide.nodes]
+        axis = next((spec.batch_axis for spec in specs if spec.batch_axis is not None), 0)
+        for part in progress(parts, "batch"):
+            names = part.names
+            for full in in_parts(part.inputs, specs, batch):
+                card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
+                given, names = names[:batch], names[batch:] or names
+                for group in _groups(wide, full):
+                    only = None if group is None else {name for n in group for name in (*n.inputs, *n.outputs)}
+                    both = wide.run(full, only), card.run(full, only)
+                    values = Values(*both, batch, axis, len(given), card.half)
+                    for one in found if group is None else [found[node.index] for node in group]:
+                        count(one, values, given)
+    return found
+
+
+class _Cards:
+    """The card's form of a model for each shape of its calls; a context manager."""
+
+    def __init__(self, path: Path, batch: int, pass_path: Path | None) -> None:
+        self._path, self._batch, self._pass_path = path, batch, pass_path
+        self._open: dict[tuple[tuple[int, ...], ...], Traced] = {}
+
+    def of(self, shapes: Shapes) -> Traced:
+        """Return the form for these shapes by input name."""
+        key = tuple(shapes.values())
+        if key not in self._open:
+            if len(self._open) == PLANS:
+                raise ConfigError(
+                    f"calls have more than {PLANS} shapes, such as {', '.join(map(str, key))}, and the card has a form "
+                    "of the model for each; pad them to a few sizes: --dim NAME=64,128"
+                )
+            how: dict[str, Any] = {"batch": self._batch, "pass_path": self._pass_path, "shapes": shapes}
+            self._open[key] = traced(self._path, "sdaa", dtype="float16", **how)
+        return self._open[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for card in self._open.values():
+            card.close()
+
+
+def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:
+    groups = wide.groups(inputs)
+    yield from [None] if len(groups) < 2 else groups
