@@ -19,6 +19,7 @@ import numpy as np
 from bench import ROOT, arguments, finish
 from peers import INSTALL, NO_COMPUTE, PEERS, Setup
 from pictures import make_pictures
+from throughput_figures import Limit, Measured, Result, Target
 from throughput_models import BATCH_SIZE, LARGE, LIGHT, MANY, NETWORKS, PICTURES, setup_of
 from throughput_processes import Process, Turn, UnavailableError
 
@@ -34,79 +35,6 @@ INT8_MODEL = "resnet50"
 SHARE_OF_LIMIT, BEST_PEER, INT8 = 0.97, 1.0, 3.0
 RATIOS = {"plain loop": (1.35, 2.4), "dataloader": (1.1, 1.6)}
 """Least ratio of ours to a peer: with a model, and with no compute."""
-
-
-@dataclass(slots=True)
-class Result:
-    """One contestant on one model: medians over the rounds, and every round's seconds.
-
-    Attributes:
-        sps: pictures per second of wall time.
-        utilisation: CPU seconds, children included, per wall second and core.
-        peak_mb: largest memory in MB during the warm-up, children included, shared pages counted once.
-        same_top1: share of pictures with the same best class as the serial loop.
-        equal: whether the scores are the serial loop's bit by bit.
-        ratio: ours over this one, the median over the rounds.
-    """
-
-    contestant: str
-    note: str
-    sps: float
-    utilisation: float
-    peak_mb: float
-    same_top1: float | None
-    equal: bool | None
-    ratio: float | None
-    seconds: list[float]
-
-
-@dataclass(slots=True)
-class Target:
-    """A figure that is asked for, and the one measured."""
-
-    what: str
-    at_least: float
-    value: float
-
-    @property
-    def met(self) -> bool:
-        """Whether the measured figure is enough."""
-        return self.value >= self.at_least
-
-
-@dataclass(slots=True)
-class Limit:
-    """What the cores could do if nothing ever waited; seconds are CPU seconds per picture."""
-
-    contestant: str
-    sps: float
-    preprocess_s: float
-    inference_s: float
-    share: float
-
-
-@dataclass(slots=True)
-class Measured:
-    """Everything measured on one model."""
-
-    model: str
-    batch_size: int
-    pictures: int
-    rounds: int
-    results: list[Result] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-    targets: list[Target] = field(default_factory=list)
-    unavailable: dict[str, str] = field(default_factory=dict)
-
-    def result(self, name: str) -> Result | None:
-        """Return a contestant's result, where it took part."""
-        return next((result for result in self.results if result.contestant == name), None)
-
-    @property
-    def agree(self) -> bool:
-        """Whether ours computed exactly what the serial loop did."""
-        ours = self.result("ours")
-        return ours is not None and ours.equal is not False
 
 
 @dataclass(slots=True)

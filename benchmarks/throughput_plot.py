@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from throughput import Measured
+from throughput_figures import Measured
 
 COLOURS = {
     "ours": "#0b5cad",

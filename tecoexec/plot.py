@@ -12,7 +12,7 @@ from tecoexec.measure import Measurement
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tecoexec.sweep import Point
+    from tecoexec.point import Point
 
 _INCHES = (10.0, 4.2)
 

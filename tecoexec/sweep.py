@@ -12,43 +12,20 @@ import csv
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from engine import ConfigError, TecoInferError
 from tecoexec import report
-from tecoexec.config import CONFIG, Published, Sweep, load_cases, select_cases
+from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
+from tecoexec.point import Point
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from utils.pipeline.cli import run
 from utils.pipeline.report import environment, write_json
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One batch of one case: milliseconds, samples per second, and what is published of it."""
-
-    case: str
-    model: str
-    target: str
-    simulated: bool
-    shape: str
-    batch: int
-    latency_ms: float
-    average_ms: float
-    throughput: float
-    published: Published | None
-    warnings: list[str]
-
-    @property
-    def errors(self) -> tuple[float, float] | None:
-        """Latency and throughput over the published ones, less 1; ``None`` where nothing is published."""
-        if self.published is None:
-            return None
-        return self.latency_ms / self.published.latency_ms - 1, self.throughput / self.published.throughput - 1
 
 
 def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tecoexec.config import Sweep, load_cases
-from tecoexec.sweep import Point, make_folder, run_point, table, write_log, write_results
+from tecoexec.point import Point
+from tecoexec.sweep import make_folder, run_point, table, write_log, write_results
 
 HERE = Path(__file__).resolve().parent
 CONFIG = next(HERE.glob("testcase_configs/tecoexec_config.yaml"), HERE / "tecoexec_config.yaml")

@@ -109,7 +109,8 @@ def test_a_missing_package_is_named(peers: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_targets_and_exit_code(peers: Any) -> None:
-    from throughput import Course, Measured, Result, _targets
+    from throughput import Course, _targets
+    from throughput_figures import Measured, Result
     from throughput_processes import Turn
 
     def course(*seconds: float) -> Course:
