@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 from peers import PEERS, Contestant, Setup, quiet
 
-from engine import Array, TecoInferError
+from engine import Array, TecoInferError, one_line
 
 SAMPLE_SECONDS = 0.05
 """How often memory is looked at."""
@@ -44,14 +44,14 @@ def _serve(pipe: Connection, name: str, setup: Setup) -> None:
     try:
         contestant = PEERS[name][0](setup)
     except (TecoInferError, ImportError) as error:
-        pipe.send(Start(False, " ".join(str(error).split())))
+        pipe.send(Start(False, one_line(error)))
         return
     pipe.send(Start(True, contestant.note))
     try:
         while (command := pipe.recv()) != "end":
             pipe.send(_checked(contestant) if command == "check" else _timed(contestant.turn))
     except TecoInferError as error:
-        pipe.send(Start(False, " ".join(str(error).split())))
+        pipe.send(Start(False, one_line(error)))
     except EOFError:  # the benchmark was killed
         return
 

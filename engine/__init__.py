@@ -64,7 +64,13 @@ if TYPE_CHECKING:
         with_batch as with_batch,
     )
     from engine.spec import PASS_PATH as PASS_PATH, EngineSpec as EngineSpec, engine_nums as engine_nums
-    from engine.text import one_line as one_line
+    from engine.text import (
+        did_you_mean as did_you_mean,
+        nearest as nearest,
+        one_line as one_line,
+        reason_of as reason_of,
+        typed_reason as typed_reason,
+    )
     from engine.timeline import (
         Span as Span,
         Timeline as Timeline,
@@ -134,7 +140,13 @@ _HOMES = {
     ),
     "engine.independence": ("batching_of",),
     "engine.shard": ("split",),
-    "engine.text": ("one_line",),
+    "engine.text": (
+        "did_you_mean",
+        "nearest",
+        "one_line",
+        "reason_of",
+        "typed_reason",
+    ),
     "engine.backends.ort": (
         "HostSession",
         "refusal",

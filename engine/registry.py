@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, TargetError
+from engine.text import did_you_mean, reason_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -104,12 +105,9 @@ def unavailable_targets() -> dict[str, str]:
 
 
 def _unknown(target: str) -> TargetError:
-    import difflib
-
     names = available_targets()
     missing = [f"{name}: install {packages}" for name, packages in unavailable_targets().items()]
-    near = difflib.get_close_matches(target, [*names, *_BUILTIN], n=1, cutoff=0.5)
-    hint = f" did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(target, [*names, *_BUILTIN], cutoff=0.5)
     others = f" ({'; '.join(missing)})" if missing else ""
     return TargetError(f"unknown target {target!r};{hint} available: {', '.join(names)}{others}")
 
@@ -136,9 +134,8 @@ def _third_party(point: EntryPoint) -> type[Engine]:
     try:
         found: Any = point.load()
     except Exception as error:  # a vendor's import may fail in any way: a missing library, a driver, a syntax error
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise TargetError(
-            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason}"
+            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason_of(error)}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise TargetError(

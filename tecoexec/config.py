@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import DTYPES, ConfigError, engine_nums
+from engine import DTYPES, ConfigError, engine_nums, nearest, one_line
 from tecoexec.request import Request, find_pass
 from tecoexec.shapes import INPUT_DTYPES, Shape
 
@@ -120,7 +119,7 @@ def load_cases(path: Path = CONFIG) -> list[Sweep]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} cannot be read: {one_line(error)}") from error
     if data is None:
         return []
     if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
@@ -169,8 +168,8 @@ class _Entry:
         self.name = str(data.get("case_name", "(no case_name)"))
         for key in data:
             if key not in (*_REQUIRED, *_OPTIONAL):
-                near = difflib.get_close_matches(str(key), (*_REQUIRED, *_OPTIONAL), n=1)
-                raise self._problem(str(key), "is not a field" + (f"; did you mean {near[0]}?" if near else ""))
+                near = nearest(str(key), (*_REQUIRED, *_OPTIONAL))
+                raise self._problem(str(key), "is not a field" + (f"; did you mean {near}?" if near else ""))
         for key in _REQUIRED:
             if data.get(key) is None:
                 raise self._problem(key, "is missing")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError
+from engine import ConfigError, one_line
 from tecoexec.measure import Measurement
 
 if TYPE_CHECKING:
@@ -88,4 +88,4 @@ def _save(figure: Figure, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110, metadata={"Software": None})
     except (OSError, ValueError) as error:  # ValueError: a suffix it cannot draw
-        raise ConfigError(f"plot {path} cannot be written: {' '.join(str(error).split())}; name a .png file") from error
+        raise ConfigError(f"plot {path} cannot be written: {one_line(error)}; name a .png file") from error

@@ -1,10 +1,8 @@
-"""The argument parser of the ``teco`` commands, and the words they share."""
+"""The argument parser of the ``teco`` commands."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-from collections.abc import Iterable
 from typing import NoReturn
 
 from engine import ConfigError
@@ -20,9 +18,3 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the message as a :class:`ConfigError`."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `` did you mean 'x'?`` for the known word that is nearest, or nothing."""
-    near = difflib.get_close_matches(word, sorted(set(known)), n=1)
-    return f" did you mean {near[0]!r}?" if near else ""

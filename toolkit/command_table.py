@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 
-from engine import ConfigError
-from toolkit.arguments import did_you_mean
+from engine import ConfigError, did_you_mean
 
 COMMANDS = {
     "check": ("model_config.check:command", "check models as a pull request is checked"),

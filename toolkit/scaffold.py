@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
 
-from engine import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError, did_you_mean, one_line, typed_reason
 from model_config.cases.config import ROOT, read_cases
-from toolkit.arguments import did_you_mean
 from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template
 from utils.tasks.find import add_contrib, find_task, tasks
@@ -171,7 +170,7 @@ def _sample_data(folder: Path, template: Template) -> Mapping[str, str]:
     except (OSError, TecoInferError):
         raise
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = typed_reason(error)
         raise ConfigError(
             f"the sample data of template {template.folder} cannot be made: {reason}; correct its fill"
         ) from error
@@ -216,6 +215,6 @@ def _not_a_list(file: Path, name: str) -> list[str]:
     try:
         cases = yaml.safe_load(file.read_bytes())
     except yaml.YAMLError as error:
-        return [f"it would not be YAML any more ({' '.join(str(error).split())}); correct the file first"]
+        return [f"it would not be YAML any more ({one_line(error)}); correct the file first"]
     ends = isinstance(cases, list) and isinstance(cases[-1], dict) and cases[-1].get("case_name") == name
     return [] if ends else ["it is not a list of cases; start each case with '- case_name:' at the start of a line"]

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import ConfigError
+from engine import ConfigError, did_you_mean
 from model_config.cases.config import ROOT, STEPS, Case, Command, read_cases
-from toolkit.arguments import did_you_mean
 
 
 class ZooPart(NamedTuple):

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from engine import ModelError
+from engine import ModelError, one_line
 from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
@@ -203,6 +203,6 @@ def _is_whole(value: Any) -> bool:
 def _short(value: object) -> str:
     """Return a value as an error shows it: on one line, and not all of a long one."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = " ".join(text.split())
+    text = one_line(text)
     text = text if len(text) <= 60 else f"{text[:57]}..."
     return repr(text) if isinstance(value, str) else text

@@ -19,6 +19,7 @@ from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, Targ
 from engine.host.cores import host_slots
 from engine.onnx.functions import clashing, without_clashes
 from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
+from engine.text import one_line
 
 if TYPE_CHECKING:
     import onnx
@@ -162,12 +163,8 @@ class HostSession:
         try:
             results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
-            raise EngineError(f"ONNX Runtime failed while computing: {_one_line(error)}") from error
+            raise EngineError(f"ONNX Runtime failed while computing: {one_line(error)}") from error
         return results
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _tensor_spec(node: Any, batch_axis: int | None) -> TensorSpec:
@@ -187,7 +184,7 @@ def _session(
             return _start(model, options, providers) if safe is None else _session_from_proto(safe, options, providers)
         return _session_from_proto(without_clashes(model), options, providers)
     except ORT_ERRORS as error:
-        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {_one_line(error)}") from error
+        raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_line(error)}") from error
 
 
 def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Sequence[str]) -> ort.InferenceSession:

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
+from engine.text import one_line
 
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -60,9 +61,7 @@ class OpenVinoEngine(Engine):
             self._requests = [self._compiled.create_infer_request() for _ in range(self.streams)]
             _learn_dtypes(self._compiled)
         except OV_ERRORS as error:
-            raise ModelError(
-                f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_one_line(error)}"
-            ) from error
+            raise ModelError(f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_short(error)}") from error
         if self.dtype == "bfloat16" and self._compiled.get_property("INFERENCE_PRECISION_HINT") != openvino.Type.bf16:
             raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
         self._idle: SimpleQueue[Any] = SimpleQueue()
@@ -101,7 +100,7 @@ class OpenVinoEngine(Engine):
                 # The inputs are only read while this call waits; outputs are copied, as the request reuses its own.
                 found = request.infer(dict(zip(self._names, arrays, strict=True)), share_inputs=True)
             except OV_ERRORS as error:
-                raise EngineError(f"OpenVINO failed while computing: {_one_line(error)}") from error
+                raise EngineError(f"OpenVINO failed while computing: {_short(error)}") from error
             finally:
                 self._idle.put(request)
         return [found[port].astype(o.dtype, copy=False) for port, o in zip(self._ports, self.outputs, strict=True)]
@@ -126,7 +125,7 @@ def _import() -> Any:
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
-        raise TargetError(f'OpenVINO cannot be imported ({_one_line(error)}); install ".[openvino]"') from error
+        raise TargetError(f'OpenVINO cannot be imported ({_short(error)}); install ".[openvino]"') from error
     finally:
         if hide:
             del sys.modules[report]
@@ -155,6 +154,6 @@ def _core(openvino: Any) -> Any:
         return _cores[0]
 
 
-def _one_line(error: Exception) -> str:
-    text = _WHERE.sub("", " ".join(str(error).split()))
+def _short(error: Exception) -> str:
+    text = _WHERE.sub("", one_line(error))
     return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}..."

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, ModelError
+from engine.text import one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -100,7 +101,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]]) -> bytes:
                 extra_options={"MatMulConstBOnly": True},
             )
         except failures as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ModelError(f"{ckpt} cannot be quantised to int8: {reason}; use --dtype float32") from error
         return Path(target).read_bytes()
 
@@ -129,7 +130,7 @@ def _loaded(ckpt: Path) -> ModelProto:
         try:
             return onnx.version_converter.convert_version(model, _OPSET)
         except (RuntimeError, onnx.version_converter.ConvertError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ModelError(
                 f"{ckpt} cannot be quantised to int8: {reason}; export it with opset_version={_OPSET}"
             ) from error

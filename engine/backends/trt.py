@@ -17,6 +17,7 @@ import numpy as np
 from engine.backends.trt_plan import Shapes
 from engine.base import Array, EngineError, ModelError, TargetError, TensorSpec
 from engine.signature import Dim
+from engine.text import one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -88,7 +89,7 @@ class TensorRT:
                 config = CreateConfig(profiles=[profile] if shapes else None)
                 return bytes(engine_bytes_from_network(network, config))
             except (PolygraphyException, RuntimeError) as error:
-                raise ModelError(f"TensorRT {self.version} cannot build the model: {_one_line(error)}") from error
+                raise ModelError(f"TensorRT {self.version} cannot build the model: {one_line(error)}") from error
 
     def open(self, plan: bytes) -> Session:
         """Load a plan.
@@ -105,14 +106,14 @@ class TensorRT:
             runner = TrtRunner(engine)
             runner.activate()
         except (PolygraphyException, RuntimeError) as error:
-            raise ModelError(f"TensorRT {self.version} cannot load the plan: {_one_line(error)}; rebuild it") from error
+            raise ModelError(f"TensorRT {self.version} cannot load the plan: {one_line(error)}; rebuild it") from error
 
         def run(feed: Feed) -> Feed:
             self._select()
             try:
                 results = runner.infer({k: np.ascontiguousarray(v) for k, v in feed.items()}, check_inputs=False)
             except (PolygraphyException, RuntimeError) as error:
-                raise EngineError(f"TensorRT failed while computing: {_one_line(error)}") from error
+                raise EngineError(f"TensorRT failed while computing: {one_line(error)}") from error
             return {name: np.array(value) for name, value in results.items()}  # the runner reuses its buffers
 
         return Session(run, runner.deactivate, lambda: _engine_signature(engine))
@@ -165,7 +166,3 @@ def _engine_signature(engine: Any) -> Signature:
         tensor = TensorSpec(name, np.dtype(tensorrt.nptype(engine.get_tensor_dtype(name))), shape)
         (inputs if is_input else outputs).append(tensor)
     return inputs, outputs, [list(tensor.shape) for tensor in inputs], shapes
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

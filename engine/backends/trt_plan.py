@@ -18,6 +18,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, shown_shape
 from engine.host.files import write_file
 from engine.signature import Dim, tensor_from_json, tensor_to_json
+from engine.text import typed_reason
 
 SCHEMA_VERSION = 2
 """Of the record; 2 has batch axes and symbols."""
@@ -158,10 +159,7 @@ def read_record(plan: Path) -> PlanRecord | None:
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        text = " ".join(str(error).split())
-        raise ModelError(
-            f"{path} is not a plan record ({type(error).__name__}: {text}); delete it and rebuild"
-        ) from error
+        raise ModelError(f"{path} is not a plan record ({typed_reason(error)}); delete it and rebuild") from error
 
 
 def _to_json(record: PlanRecord) -> dict[str, Any]:

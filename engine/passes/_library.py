@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.base import PassError
-from engine.passes.options import one_line
+from engine.passes.options import short_reason
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +49,7 @@ def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) 
         raise
     except Exception as error:
         raise PassError(
-            f"{name} cannot handle this model ({one_line(error)}); run it without pass_path, or report the model"
+            f"{name} cannot handle this model ({short_reason(error)}); run it without pass_path, or report the model"
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base import PassError
 from engine.host.source_file import import_file
+from engine.text import typed_reason
 
 if TYPE_CHECKING:
     import onnx
@@ -111,16 +112,15 @@ class PassOptions:
         try:
             verdict = self.convert_judge(node)
         except Exception as error:
-            raise PassError(f"{where} failed: {one_line(error)}; correct it, or remove convert_judge") from error
+            raise PassError(f"{where} failed: {short_reason(error)}; correct it, or remove convert_judge") from error
         if not isinstance(verdict, bool):
             raise PassError(f"{where} returned {verdict!r}; return True (convert) or False (keep float32)")
         return verdict
 
 
-def one_line(error: BaseException) -> str:
-    """Return an exception's type and text on one line of at most 300 characters."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+def short_reason(error: BaseException) -> str:
+    """Return an exception's type and the first 300 characters of its text on one line."""
+    return typed_reason(error, 300)
 
 
 def _import(path: Path) -> Any:
@@ -135,7 +135,9 @@ def _import(path: Path) -> Any:
         return import_file(path, f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     except Exception as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise PassError(f"pass file {path}{line} cannot be imported: {one_line(error)}; correct the file") from error
+        raise PassError(
+            f"pass file {path}{line} cannot be imported: {short_reason(error)}; correct the file"
+        ) from error
 
 
 def _checked(path: Path, name: str, value: Any) -> Any:

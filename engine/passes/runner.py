@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
 from engine.independence import RANDOM, difference
-from engine.passes.options import PassOptions, one_line
+from engine.passes.options import PassOptions, short_reason
 
 if TYPE_CHECKING:
     import onnx
@@ -75,7 +75,7 @@ def _run_pass(model: onnx.ModelProto, options: PassOptions, where: str) -> onnx.
         raise
     except Exception as error:
         raise PassError(
-            f"{where}: use_passes failed: {one_line(error)}; correct it, or run without pass_path"
+            f"{where}: use_passes failed: {short_reason(error)}; correct it, or run without pass_path"
         ) from error
     if not isinstance(result, onnx.ModelProto):
         raise PassError(f"{where}: use_passes returned {type(result).__name__}; return the onnx.ModelProto it made")
@@ -90,7 +90,7 @@ def _check_valid(model: onnx.ModelProto, where: str) -> None:
         # Through onnx-ir, which leaves large weights out: the checker itself stops at protobuf's 2 GiB.
         CheckerPass()(ir.from_proto(model))
     except Exception as error:
-        raise PassError(f"{where}: use_passes returned an invalid model: {one_line(error)}; correct it") from error
+        raise PassError(f"{where}: use_passes returned an invalid model: {short_reason(error)}; correct it") from error
 
 
 def _check_face(before: onnx.ModelProto, after: onnx.ModelProto, where: str) -> None:
@@ -141,12 +141,14 @@ def _check_outputs(
         feed = random_inputs(session, shapes)
         expected = session.run(feed)
     except TecoInferError as error:
-        _warn_unchecked(where, one_line(error))
+        _warn_unchecked(where, short_reason(error))
         return
     try:
         results = HostSession(after).run(feed)
     except TecoInferError as error:
-        raise PassError(f"{where}: the model no longer runs after use_passes: {one_line(error)}; correct it") from error
+        raise PassError(
+            f"{where}: the model no longer runs after use_passes: {short_reason(error)}; correct it"
+        ) from error
     tolerance = TOLERANCE_FLOAT16 if _half(before) else TOLERANCE
     for spec, want, got in zip(session.outputs, expected, results, strict=True):
         problem = difference(want, got, tolerance)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine import one_line
+
 if TYPE_CHECKING:
     import yaml
 
@@ -114,7 +116,7 @@ def _named(node: yaml.Node) -> str:
 def _not_yaml(error: Exception, line: int) -> Trouble:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
-    reason = " ".join(str(problem or error).split())
+    reason = one_line(problem or error)
     if mark is None:
         return Trouble(line, "", f"not usable YAML ({type(error).__name__}: {reason})", "correct the value")
     return Trouble(mark.line + 1, "", f"not YAML: {reason}", "correct the line")

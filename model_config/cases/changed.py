@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, one_line
 from model_config.cases.case_file import read_entries
 from model_config.cases.config import ROOT, Case, relative
 from model_config.cases.imports import Imports
@@ -116,6 +116,6 @@ def _git(root: Path, *words: str) -> str:
     except OSError as error:
         raise ConfigError(f"--changed-since needs git: {error.strerror}; install it") from error
     if ran.returncode != 0:
-        said = " ".join(ran.stderr.decode(errors="replace").split()) or f"git {words[0]} failed"
+        said = one_line(ran.stderr.decode(errors="replace")) or f"git {words[0]} failed"
         raise ConfigError(f"--changed-since: {root}: {said}; run the check in a git checkout")
     return ran.stdout.decode(errors="surrogateescape")

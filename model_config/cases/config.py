@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import ALL_DTYPES, ConfigError
+from engine import ALL_DTYPES, ConfigError, did_you_mean
 from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
 from model_config.cases.case_file import Entry, read_entries
 from model_config.results import Finding
@@ -116,13 +115,8 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
         raise ConfigError("no case in the configuration files; add one as model_config/README.md describes")
     for name in names:
         if name not in known:
-            raise ConfigError(f"unknown case {name!r};{_near(name, known)} the cases are: {', '.join(known)}")
+            raise ConfigError(f"unknown case {name!r};{did_you_mean(name, known)} the cases are: {', '.join(known)}")
     return [case for case in cases if not names or case.name in names]
-
-
-def _near(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" did you mean {near[0]!r}?" if near else ""
 
 
 class _Reader:
@@ -232,7 +226,7 @@ class _Reader:
         texts |= {key: self._paths(params, key, where) for key in ("ckpt", "data_path")}
         if texts["dtype"] and texts["dtype"] not in ALL_DTYPES:
             known = f"use one of: {', '.join(ALL_DTYPES)}"
-            near = _near(texts["dtype"], ALL_DTYPES).strip()
+            near = did_you_mean(texts["dtype"], ALL_DTYPES).strip()
             self.problem(f"{where}.dtype", f"{texts['dtype']!r} is unknown", f"{near} {known}".strip())
         batch = params.get("batch_size")
         if "batch_size" in params and (type(batch) is not int or batch < 1):
@@ -289,7 +283,7 @@ class _Reader:
         known = [*required, *optional]
         for key in item:
             if key not in known:
-                near = _near(str(key), known).strip() or f"use one of: {', '.join(known)}"
+                near = did_you_mean(str(key), known).strip() or f"use one of: {', '.join(known)}"
                 shown = key if isinstance(key, str) and key.isprintable() else repr(key)
                 self.problem(f"{prefix}{shown}", "is an unknown key", near)
         for key in required:

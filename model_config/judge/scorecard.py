@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, hash_files, write_file
+from engine import ConfigError, hash_files, one_line, write_file
 from model_config.cases.config import Case, Command, relative
 from model_config.results import Accuracy, Finding
 
@@ -126,7 +126,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise ConfigError(f"{path}: cannot be read ({reason}); delete it and write it anew with --update") from error
     if not isinstance(found, dict) or not isinstance(found.get(_ENTRIES[name], []), list):
         raise ConfigError(f"{path}: is not a scorecard; delete it and write it anew with --update")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from engine import TecoInferError, usable_cores
+from engine import TecoInferError, one_line, usable_cores
 from model_config.cases.config import ROOT, Case, relative
 from model_config.results import CaseResult, Finding
 from model_config.run.runner import Slot
@@ -104,6 +104,6 @@ def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Even
 
 
 def _failed(case: Case, error: TecoInferError, root: Path) -> CaseResult:
-    what, _, fix = " ".join(str(error).split()).rpartition("; ")
+    what, _, fix = one_line(error).rpartition("; ")
     finding = Finding(relative(case.source, root), case.line, "case", what or fix, fix if what else "correct it")
     return CaseResult(case.name, case.run_dir, findings=(finding,))

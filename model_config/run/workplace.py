@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import ConfigError
+from engine import ConfigError, one_line
 from model_config.cases.config import ROOT, Case
 
 WEIGHTS = (
@@ -40,7 +40,7 @@ def workplace(case: Case, work_dir: Path, root: Path = ROOT) -> Iterator[Path]:
         try:
             mirror(root, case, tree)
         except OSError as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             fix = "keep only plain files and links there"
             raise ConfigError(f"{case.run_dir} cannot be copied to {tree}: {reason}; {fix}") from error
         yield tree

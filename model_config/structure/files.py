@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from engine import nearest
 from model_config.cases.config import STEPS
 from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
 
@@ -40,8 +40,8 @@ def check_required(folder: Folder) -> Iterator[Broken]:
         if os.path.isdir(path):
             yield Broken(full, 0, "is a folder", "put a file of this name in its place")
         elif not os.path.lexists(path):
-            near = difflib.get_close_matches(name, _names(folder), n=1, cutoff=0.8)
-            yield Broken(full, 0, f"is missing; {why}", f"rename {near[0]}" if near else "add it")
+            near = nearest(name, _names(folder), cutoff=0.8)
+            yield Broken(full, 0, f"is missing; {why}", f"rename {near}" if near else "add it")
         elif folder.find(name) is None:
             yield Broken(full, 0, "is there, but git ignores it", "correct .gitignore, or add it with 'git add -f'")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 from collections.abc import Sequence
 
+from engine import nearest
 from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called
 from model_config.structure.task_flags import runs_task, task_flags
@@ -70,8 +70,8 @@ def unknown(flag: str, flags: frozenset[str]) -> str:
     """Return what to do about a flag that a script lacks; nothing where it has the flag, or one that begins so."""
     if any(known.startswith(flag) for known in flags | {"--help"}):
         return ""
-    near = difflib.get_close_matches(flag, sorted(flags), n=1)
-    return f"did you mean {near[0]}?" if near else "remove it, or add it to the script"
+    near = nearest(flag, flags)
+    return f"did you mean {near}?" if near else "remove it, or add it to the script"
 
 
 def with_imports(source: SourceFile, folder: Folder) -> Sequence[SourceFile]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
+from engine import nearest
 from model_config.structure.flags import known_flags, unknown
 from model_config.structure.source import Broken, Folder, SourceFile, inside
 
@@ -165,8 +165,8 @@ def _near(wanted: str, found: list[Section]) -> Section | None:
         mine = NUMBER.match(part.heading)
         if number and mine and mine[1] == number[1]:
             return part
-    close = difflib.get_close_matches(wanted, [part.heading for part in found], n=1, cutoff=0.6)
-    return next((part for part in found if close and part.heading == close[0]), None)
+    close = nearest(wanted, [part.heading for part in found])
+    return next((part for part in found if part.heading == close), None)
 
 
 def check_order(folder: Folder) -> Iterator[Broken]:

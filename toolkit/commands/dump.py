@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, did_you_mean
 from model_config.cases.config import ROOT
-from toolkit.arguments import Parser, did_you_mean
+from toolkit.arguments import Parser
 from toolkit.dump.entries import Entry
 from toolkit.graph.inputs import model_file
 from toolkit.graph.trace import MEMORY, Node

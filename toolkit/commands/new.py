@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine import did_you_mean
 from model_config.cases.config import ROOT
-from toolkit.arguments import Parser, did_you_mean
+from toolkit.arguments import Parser
 from toolkit.scaffold import create
 from toolkit.zoo import DOMAINS, domains
 from utils.tasks.find import tasks

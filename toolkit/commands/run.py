@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from engine import ConfigError
+from engine import ConfigError, did_you_mean
 from model_config.cases.config import ROOT, STEPS, Case
-from toolkit.arguments import Parser, did_you_mean
+from toolkit.arguments import Parser
 from toolkit.zoo import Model, find_case, find_model, load_zoo
 
 EPILOG = """\

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, one_line
 from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer
@@ -102,7 +102,7 @@ def _hdf5(path: Path) -> Iterator[_Rest]:
             file = h5py.File(_Padded(raw), "r")
             about = json.loads(file.attrs["about"])
         except DAMAGED as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise DataError(f"{path}: nothing in it can be read ({reason}); dump again") from error
         size = path.stat().st_size
         with file:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine import ConfigError
-from toolkit.arguments import did_you_mean
+from engine import ConfigError, did_you_mean
 from toolkit.graph.trace import Node
 
 

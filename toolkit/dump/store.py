@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, TecoInferError
+from engine import Array, DataError, TecoInferError, one_line
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from toolkit.graph.inputs import read_npy
 
@@ -102,7 +102,7 @@ def _read_manifest(path: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read: {' '.join(str(error).split())}; dump again") from error
+        raise DataError(f"{file} cannot be read: {one_line(error)}; dump again") from error
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except TecoInferError:
         raise
     except DAMAGED as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise DataError(f"{path} is not a readable HDF5 file: {reason}; {recoverable(path)}") from error
 
 

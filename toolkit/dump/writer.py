@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, write_file
+from engine import Array, ConfigError, DataError, one_line, write_file
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module, is_hdf5
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _reason(error: OSError | RuntimeError) -> str:
     # What h5py says is a page long, but it mostly keeps the number; NumPy only says how much it could write.
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
-    return f"the disk may be full ({' '.join(str(error).split())})"
+    return f"the disk may be full ({one_line(error)})"
 
 
 class _Folder(Writer):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine
+from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine, reason_of
 from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
 from toolkit.fix.columns import Columns, joined, losses, paired
@@ -175,7 +175,7 @@ def _telling() -> Iterator[None]:
     except ConfigError:  # of flags, whatever the values
         raise
     except BROKEN as error:
-        raise _UnjudgedError(" ".join(str(error).split()) or type(error).__name__) from error
+        raise _UnjudgedError(reason_of(error)) from error
 
 
 @contextmanager

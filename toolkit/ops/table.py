@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TargetError, engine_class, provider
+from engine import ConfigError, TargetError, engine_class, one_line, provider
 
 FOLDER = Path(__file__).resolve().parent
 LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")
@@ -70,7 +70,7 @@ def load_table(target: str, file: Path | None = None) -> Table:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is not a YAML file: {one_line(error)}") from error
     if not isinstance(found, dict) or found.get("schema_version") != 1:
         raise ConfigError(f"{path} is no support table of schema_version 1; {_FORM}")
     operators, dtypes = (_entries(found.get(key), path, key) for key in ("operators", "dtypes"))

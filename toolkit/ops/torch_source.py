@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, ModelError, TargetError, import_file
+from engine import ConfigError, ModelError, TargetError, import_file, typed_reason
 from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Judgement, dynamic_notes, judge
 from toolkit.ops.needs import Need
@@ -70,7 +70,9 @@ def load_module(source: str) -> Any:
         try:
             found = found()
         except Exception as error:
-            raise ConfigError(f"{source} failed: {_line(error)}; name a function that needs no arguments") from error
+            raise ConfigError(
+                f"{source} failed: {typed_reason(error)[:300]}; name a function that needs no arguments"
+            ) from error
     if not operators.is_module(found):
         raise ConfigError(f"{source} is of type {type(found).__name__}, not a torch module")
     return found
@@ -95,7 +97,7 @@ def _imported(place: str, source: str) -> Any:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"{source}: cannot import {place}: {_line(error)}") from error
+        raise ConfigError(f"{source}: cannot import {place}: {typed_reason(error)[:300]}") from error
 
 
 def _from_file(file: Path) -> Any:
@@ -111,10 +113,6 @@ def _found_in(folder: str) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(folder)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def judge_torch(

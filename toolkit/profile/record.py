@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, one_line
 from toolkit.output import SCHEMA_VERSION
 from utils.text import seconds as in_words
 
@@ -185,7 +185,7 @@ def read_profile(path: Path) -> Profile:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        reason = one_line(getattr(error, "strerror", None) or error)
         raise ConfigError(f"profile {path} cannot be read: {reason}; write one with 'teco profile --json'") from error
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION or data.get("command") != COMMAND:
         raise ConfigError(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, reason_of
 from utils.datasets.samples import TableDataset
 from utils.datasets.table import Listing, prefix_of
 
@@ -64,8 +64,9 @@ def _read(file: Path) -> dict[str, Array]:
     except DataError:
         raise
     except damaged as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{file} is not a readable .npz file: {reason}; save it again with np.savez") from error
+        raise DataError(
+            f"{file} is not a readable .npz file: {reason_of(error)}; save it again with np.savez"
+        ) from error
 
 
 def _checked(labels: Array, count: int, file: Path) -> Iterable[int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, nearest
 
 
 def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
@@ -30,7 +29,6 @@ def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
 
 def hint(name: str, labels: Sequence[str]) -> str:
     """Return a part of a sentence that names what was probably meant, or the first labels."""
-    near = get_close_matches(name, labels, n=1)
-    return (
-        f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''})"
-    )
+    near = nearest(name, labels)
+    first = f" ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''})"
+    return first if near is None else f" (did you mean {near!r}?)"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, TecoInferError, typed_reason
 from utils.metrics.base import Metric
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -163,7 +163,7 @@ def _module(where: str, root: Path) -> ModuleType:
     except TecoInferError:
         raise
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = typed_reason(error)
         raise DataError(f"metric of {where} cannot be loaded: {reason}; check that it can be imported") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import utils.tasks
-from engine import ConfigError
+from engine import ConfigError, did_you_mean, typed_reason
 from utils.tasks.base import Task
 
 ENTRY_POINT_GROUP = "tecoinfer.tasks"
@@ -62,8 +61,7 @@ def find_task(name: str) -> Task:
     if of_domain:
         raise ConfigError(f"domain {name!r} has several tasks; name one: {', '.join(of_domain)}")
     names = sorted({*known, *(task.domain for task in known.values())})
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, names)
     raise ConfigError(f"unknown task {name!r};{hint} tasks: {', '.join(sorted(known))}")
 
 
@@ -79,7 +77,7 @@ def _on_the_path() -> Iterator[tuple[str, Task]]:
         try:
             loaded = importlib.import_module(f"utils.tasks.{module.name}")
         except Exception as error:
-            raise ConfigError(f"{where} cannot be imported: {_one_line(error)}; correct the file") from error
+            raise ConfigError(f"{where} cannot be imported: {typed_reason(error)}; correct the file") from error
         for value in vars(loaded).values():
             if isinstance(value, Task) and id(value) not in seen:
                 seen.add(id(value))
@@ -95,12 +93,8 @@ def _by_entry_point() -> Iterator[tuple[str, Task]]:
             loaded = point.load()
         except Exception as error:
             raise ConfigError(
-                f"task {point.name!r} of {package} ({point.value}) cannot be loaded: {_one_line(error)}"
+                f"task {point.name!r} of {package} ({point.value}) cannot be loaded: {typed_reason(error)}"
             ) from error
         if not isinstance(loaded, Task):
             raise ConfigError(f"task {point.name!r} of {package} ({point.value}) is not a utils.tasks.Task")
         yield package, loaded
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine import DataError, is_recording, stage
+from engine import DataError, is_recording, reason_of, stage
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -148,7 +148,7 @@ def _loaded(
         box = (0, 0, *image.size) if extent is None else _turned_box(extent, image.size, turn)
         return Decoded(image if image.mode == "L" else _as_rgb(image), box)
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise DataError(f"{name}: truncated or damaged picture ({_one_line(error)}); replace the file") from error
+        raise DataError(f"{name}: truncated or damaged picture ({reason_of(error)}); replace the file") from error
 
 
 def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -> Box:
@@ -171,7 +171,7 @@ def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.Path
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(_bomb_message(path, str(error).split(", could")[0])) from error
     except Exception as error:  # format plugins raise nearly anything on a damaged header
-        raise DataError(f"{path}: cannot be read as a picture ({_one_line(error)}); remove or replace it") from error
+        raise DataError(f"{path}: cannot be read as a picture ({reason_of(error)}); remove or replace it") from error
 
 
 def _refuse_bomb(image: Image.Image, path: str | os.PathLike[str]) -> None:
@@ -224,7 +224,3 @@ def _eight_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.ui
     scaled = np.nan_to_num(samples.astype(np.float64) * (255.0 / white), nan=0.0, posinf=255.0, neginf=0.0)
     eight: np.ndarray[Any, np.dtype[np.uint8]] = np.rint(scaled.clip(0, 255)).astype(np.uint8)
     return eight
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{error}".split()) or type(error).__name__
