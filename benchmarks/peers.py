@@ -25,10 +25,11 @@ from utils.datasets.samples import Batch
 from utils.metrics import TopK
 from utils.pipeline import evaluate
 from utils.postprocess.pytorch.classification import scores
+from utils.preprocess.image import modes
 from utils.preprocess.pytorch.classification import preprocess
 
 NO_COMPUTE = "no-compute"
-MEAN, STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+MEAN, STD = np.float32(modes.MEAN), np.float32(modes.STD)
 STEP = 32
 """Every so many pixels, along both sides, the no-compute "model" passes one on: enough to compare preprocessing by."""
 
@@ -44,8 +45,8 @@ class Setup:
     ckpt: Path
     pictures: Path
     batch_size: int
-    resize: int = 256
-    crop: int = 224
+    resize: int = modes.RESIZE
+    crop: int = modes.CROP
     calibration: int = 64
     """Pictures an int8 engine may calibrate on."""
     decode: str = "exact"

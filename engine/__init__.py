@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         measure as measure,
         precision_of as precision_of,
     )
+    from engine.random_arrays import random_array as random_array
     from engine.registry import (
         available_targets as available_targets,
         default_dtype as default_dtype,
@@ -63,7 +64,12 @@ if TYPE_CHECKING:
         symbols_of as symbols_of,
         with_batch as with_batch,
     )
-    from engine.spec import PASS_PATH as PASS_PATH, EngineSpec as EngineSpec, engine_nums as engine_nums
+    from engine.spec import (
+        PASS_PATH as PASS_PATH,
+        EngineSpec as EngineSpec,
+        engine_nums as engine_nums,
+        find_pass as find_pass,
+    )
     from engine.text import (
         did_you_mean as did_you_mean,
         nearest as nearest,
@@ -101,6 +107,7 @@ _HOMES = {
         "PASS_PATH",
         "EngineSpec",
         "engine_nums",
+        "find_pass",
     ),
     "engine.signature": (
         "Array",
@@ -139,6 +146,7 @@ _HOMES = {
         "precision_of",
     ),
     "engine.independence": ("batching_of",),
+    "engine.random_arrays": ("random_array",),
     "engine.shard": ("split",),
     "engine.text": (
         "did_you_mean",

@@ -101,3 +101,14 @@ def engine_nums() -> int:
             "(real cards: 3 or 4)"
         )
     return int(text)
+
+
+def find_pass(text: str, folder: Path = Path()) -> Path | None:
+    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; ``none`` means no passes.
+
+    A file that is nowhere comes back as it was named: :class:`EngineSpec` says what is wrong with it.
+    """
+    if text == "none":
+        return None
+    places = (Path(text), folder / text, PASS_PATH / text)
+    return next((place for place in places if place.is_file()), Path(text))

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from engine import ConfigError
+from engine import ConfigError, find_pass
 from tecoexec import exports, report
 from tecoexec.measure import measure
-from tecoexec.request import ENGINE_SUFFIX, Request, find_pass, open_request, random_inputs
+from tecoexec.request import ENGINE_SUFFIX, Request, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
 from utils.pipeline.report import write_json
@@ -79,7 +79,7 @@ def request_of(args: argparse.Namespace) -> Request:
         target=args.target,
         shapes=tuple(parse_shapes(args.input_shapes)) if args.input_shapes else (),
         dtype="float16" if args.fp16 else None if args.loadEngine else "float32",
-        pass_path=find_pass(args.pass_path),
+        pass_path=find_pass(args.pass_path or "none"),
         input_dtypes=tuple(parse_dtypes(args.input_dtype)) if args.input_dtype else (),
         iterations=args.iterations,
         warm_up=args.warmUp,

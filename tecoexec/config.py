@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import DTYPES, ConfigError, engine_nums, nearest, one_line
-from tecoexec.request import Request, find_pass
+from engine import DTYPES, ConfigError, engine_nums, find_pass, nearest, one_line
+from tecoexec.request import Request
 from tecoexec.shapes import INPUT_DTYPES, Shape
 
 HERE = Path(__file__).resolve().parent

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import PASS_PATH, Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine
+from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
 
 SEED = 20261121
@@ -50,14 +50,6 @@ class Request:
             raise ConfigError(f"--iterations {self.iterations} must be at least 1")
         if self.warm_up < 0:
             raise ConfigError(f"--warmUp {self.warm_up} must be at least 0 (it counts iterations)")
-
-
-def find_pass(text: str, folder: Path = Path()) -> Path | None:
-    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; ``none`` means no passes."""
-    if text in ("", "none"):
-        return None
-    places = (Path(text), folder / text, PASS_PATH / text)
-    return next((place for place in places if place.is_file()), Path(text))
 
 
 def spa_count(target: str) -> int:
@@ -154,9 +146,7 @@ def _array(shape: Shape, dtype: np.dtype[Any], rng: np.random.Generator | None) 
     try:
         if rng is None:
             return np.zeros(shape, dtype)
-        return np.asarray(
-            rng.standard_normal(shape, np.float32) if dtype.kind == "f" else rng.integers(0, 2, shape, np.int8)
-        ).astype(dtype)
+        return random_array(rng, shape, dtype, lean=True)
     except (MemoryError, ValueError) as error:  # numpy's two ways to say that an array is too large
         raise ConfigError(
             f"--input_shapes {'x'.join(map(str, shape))}: the host has no memory for an input of this size; "

@@ -15,9 +15,9 @@ from pathlib import Path
 if not __package__:  # run as a script: the modules beside it are not meant to be found by their short names
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from engine import ConfigError, EngineSpec
+from engine import ConfigError, EngineSpec, find_pass
 from engine.sdaa import SUFFIX, SdaaEngine, saved_path
-from tecoexec.request import Request, call_shapes, find_pass, spa_count
+from tecoexec.request import Request, call_shapes, spa_count
 from tecoexec.shapes import parse_shapes
 from utils.pipeline.cli import run
 
@@ -62,7 +62,7 @@ def spec_of(args: argparse.Namespace) -> EngineSpec:
         batch_size=shapes.batch,
         input_size=shapes.per_spa(spa_count("sdaa")),
         dtype="float16" if args.fp16 else "float32",
-        pass_path=find_pass(args.pass_path),
+        pass_path=find_pass(args.pass_path or "none"),
     )
 
 

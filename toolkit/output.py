@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from engine import DataError, write_file
 from toolkit.arguments import Parser
 from utils.pages.page import Pages
+from utils.plain import plain
 from utils.terminal import encodable, new_table, open_console, print_line
 from utils.text import NO_VALUE, clean_line
 
@@ -180,17 +181,11 @@ def json_text(report: ToolReport) -> str:
     """Return all of a report; infinities and NaN, which JSON lacks, are texts."""
     head = {"schema_version": SCHEMA_VERSION, "command": report.command, "title": report.title, "lead": report.lead}
     body = {"facts": report.facts, "notes": report.notes, **report.data, "rows": report.rows}
-    return json.dumps(_plain({**head, **body}), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(plain({**head, **body}, _leaf), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def _leaf(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def csv_text(report: ToolReport) -> str:

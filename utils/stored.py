@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,12 +66,22 @@ class PictureNotes:
         """
         height, width = crop = self.crop if size is None else (size, size) if isinstance(size, int) else tuple(size)
         if isinstance(self.resize, int):
-            resize: int | Pair = max(1, round(max(crop) * self.resize / max(self.crop)))
+            resize: int | Pair = _grown(self.resize, max(self.crop), max(crop))
         else:
-            tall, wide = (new * old / cut for new, old, cut in zip(crop, self.resize, self.crop, strict=True))
-            resize = max(1, round(tall)), max(1, round(wide))
+            tall, wide = map(_grown, self.resize, self.crop, crop)
+            resize = tall, wide
         shapes = {"resize_shape": resize, "crop_shape": (height, width)}
         return {**shapes, "mean": self.mean, "std": self.std, "interpolation": self.interpolation}
+
+    def fitted(self, sizes: Sequence[int | None]) -> dict[str, Any]:
+        """Do what :meth:`scaled` does for an input's (height, width); ``None``: as exported."""
+        height, width = (size or side for size, side in zip(sizes, self.crop, strict=True))
+        return self.scaled((height, width))
+
+
+def _grown(resize: int, crop: int, new: int) -> int:
+    """Return what to resize to for another crop, so that the same part of the picture is seen."""
+    return max(1, round(new * resize / crop))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,9 +149,7 @@ class Stored:
         found = self._object(PREPROCESS)
         crop = self._side(found, "crop_shape", CROP)
         crop = (crop, crop) if isinstance(crop, int) else crop
-        resize = self._side(
-            found, "resize_shape", round(max(crop) * RESIZE / CROP) if "crop_shape" in found else RESIZE
-        )
+        resize = self._side(found, "resize_shape", _grown(RESIZE, CROP, max(crop)) if "crop_shape" in found else RESIZE)
         mean, std = self._channels(found, "mean", MEAN), self._channels(found, "std", STD)
         if len(mean) != len(std):
             raise self._error(PREPROCESS, f"mean has {len(mean)} channels and std {len(std)}; both need equally many")

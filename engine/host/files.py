@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CHUNK = 2**20
@@ -16,12 +18,26 @@ def write_file(path: Path, *parts: bytes) -> None:
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with in_place_of(path) as temporary, temporary.open("wb") as file:
+        for part in parts:
+            file.write(part)
+
+
+@contextmanager
+def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
+    """Yield an empty file beside ``path`` that takes its place if the block ends well, and is gone if it does not.
+
+    Args:
+        path: the file to write. suffix: how the name of the file beside it ends.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=suffix, dir=path.parent)
+    os.close(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
+        yield temporary
         temporary.chmod(0o644)
         temporary.replace(path)
     finally:

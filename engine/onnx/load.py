@@ -6,8 +6,6 @@ with the file or float16 is asked of a float32 model, because importing ``onnx``
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import onnx
@@ -15,7 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
 from engine.errors import ModelError
-from engine.host.files import hash_files
+from engine.host.files import hash_files, in_place_of
 from engine.onnx.view import sort_nodes, tensors
 from engine.text import one_line
 
@@ -85,18 +83,11 @@ def _load_external(model: ModelProto, path: Path) -> None:
 
 def save_model(model: ModelProto, path: Path) -> None:
     """Write a model atomically: on any failure the old file is left as it was. Past 2 GiB weights go to ``.data``."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".onnx", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with in_place_of(path, ".onnx") as temporary:
         if model.ByteSize() < 2**31 - 2**24:
             onnx.save(model, str(temporary))
         else:
             onnx.save(model, str(temporary), save_as_external_data=True, location=f"{path.name}.data")
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def external_files(path: Path) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from engine.base import Array, PassError, TecoInferError
 from engine.independence import RANDOM, difference
 from engine.passes.options import PassOptions, short_reason
+from engine.random_arrays import random_array
 
 if TYPE_CHECKING:
     import onnx
@@ -171,8 +172,7 @@ def random_inputs(session: HostSession, shapes: Mapping[str, tuple[int, ...]]) -
         for dim, size in zip(raw, shape, strict=False):
             if isinstance(dim, str):
                 sizes.setdefault(dim, size)
-        drawn = rng.standard_normal(shape) if spec.dtype.kind == "f" else rng.integers(0, 2, shape)
-        feed.append(np.asarray(drawn).astype(spec.dtype))
+        feed.append(random_array(rng, shape, spec.dtype))
     return feed
 
 

@@ -65,12 +65,12 @@ def judge_case(
 def _weights(ckpt: Path) -> str:
     """Return what the export noted about the weights; empty where it noted nothing."""
     from engine.onnx import load_model, metadata
+    from utils.stored import Stored
 
     try:
-        stored = json.loads(metadata(load_model(ckpt)).get("provenance", "{}"))
-    except (TecoInferError, ValueError):  # another engine's file; the step has shown that it runs
+        return str(Stored(metadata(load_model(ckpt))).provenance.get("weights", ""))
+    except TecoInferError:  # another engine's file; the step has shown that it runs
         return ""
-    return str(stored.get("weights", "")) if isinstance(stored, dict) else ""
 
 
 def _baseline(case: Case, step: Command, folder: Path) -> Paths:

@@ -19,6 +19,7 @@ from typing import Any
 from engine import ConfigError, hash_files, one_line, write_file
 from model_config.cases.config import Case, Command, relative
 from model_config.results import Accuracy, Finding
+from utils.plain import plain
 
 SCHEMA_VERSION = 1
 """Version of both files' layout; it rises when a field changes its meaning or goes."""
@@ -213,7 +214,7 @@ def _perf(found: Measured) -> list[dict[str, Any]]:
 def _save(path: Path, data: dict[str, Any]) -> None:
     import yaml
 
-    data = _plain(data)
+    data = plain(data, _leaf)
     data["digest"] = _digest(data)
     text = "# Written by `teco check --update`; do not edit.\n"
     text += yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
@@ -225,12 +226,8 @@ def _digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    """Return figures as YAML and JSON both read them back: no NaN, and floats to ten digits."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+def _leaf(value: Any) -> Any:
+    """Return a figure as YAML and JSON both read it back: no NaN, and floats to ten digits."""
     if isinstance(value, float):
         return float(f"{value:.10g}") if math.isfinite(value) else None
     return value

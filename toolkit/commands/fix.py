@@ -200,8 +200,8 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Too
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure
     from toolkit.fix.suspects import tried_inputs, try_suspects
-    from toolkit.graph.inputs import read_npz
     from toolkit.graph.trace import load_named
+    from utils.arrays import read_npz
 
     with open_samples(path, load_named(path), wanted) as samples:
         if args.golden is None:

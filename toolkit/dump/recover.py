@@ -16,7 +16,7 @@ from engine import Array, DataError, one_line
 from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer
-from toolkit.graph.inputs import read_npy
+from utils.arrays import read_npy
 
 _END = 2**40
 """Size an HDF5 file is taken to have, whatever is left of it: the library refuses one shorter than it once was."""

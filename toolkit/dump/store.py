@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, DataError, TecoInferError, one_line
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
-from toolkit.graph.inputs import read_npy
+from utils.arrays import read_npy
 
 DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 """What h5py raises on a file that is not what it should be."""

@@ -97,7 +97,7 @@ def load_samples(
 
 
 def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
-    from toolkit.graph.inputs import read_npz
+    from utils.arrays import read_npz
 
     arrays = read_npz(path)
     labels = next((arrays[name] for name in LABELS if name in arrays), None)
@@ -148,8 +148,7 @@ def _pictures(
 
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
-    height, width = (size or side for size, side in zip(inputs[0].shape[2:], notes.crop, strict=True))
-    how = notes.scaled((height, width))
+    how = notes.fitted(inputs[0].shape[2:])
     resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
     dataset = load_dataset(path)
     count = min(len(dataset), limit or len(dataset))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, TensorSpec, symbols_of
+from engine import Array, ConfigError, DataError, InputError, TensorSpec, random_array, symbols_of
 from model_config.cases.config import ROOT
+from utils.arrays import read_npy, read_npz
 from utils.stored import Stored
 
 if TYPE_CHECKING:
@@ -169,9 +170,7 @@ def draw(
     for spec in input_specs(model):
         if spec.dtype.kind not in "fiub":
             raise ConfigError(f"input {spec.name!r} holds {spec.dtype}: no random values; pass --data FILE.npz")
-        shape = full[spec.name]
-        drawn = rng.standard_normal(shape) if spec.dtype.kind == "f" else rng.integers(0, 2, shape)
-        feed.append(np.asarray(drawn).astype(spec.dtype))
+        feed.append(random_array(rng, full[spec.name], spec.dtype))
     return feed
 
 
@@ -212,42 +211,6 @@ def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
     return [arrays[spec.name] for spec in specs]
 
 
-def read_npz(file: Path) -> dict[str, Array]:
-    """Return the arrays of an ``.npz`` file by name.
-
-    Raises:
-        DataError: the file is missing, cut short, or holds Python objects.
-    """
-    import zipfile
-    import zlib
-
-    try:
-        with np.load(file, allow_pickle=False) as opened:
-            return {name: np.asarray(opened[name]) for name in opened.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{file} is not a readable .npz file: {_reason(error)}; write it again") from error
-
-
-def read_npy(file: Path) -> Array:
-    """Return the array of an ``.npy`` file.
-
-    Raises:
-        DataError: the file is missing, cut short, or holds Python objects.
-    """
-    try:
-        found: Array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file} is not a readable .npy file: {_reason(error)}; write it again") from error
-    if not isinstance(found, np.ndarray):
-        raise DataError(f"{file} holds several arrays; give it the ending .npz")
-    return found
-
-
-def _reason(error: Exception) -> str:
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return str(text) or type(error).__name__
-
-
 def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     if file.suffix == ".npy":
         return read_npy(file)
@@ -262,9 +225,7 @@ def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
         raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
     first = spec.shape[1] == 3
-    notes, sizes = stored.picture, spec.shape[2:] if first else spec.shape[1:3]
-    height, width = (size or side for size, side in zip(sizes, notes.crop, strict=True))
-    values = preprocess(file, "float32", **notes.scaled((height, width)))
+    values = preprocess(file, "float32", **stored.picture.fitted(spec.shape[2:] if first else spec.shape[1:3]))
     layout = values if first else values.transpose(0, 2, 3, 1)
     return np.repeat(layout, spec.shape[0] or batch, axis=0).astype(spec.dtype)
 
@@ -278,6 +239,4 @@ __all__ = [
     "load_inputs",
     "model_file",
     "random_inputs",
-    "read_npy",
-    "read_npz",
 ]

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, DataError, reason_of
+from engine import Array, DataError
+from utils.arrays import read_npz
 from utils.datasets.samples import TableDataset
 from utils.datasets.table import Listing, prefix_of
+
+_FIX = "save with np.savez(file, images=..., labels=...)"
 
 
 def load_npz(file: Path) -> TableDataset:
@@ -21,13 +24,11 @@ def load_npz(file: Path) -> TableDataset:
     Raises:
         DataError: not a readable ``.npz`` file, no samples in it, or labels that do not match the samples.
     """
-    arrays = _read(file)
+    arrays = read_npz(file, ("images", "x", "labels", "y"), fix="save it again with np.savez", fix_single=_FIX)
     rows = arrays.get("images", arrays.get("x"))
     if rows is None:
         found = ", ".join(arrays) or "nothing"
-        raise DataError(
-            f"{file}: no array 'images' or 'x' (it holds {found}); save with np.savez(file, images=..., labels=...)"
-        )
+        raise DataError(f"{file}: no array 'images' or 'x' (it holds {found}); {_FIX}")
     if rows.ndim == 0 or len(rows) == 0:
         raise DataError(f"{file}: array of samples has shape {rows.shape}; it needs N x ... with at least one sample")
     labels = arrays.get("labels", arrays.get("y"))
@@ -36,37 +37,6 @@ def load_npz(file: Path) -> TableDataset:
     for row, label in enumerate(values):
         listing.add(prefix, f"{file.name}[{row}]", label)
     return TableDataset(listing.table(), rows=rows)
-
-
-def _read(file: Path) -> dict[str, Array]:
-    import zipfile
-    import zlib
-
-    # What numpy and zipfile raise on a damaged file: bad magic or header, a broken stream, an encrypted or unknown
-    # compression (RuntimeError), a size that no machine holds.
-    damaged = (
-        OSError,
-        ValueError,
-        EOFError,
-        RuntimeError,
-        MemoryError,
-        OverflowError,
-        KeyError,
-        zlib.error,
-        zipfile.BadZipFile,
-    )
-    try:
-        with file.open("rb") as stream:  # opened here because np.load leaves a file open that is no zip after all
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                raise DataError(f"{file} is a single .npy array; save with np.savez(file, images=..., labels=...)")
-            return {key: loaded[key] for key in loaded.files if key in ("images", "x", "labels", "y")}
-    except DataError:
-        raise
-    except damaged as error:
-        raise DataError(
-            f"{file} is not a readable .npz file: {reason_of(error)}; save it again with np.savez"
-        ) from error
 
 
 def _checked(labels: Array, count: int, file: Path) -> Iterable[int]:

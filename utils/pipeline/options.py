@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ALL_DTYPES, PASS_PATH, ConfigError, DataError, Engine, EngineSpec, open_engine
+from engine import ALL_DTYPES, ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
@@ -187,7 +187,7 @@ class Options(argparse.Namespace):
             input_size=shapes,
             input_name=tuple(self.input_name) or names,
             dtype=self.dtype,
-            pass_path=_pass_file(self.pass_path),
+            pass_path=find_pass(self.pass_path),
             rank=rank_and_size()[0],
             streams=self.streams or streams,
             calibration=self.calib,
@@ -255,14 +255,6 @@ def described(engines: Mapping[str, Engine]) -> Model:
     from dataclasses import replace
 
     return replace(first, named=models)
-
-
-def _pass_file(text: str) -> Path | None:
-    """Find a pass file by its path, or by its path under the zoo's own passes; ``none`` means no passes."""
-    if text == "none":
-        return None
-    own = PASS_PATH / text
-    return own if own.is_file() and not Path(text).is_file() else Path(text)
 
 
 class _Help(argparse.HelpFormatter):

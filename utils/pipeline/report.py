@@ -16,6 +16,7 @@ from engine import ConfigError, usable_cores, write_file
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.prepare import Failure
+from utils.plain import plain
 
 SCHEMA_VERSION = 1
 """Version of the JSON layout; it rises when a field changes its meaning or goes."""
@@ -137,7 +138,7 @@ def write_json(data: dict[str, Any], path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(data, _leaf), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         write_file(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
@@ -146,13 +147,7 @@ def write_json(data: dict[str, Any], path: Path) -> None:
         ) from error
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
+def _leaf(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from utils.preprocess.image.classification import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
+from utils.preprocess.image.modes import CROP, RESIZE
 
 __all__ = ["preprocess"]
 
@@ -16,8 +17,8 @@ __all__ = ["preprocess"]
 def preprocess(
     image_path: Picture | Sequence[Picture],
     dtype: str = "float16",
-    resize_shape: Shape = 256,
-    crop_shape: Shape = 224,
+    resize_shape: Shape = RESIZE,
+    crop_shape: Shape = CROP,
     *,
     out: Array | None = None,
     decode: str = "exact",

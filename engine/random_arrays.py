@@ -1,0 +1,28 @@
+"""Random arrays to try a model with, where any numbers will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.signature import Array
+
+
+def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], *, lean: bool = False) -> Array:
+    """Return standard normal numbers for floats, and 0 or 1 for whole numbers and bools.
+
+    Args:
+        rng: where they come from; it moves on.
+        shape, dtype: of the array.
+        lean: draw float32 and int8 rather than float64 and int64, which takes less memory and gives other numbers.
+
+    Raises:
+        MemoryError, ValueError: the array is too large.
+    """
+    if dtype.kind == "f":
+        drawn = rng.standard_normal(shape, np.float32 if lean else np.float64)
+    else:
+        drawn = rng.integers(0, 2, shape, np.int8 if lean else np.int64)
+    return np.asarray(drawn).astype(dtype)
