@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_config.reports.page import PAGES
+from model_config.reports.scored import find_models
 from model_config.reports.text import write_text
-from model_config.reports.zoo import find_models
 from model_config.results import CaseResult, CheckResult
 
 

@@ -21,9 +21,9 @@ from model_config.cases.config import ROOT
 from model_config.results import Verdict
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
-from toolkit.fix.keeping import listed
 from toolkit.fix.opening import Wanted
 from toolkit.fix.records import METRICS, needs_labels
+from toolkit.fix.saving import trials_as_json
 from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.graph.inputs import model_file
@@ -155,7 +155,7 @@ def describe(found: Fix, path: Path, data: str) -> ToolReport:
         facts,
         notes,
         _charts(found, first),
-        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": listed(found.trials)},
+        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": trials_as_json(found.trials)},
     )
 
 

@@ -13,7 +13,7 @@ from engine import ModelError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
-from toolkit.stored_metrics import direction
+from toolkit.scorecard import direction_words
 from toolkit.zoo import Model, find_model, load_zoo, summary
 
 WIDTH = 110
@@ -68,7 +68,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _metric(entry: dict[str, Any]) -> str:
-    lower = f" ({direction(entry)})" if direction(entry) else ""
+    lower = f" ({direction_words(entry)})" if direction_words(entry) else ""
     return "metric   {case}: {metric} {value} on {target}".format(**entry) + lower
 
 

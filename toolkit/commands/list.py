@@ -11,7 +11,7 @@ from typing import Any
 from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.stored_metrics import direction, last_metrics
+from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
@@ -65,4 +65,4 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 
 def _about(metric: dict[str, Any]) -> str:
-    return ", ".join(filter(None, [metric["target"], direction(metric)]))
+    return ", ".join(filter(None, [metric["target"], direction_words(metric)]))

@@ -14,10 +14,10 @@ from model_config.results import Accuracy
 from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
-from toolkit.fix.keeping import keeping, prepare, writing
 from toolkit.fix.opening import Wanted, open_samples
 from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import metric_named
+from toolkit.fix.saving import prepare_folder, saving_on_interrupt, writing
 from toolkit.fix.search import smallest
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form, lifted
@@ -127,10 +127,10 @@ def fix(
     model, renamed = _named(path)
     with open_samples(path, model, Wanted(data, batch, limit, shapes or {}, dims or {}, asked)) as samples:
         measure = samples.measure(metric)
-        prepare(out)
+        prepare_folder(out)
         with tempfile.TemporaryDirectory(prefix="teco-fix-") as folder:
             trials = Trials(samples, measure, tolerance, Path(folder), pass_path, heard)
-            with keeping(trials, out / f"{path.stem}_fix_trials.json"):
+            with saving_on_interrupt(trials, out / f"{path.stem}_fix_trials.json"):
                 found = _Search(path, (model, renamed), trials, out, options).search(baseline)
     found.trials = trials.ran
     found.notes += [samples.left_out] if samples.left_out else []

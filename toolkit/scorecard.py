@@ -1,4 +1,4 @@
-"""The metrics that a check stored beside a model."""
+"""What the scorecard beside a model says of its metrics."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def last_metrics(model: Model) -> list[dict[str, Any]]:
     ]
 
 
-def direction(entry: Mapping[str, Any]) -> str:
+def direction_words(entry: Mapping[str, Any]) -> str:
     """Return the words behind a value of :func:`last_metrics` that is the better the lower it is; else nothing."""
     return "" if entry["higher_is_better"] else "lower is better"

@@ -27,7 +27,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ScoredMetric:
     """A metric of a case, and the comparisons it stood in."""
 
     key: Key
@@ -54,7 +54,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ScoredModel:
     """A model's folder with its scorecard.
 
     Attributes:
@@ -69,7 +69,7 @@ class Model:
     place: str
     path: str
     title: str
-    metrics: tuple[Metric, ...]
+    metrics: tuple[ScoredMetric, ...]
     figures: tuple[Figures, ...]
     commit: str
     date: str
@@ -83,7 +83,7 @@ class Model:
         return sorted({key.target for key in keys})
 
 
-def find_models(root: Path) -> list[Model]:
+def find_models(root: Path) -> list[ScoredModel]:
     """Return the models below a root, core first, each sorted by path.
 
     Raises:
@@ -101,11 +101,11 @@ def _is_model(folder: Path) -> bool:
     return any(next(folder.glob(pattern), None) for pattern in ("example_*.py", NUMERICS, PERF))
 
 
-def _model(folder: Path, place: str, root: Path) -> Model:
+def _model(folder: Path, place: str, root: Path) -> ScoredModel:
     numerics, perf = _scorecard(folder, NUMERICS), _scorecard(folder, PERF)
     last = max(numerics, perf, key=lambda data: (str(data.get("date", "")), bool(data)))
     try:
-        return Model(
+        return ScoredModel(
             folder.name,
             folder.parent.name,
             place,
@@ -142,10 +142,10 @@ def _key(entry: Mapping[str, Any]) -> Key:
     return Key(str(entry["case"]), str(entry["target"]), str(entry["dtype"]), int(entry["batch_size"]))
 
 
-def _metric(entry: Mapping[str, Any]) -> Metric:
+def _metric(entry: Mapping[str, Any]) -> ScoredMetric:
     name, value = str(entry["metric"]), float(entry["value"])
     against = tuple(_accuracy(name, value, one) for one in entry.get("against", []))
-    return Metric(_key(entry), name, value, int(entry["samples"]), against)
+    return ScoredMetric(_key(entry), name, value, int(entry["samples"]), against)
 
 
 def _accuracy(name: str, value: float, one: Mapping[str, Any]) -> Accuracy:

@@ -29,7 +29,7 @@ def writing(folder: Path) -> Iterator[None]:
         raise DataError(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from error
 
 
-def prepare(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     """Make a folder and try it, before a search begins.
 
     Raises:
@@ -40,7 +40,7 @@ def prepare(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def listed(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def trials_as_json(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """Return runs as JSON has them."""
     return [
         {
@@ -54,14 +54,14 @@ def listed(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def keeping(trials: Trials, path: Path) -> Iterator[None]:
+def saving_on_interrupt(trials: Trials, path: Path) -> Iterator[None]:
     """Write the runs so far to a JSON file where Ctrl-C ends the ``with`` block, and say so."""
 
     def how_far() -> str:
         enough = [trial.names for trial in trials.ran[2:] if trials.enough(trial)]
         best = min(enough, key=len) if enough else ()
         head = {"schema_version": 1, "interrupted": True, "metric": trials.metric, "baseline": trials.baseline}
-        text = json.dumps({**head, "smallest_that_passes": list(best), "trials": listed(trials.ran)}, indent=1)
+        text = json.dumps({**head, "smallest_that_passes": list(best), "trials": trials_as_json(trials.ran)}, indent=1)
         write_file(path, text.encode())
         told = f"; {len(best)} nodes are enough so far" if best else ""
         return f"after {len(trials.ran)} runs{told}; they are in {path}"
