@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, provider, unavailable_targets
+from engine.text import one_line
 
 SCHEMA_VERSION = 1
 ZOO = "tecoinfer-modelzoo"
@@ -122,7 +123,7 @@ def banner(shown: dict[str, Any]) -> str:
     for head, what, rows in sections:
         lines += [rule, f"{head:<{width}}| {what}", rule]
         # A value may hold line breaks, which would fall out of the table.
-        lines += [f"{name:<{width}}| {' '.join(value.split())}" for name, value in rows.items()]
+        lines += [f"{name:<{width}}| {one_line(value)}" for name, value in rows.items()]
     return "\n".join([*lines, rule, ""])
 
 

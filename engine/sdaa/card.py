@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.base import ConfigError, EngineSpec, engine_nums
 from engine.sdaa.status import CARDS_VARIABLE, card_count
+from engine.text import one_line
 
 CARDS = Path(__file__).resolve().parent
 """Folder of the descriptions that come with the zoo."""
@@ -165,7 +166,7 @@ def _load(path: Path) -> CardDescription:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"card description {path} cannot be read: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"card description {path} cannot be read: {one_line(error)}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"card description {path} is not a mapping; see {CARDS / 't1.yaml'}")
     _refuse_keys(data, {"schema_version", "name", "layouts", *_FIGURES}, path, "")

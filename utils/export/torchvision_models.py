@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, ModelError, TargetError
+from engine import ConfigError, ModelError, TargetError, did_you_mean
 from utils.export.onnx_files import first_line
 from utils.export.torch_export import load_weights
 
@@ -71,8 +70,8 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
     torchvision = import_torchvision()
     known = torchvision.models.list_models(module=torchvision.models)
     if arch not in known:
-        near = difflib.get_close_matches(arch, known, n=1)
-        raise ConfigError(f"unknown arch {arch!r}{f'; did you mean {near[0]!r}?' if near else f'; use one of {known}'}")
+        hint = did_you_mean(arch, known) or f" use one of {known}"
+        raise ConfigError(f"unknown arch {arch!r};{hint}")
     published = torchvision.models.get_model_weights(arch)
     if weights == RANDOM:
         return _random(torchvision, arch), *_described(next(iter(published)))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import engine
-from engine import ConfigError, EngineError, TecoInferError, usable_cores
+from engine import ConfigError, EngineError, TecoInferError, one_line, usable_cores
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
@@ -294,7 +294,7 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
     run.lost[worker.rank] += 1
     part = f"part {worker.rank + 1} of {run.size}"
     if run.lost[worker.rank] > RETRIES:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise EngineError(
             f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); use fewer workers, or a smaller batch"
         ) from error

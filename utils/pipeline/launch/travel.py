@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, one_line
 from utils.tasks.base import Task
 
 SCRIPT = "teco_script"
@@ -58,7 +58,7 @@ def packed(value: Any) -> bytes:
         _Pickler(file, "" if script is None else str(Path(script).resolve())).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"the task cannot be sent to a worker: {' '.join(str(error).split())}; define its functions at the top "
+            f"the task cannot be sent to a worker: {one_line(error)}; define its functions at the top "
             "level of the script or of a module"
         ) from error
     return file.getvalue()

@@ -25,7 +25,7 @@ from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 
-from engine import Array, DataError, InputError
+from engine import Array, DataError, InputError, one_line
 from utils.datasets.base import Batch
 from utils.metrics.base import Records
 from utils.pipeline.records.file import RecordsFile
@@ -175,7 +175,7 @@ def read_arrays(path: Path) -> RecordArrays:
     except OSError as error:
         raise DataError(f"records file {path} cannot be read: {error.strerror or error}; check the path") from error
     except (ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no records file: {' '.join(str(error).split())}; write the file again") from error
+        raise DataError(f"{path} is no records file: {one_line(error)}; write the file again") from error
 
 
 def _columns(archive: Any) -> RecordArrays:
