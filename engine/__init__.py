@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         nearest as nearest,
         one_line as one_line,
         reason_of as reason_of,
+        shape_text as shape_text,
         typed_reason as typed_reason,
     )
     from engine.timeline import (
@@ -153,6 +154,7 @@ _HOMES = {
         "nearest",
         "one_line",
         "reason_of",
+        "shape_text",
         "typed_reason",
     ),
     "engine.backends.ort": (

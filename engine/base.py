@@ -39,6 +39,7 @@ from engine.signature import (
     input_order,
 )
 from engine.spec import ALL_DTYPES, DTYPES, PASS_PATH, EngineSpec, engine_nums
+from engine.text import shape_text
 from engine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -432,8 +433,7 @@ class Engine(ABC):
             return array.astype(spec.dtype)
 
     def _refuse_shape(self, array: Array, spec: TensorSpec) -> NoReturn:
-        want = shown_shape(spec)
-        got = "x".join(map(str, array.shape)) or "scalar"
+        want, got = shown_shape(spec), shape_text(array.shape)
         if 0 in array.shape:
             raise InputError(
                 f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.errors import ConfigError, InputError
 from engine.signature import Array, TensorSpec
+from engine.text import shape_text
 
 Places = Mapping[str, Sequence[tuple[int, int]]]
 """Symbol -> where it stands: (index of the input, dimension), in order."""
@@ -94,7 +95,7 @@ def how_to_bind(inputs: Sequence[TensorSpec], dims: Mapping[str, Sequence[int]])
 def _example(tensor: TensorSpec) -> str:
     """Return a full shape of an input, as ``--input_shapes`` takes it."""
     sizes = (16 if axis == tensor.batch_axis else d or 128 for axis, d in enumerate(tensor.shape))
-    return f"{tensor.name}:{'x'.join(map(str, sizes)) or 'scalar'}"
+    return f"{tensor.name}:{shape_text(sizes)}"
 
 
 def shown_shape(tensor: TensorSpec) -> str:
@@ -102,7 +103,7 @@ def shown_shape(tensor: TensorSpec) -> str:
     symbols = tensor.symbols or (None,) * len(tensor.shape)
     both = enumerate(zip(tensor.shape, symbols, strict=True))
     shown = [str(d) if d is not None else "N" if i == tensor.batch_axis else name or "N" for i, (d, name) in both]
-    return "x".join(shown) or "scalar"
+    return shape_text(shown)
 
 
 def _listed(sizes: Sequence[int]) -> str:

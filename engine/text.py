@@ -1,4 +1,4 @@
-"""Small words about texts: errors of others in one line of ours, and the word that was meant."""
+"""Small words about texts: errors of others in one line of ours, shapes, and the word that was meant."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def typed_reason(error: BaseException, most: int | None = None) -> str:
     """
     text, name = one_line(error)[:most], type(error).__name__
     return f"{name}: {text}" if text else name
+
+
+def shape_text(sizes: Iterable[int | str | None]) -> str:
+    """Return a shape in words, such as ``Nx3x224x224``: ``N`` for an open dimension, ``scalar`` where there is none."""
+    return "x".join("N" if size is None else str(size) for size in sizes) or "scalar"
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

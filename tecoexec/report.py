@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine
+from engine import Engine, shape_text
 from tecoexec.measure import Measurement
 from tecoexec.request import Request
 from tecoexec.shapes import CardShapes
@@ -148,8 +148,7 @@ def _clock(measured: Measurement) -> str:
 
 def _inputs(engine: Engine, shapes: CardShapes) -> str:
     return ", ".join(
-        f"{spec.name} {'x'.join(map(str, shape)) or 'scalar'} {spec.dtype}"
-        for spec, shape in zip(engine.inputs, shapes.whole, strict=True)
+        f"{spec.name} {shape_text(shape)} {spec.dtype}" for spec, shape in zip(engine.inputs, shapes.whole, strict=True)
     )
 
 

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
+from engine import (
+    Array,
+    ConfigError,
+    Engine,
+    EngineSpec,
+    engine_class,
+    engine_nums,
+    open_engine,
+    random_array,
+    shape_text,
+)
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
 
 SEED = 20261121
@@ -149,6 +159,5 @@ def _array(shape: Shape, dtype: np.dtype[Any], rng: np.random.Generator | None) 
         return random_array(rng, shape, dtype, lean=True)
     except (MemoryError, ValueError) as error:  # numpy's two ways to say that an array is too large
         raise ConfigError(
-            f"--input_shapes {'x'.join(map(str, shape))}: the host has no memory for an input of this size; "
-            "use a smaller batch"
+            f"--input_shapes {shape_text(shape)}: the host has no memory for an input of this size; use a smaller batch"
         ) from error

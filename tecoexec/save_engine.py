@@ -15,7 +15,7 @@ from pathlib import Path
 if not __package__:  # run as a script: the modules beside it are not meant to be found by their short names
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from engine import ConfigError, EngineSpec, find_pass
+from engine import ConfigError, EngineSpec, find_pass, shape_text
 from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, spa_count
 from tecoexec.shapes import parse_shapes
@@ -78,7 +78,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
     with SdaaEngine(spec, save_to=args.out) as engine:
         seconds = time.perf_counter() - start
         shapes = ", ".join(
-            f"{tensor.name} {'x'.join(map(str, shape)) or 'scalar'}"
+            f"{tensor.name} {shape_text(shape)}"
             for tensor, shape in zip(engine.inputs, spec.input_size or (), strict=True)
         )
     passes = spec.pass_path.name if spec.pass_path else "none"

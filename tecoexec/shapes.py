@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import ConfigError, Dim, TensorSpec, batch_axes, input_order, with_batch
+from engine import ConfigError, Dim, TensorSpec, batch_axes, input_order, shape_text, with_batch
 from utils.shapes import read_shapes
 
 Shape = tuple[int, ...]
@@ -36,8 +36,8 @@ class Signature:
         return self.batch_axes
 
     def __str__(self) -> str:
-        shapes = ("x".join("N" if d is None else str(d) for d in dims) or "scalar" for dims in self.dims)
-        return ", ".join(f"{spec.name}:{shape}" for spec, shape in zip(self.inputs, shapes, strict=True))
+        both = zip(self.inputs, self.dims, strict=True)
+        return ", ".join(f"{spec.name}:{shape_text(dims)}" for spec, dims in both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _positions(names: list[str], wanted: list[str], path: Path) -> list[int]:
 
 
 def _told(shape: Shape, spec: TensorSpec) -> str:
-    return f"--input_shapes {'x'.join(map(str, shape)) or 'scalar'} does not fit input {spec.name!r}"
+    return f"--input_shapes {shape_text(shape)} does not fit input {spec.name!r}"
 
 
 def _takes(model: Signature) -> str:

@@ -8,8 +8,6 @@ Exit codes: 0 all ran; 1 some cases were skipped or failed; 2 nothing could be r
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,6 +24,7 @@ from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from utils.pipeline.cli import run
 from utils.pipeline.report import environment, write_json
+from utils.text import aligned, as_csv
 
 
 def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:
@@ -74,9 +73,7 @@ def table(points: Sequence[Point]) -> str:
             row += [f"{point.published.latency_ms:.2f} ms", f"{point.published.throughput:.1f}/s"]
             row += [f"{error:+.1%}" for error in point.errors]
         rows.append(row + [""] * (len(rows[0]) - len(row)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join([*lines, *_overall(points)]) + "\n"
+    return "\n".join([*aligned(rows), *_overall(points)]) + "\n"
 
 
 def _overall(points: Sequence[Point]) -> list[str]:
@@ -123,12 +120,9 @@ def _plain(point: Point) -> dict[str, Any]:
 
 def _write_csv(points: Sequence[Point], path: Path) -> None:
     columns = ("case", "model", "target", "simulated", "shape", "batch", "latency_ms", "average_ms", "throughput")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*columns, "published_latency_ms", "published_throughput"])
-    writer.writerows([*(getattr(p, c) for c in columns), *(p.published or ("", ""))] for p in points)
+    rows = [[*(getattr(p, c) for c in columns), *(p.published or ("", ""))] for p in points]
     try:
-        path.write_text(text.getvalue(), encoding="utf-8")
+        path.write_text(as_csv([[*columns, "published_latency_ms", "published_throughput"], *rows]), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
 

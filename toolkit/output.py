@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from argparse import Namespace
@@ -17,7 +15,7 @@ from toolkit.arguments import Parser
 from utils.pages.page import Pages
 from utils.plain import plain
 from utils.terminal import encodable, new_table, open_console, print_line
-from utils.text import NO_VALUE, clean_line
+from utils.text import NO_VALUE, as_csv, clean_line
 
 SCHEMA_VERSION = 1
 """Of the JSON files; a field that changes its meaning or goes raises it."""
@@ -190,11 +188,8 @@ def _leaf(value: Any) -> Any:
 
 def csv_text(report: ToolReport) -> str:
     """Return the table with all columns, every figure in full."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.key for column in report.columns])
-    writer.writerows([["" if row.get(c.key) is None else row[c.key] for c in report.columns] for row in report.rows])
-    return text.getvalue()
+    rows = [["" if row.get(c.key) is None else row[c.key] for c in report.columns] for row in report.rows]
+    return as_csv([[column.key for column in report.columns], *rows])
 
 
 def html_text(report: ToolReport) -> str:

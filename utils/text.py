@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine import one_line
@@ -92,3 +94,16 @@ def facts(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in environment.items():
         flat += facts(value) if isinstance(value, Mapping) else [(clean_line(str(name)), clean_line(str(value)))]
     return flat
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows, all of them equally long, as lines with their cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def as_csv(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows, the names of the columns first, as the text of a CSV file; every figure in full."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

@@ -13,6 +13,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
+from utils.text import aligned
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if args.json:
         print(json.dumps([found for found, keep in zip(described, kept, strict=True) if keep], indent=2))
     else:
-        print(table([COLUMNS, *(row for row, keep in zip(rows, kept, strict=True) if keep)]))
+        print("\n".join(aligned([COLUMNS, *(row for row, keep in zip(rows, kept, strict=True) if keep)])))
     return 0
 
 
@@ -50,12 +51,6 @@ def describe(model: Model) -> dict[str, Any]:
         "targets": model.targets,
         "metric": last_metrics(model),
     }
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _row(found: dict[str, Any]) -> list[str]:

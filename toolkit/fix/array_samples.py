@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, TensorSpec
+from engine import Array, DataError, TensorSpec, shape_text
 from toolkit.fix.records import Feed, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick
@@ -134,7 +134,7 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     if found is None:
         raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
     if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
-        want = "x".join("N" if d is None else str(d) for d in spec.shape) or "scalar"
+        want = shape_text(spec.shape)
         raise DataError(
             f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
         )

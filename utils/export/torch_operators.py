@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from engine import ModelError
+from engine import ModelError, shape_text
 from utils.export.onnx_files import first_line
 
 
@@ -94,7 +94,7 @@ def torch_operators(
         one = found.setdefault(str(node.target), TorchOperator(str(node.target), exportable=_known(node.target)))
         for tensor in _tensors(node.meta.get("val")):
             _add(one.dtypes, str(tensor.dtype).removeprefix("torch."))
-            _add(one.shapes, "x".join(map(str, tensor.shape)) or "scalar")
+            _add(one.shapes, shape_text(tensor.shape))
         stack = list(node.meta.get("nn_module_stack", {}).values())
         _add(one.modules, stack[-1][0] if stack and stack[-1][0] else "(itself)")
     return list(found.values())

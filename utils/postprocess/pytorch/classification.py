@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from engine import ConfigError, DataError, InputError, ModelError
+from engine import ConfigError, DataError, InputError, ModelError, shape_text
 from utils.stored import Stored
 
 __all__ = ["ClassScore", "Labels", "answers", "labels_from", "postprocess", "scores"]
@@ -134,7 +134,7 @@ def _logits(outputs: Any) -> Array:
     array = np.asarray(outputs.numpy() if hasattr(outputs, "numpy") else outputs)
     trailing = array.shape[2:]
     if array.dtype.kind not in "fiu" or not array.ndim or not array.size or any(length != 1 for length in trailing):
-        shape = "x".join(map(str, array.shape)) or "scalar"
+        shape = shape_text(array.shape)
         raise InputError(
             f"cannot classify outputs of shape {shape} and dtype {array.dtype}; they must be N x C numbers"
         )
