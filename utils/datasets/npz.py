@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array, DataError
-from utils.arrays import read_npz
 from utils.datasets.samples import TableDataset
 from utils.datasets.table import Listing, prefix_of
 
@@ -24,6 +23,8 @@ def load_npz(file: Path) -> TableDataset:
     Raises:
         DataError: not a readable ``.npz`` file, no samples in it, or labels that do not match the samples.
     """
+    from utils.arrays import read_npz  # most runs need no such file
+
     arrays = read_npz(file, ("images", "x", "labels", "y"), fix="save it again with np.savez", fix_single=_FIX)
     rows = arrays.get("images", arrays.get("x"))
     if rows is None:
