@@ -113,13 +113,13 @@ def test_whoever_stops_listening_ends_what_runs() -> None:
 INTERRUPTED = """
 import sys, time
 from pathlib import Path
-from model_config.cases.config import Case, Step
+from model_config.cases.config import Case, Command
 from model_config.results import CaseResult
 from model_config.run.runner import Limits, run_step
 from model_config.run.schedule import run_all
 
 folder = Path(sys.argv[1])
-steps = (Step("export", "quick.py", {}), Step("multi", "slow.py", {}))
+steps = (Command("export", "quick.py", {}), Command("multi", "slow.py", {}))
 
 def work(case, slot):
     done = []
