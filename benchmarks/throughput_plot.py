@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from throughput_figures import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
 
 COLOURS = {
     "ours": "#0b5cad",
@@ -22,7 +27,12 @@ COLOURS = {
 
 
 def draw(everything: Sequence[Measured], path: Path) -> None:
-    """Draw pictures per second as shares of the limit of ``ours``, one group of bars per model, and write a PNG.
+    """Write the chart as a PNG."""
+    chart(everything).savefig(path, format="png", dpi=150)
+
+
+def chart(everything: Sequence[Measured]) -> Figure:
+    """Return pictures per second as shares of the limit of ``ours``, one group of bars per model.
 
     Models differ a hundredfold in speed, so the axis is the share of what the cores could do on that model with ONNX
     Runtime in float32; the bars carry the pictures per second themselves.
@@ -46,6 +56,15 @@ def draw(everything: Sequence[Measured], path: Path) -> None:
     axes.set_xticks(range(len(everything)), labels, fontsize=8)
     axes.set_ylabel("pictures/s as a share of the limit of ours")
     axes.spines[["top", "right"]].set_visible(False)
-    handles = [axes.bar(0, 0, color=COLOURS[name]) for name in drawn]
-    figure.legend(handles, drawn, loc="outside upper center", ncols=len(drawn), frameon=False, fontsize=8)
-    figure.savefig(path, format="png", dpi=150)
+    _legend(figure, [axes.bar(0, 0, color=COLOURS[name])[0] for name in drawn], drawn)
+    return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+    """Put a legend above the bars, in as few lines as the width of the figure allows."""
+    for lines in range(1, len(names) + 1):
+        columns = -(-len(names) // lines)
+        legend = figure.legend(handles, names, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tecoexec.point import Point
 
 _INCHES = (10.0, 4.2)
+_LEAST_MARGIN = 1.05
+"""What a logarithmic axis shows at least beyond its values at both ends, as a factor; so its range is never empty."""
 
 
 def require_matplotlib() -> None:
@@ -35,16 +38,7 @@ def plot_run(path: Path, measured: Measurement, title: str) -> None:
     Raises:
         ConfigError: matplotlib is missing, or the file cannot be written.
     """
-    figure, axes = _figure(1)
-    label = "simulated " if measured.simulated else ""
-    numbers = range(1, len(measured.calls) + 1)
-    for name, key in (("latency", "latency"), ("compute", "compute"), ("H2D", "copy_in"), ("D2H", "copy_out")):
-        seconds = [getattr(call, key) for call in measured.calls]
-        if None not in seconds:
-            axes[0].plot(numbers, [s * 1e3 for s in seconds], ".-", label=f"{label}{name}")
-    axes[0].set(title=title, xlabel="iteration", ylabel=f"{label}time in ms")
-    axes[0].set_ylim(bottom=0)
-    _save(figure, path)
+    _save(run_figure(measured, title), path)
 
 
 def plot_sweep(path: Path, points: Sequence[Point], title: str) -> None:
@@ -53,38 +47,128 @@ def plot_sweep(path: Path, points: Sequence[Point], title: str) -> None:
     Raises:
         ConfigError: matplotlib is missing, or the file cannot be written.
     """
-    figure, (left, right) = _figure(2)
-    own = "simulated" if points[0].simulated else f"measured, target {points[0].target}"
-    known = [point for point in points if point.published is not None]
+    _save(sweep_figure(points, title), path)
+
+
+def run_figure(measured: Measurement, title: str) -> Figure:
+    """Return the plot of :func:`plot_run`.
+
+    Raises:
+        ConfigError: matplotlib is missing.
+    """
+    figure, (axis,) = _figure(1, title)
+    label = "simulated " if measured.simulated else ""
+    numbers = range(1, len(measured.calls) + 1)
+    for name, key in (("latency", "latency"), ("compute", "compute"), ("H2D", "copy_in"), ("D2H", "copy_out")):
+        seconds = [getattr(call, key) for call in measured.calls]
+        if None not in seconds:
+            axis.plot(numbers, [s * 1e3 for s in seconds], ".-", label=f"{label}{name}")
+    axis.set(xlabel="iteration", ylabel=f"{label}time in ms")
+    axis.set_xlim(0, len(measured.calls) + 1)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_ylim(bottom=0)
+    axis.legend()
+    return figure
+
+
+def sweep_figure(points: Sequence[Point], title: str) -> Figure:
+    """Return the plot of :func:`plot_sweep`; ``points`` are of one model, in the order of their batches.
+
+    Raises:
+        ConfigError: matplotlib is missing.
+    """
+    figure, (left, right) = _figure(2, title)
     for axis, key, name in ((left, "latency_ms", "latency in ms"), (right, "throughput", "samples per second")):
-        axis.plot([p.batch for p in points], [getattr(p, key) for p in points], "o-", label=own)
-        if known:
-            axis.plot([p.batch for p in known], [getattr(p.published, key) for p in known], "s--", label="published")
+        _curves(axis, points, key)
         axis.set(xlabel="batch of the whole card", ylabel=name)
-        axis.set_xscale("log", base=2)
-        batches = sorted({point.batch for point in points})
-        axis.set_xticks(batches, [str(batch) for batch in batches])
+        _batch_axis(axis, sorted({point.batch for point in points}))
         axis.grid(alpha=0.3)
-    left.set_yscale("log", base=2)
-    left.yaxis.set_major_formatter("{x:g}")
+        axis.legend()
+    _log_axis(left, [float(y) for line in left.get_lines() for y in line.get_ydata()])
     right.set_ylim(bottom=0)
-    figure.suptitle(title)
-    _save(figure, path)
+    return figure
 
 
-def _figure(panels: int) -> tuple[Figure, Any]:
+def _curves(axis: Any, points: Sequence[Point], key: str) -> None:
+    own = "simulated" if points[0].simulated else f"measured, target {points[0].target}"
+    axis.plot([p.batch for p in points], [getattr(p, key) for p in points], "o-", label=own)
+    known = [point for point in points if point.published is not None]
+    if known:
+        axis.plot([p.batch for p in known], [getattr(p.published, key) for p in known], "s--", label="published")
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round values to label on a logarithmic axis: at least two, wherever its range is 5 % or more.
+
+    Powers of ten alone would leave a range below a decade without a label.
+
+    Args:
+        low: where the axis begins, above 0.
+        high: where it ends.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    decades = math.log10(high / low)
+    if decades < 0.8:  # evenly spaced, as on a linear axis
+        ticks = [float(f"{tick:.9g}") for tick in MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(low, high)]
+    else:
+        stride, digits = (1, (1, 2, 5)) if decades < 3 else (math.ceil(decades / 8), (1,))
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1, stride)
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _log_axis(axis: Any, values: Sequence[float]) -> None:
+    low, high = _log_limits(min(values), max(values))
+    ticks = log_ticks(low, high)
+    axis.set_yscale("log")
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+    axis.set_ylim(low, high)
+
+
+def _batch_axis(axis: Any, batches: Sequence[int]) -> None:
+    if len(batches) == 1:
+        batches = sorted({batches[0] // 2 or 1, batches[0], batches[0] * 2})
+    low, high = _log_limits(batches[0], batches[-1])
+    shown = _apart(batches, math.log(high / low))
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(shown, [str(batch) for batch in shown])
+    axis.minorticks_off()
+    axis.set_xlim(low, high)
+
+
+def _log_limits(low: float, high: float) -> tuple[float, float]:
+    margin = max((high / low) ** 0.05, _LEAST_MARGIN)
+    return low / margin, high * margin
+
+
+def _apart(batches: Sequence[int], length: float) -> list[int]:
+    """Return the batches whose labels do not touch, the first and the last always; ``length`` is the axis' in ln."""
+
+    def fit(one: int, other: int) -> bool:
+        digits = (len(str(one)) + len(str(other))) / 2
+        return abs(math.log(other / one)) / length > 0.02 + 0.025 * digits  # a digit is 2.2 % of a panel wide
+
+    shown = [batches[0]]
+    for batch in batches[1:-1]:
+        if fit(shown[-1], batch) and fit(batch, batches[-1]):
+            shown.append(batch)
+    return [*shown, batches[-1]]
+
+
+def _figure(panels: int, title: str) -> tuple[Figure, Any]:
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no display, no state, safe beside other threads
+    figure.suptitle(title, wrap=True)
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
 def _save(figure: Figure, path: Path) -> None:
-    for axis in figure.axes:
-        axis.legend()
     try:
         figure.savefig(path, dpi=110, metadata={"Software": None})
     except (OSError, ValueError) as error:  # ValueError: a suffix it cannot draw
