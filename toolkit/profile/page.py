@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolkit.output import PAGES
 from toolkit.profile.against import Comparison
 from toolkit.profile.record import Profile
-from toolkit.profile.roofline import BOTTOM, HEIGHT, roofline
+from toolkit.profile.roofline import BOTTOM, HEIGHT, TOP, roofline
 from toolkit.profile.suggest import Suggestion
 
 
@@ -22,5 +22,6 @@ def profile_page(profile: Profile, comparison: Comparison | None = None, suggest
         suggestion=suggestion,
         roofline=roofline(profile),
         height=HEIGHT,
+        top=TOP,
         bottom=BOTTOM,
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from toolkit.profile.record import Profile
 
-HEIGHT, BOTTOM = 280.0, 250.0
-"""Pixels of the plot, and where its axis of intensities lies; positions across are percentages."""
+HEIGHT, TOP, BOTTOM = 384.0, 36.0, 320.0
+"""Pixels of the whole plot, and where the axis of speeds ends and begins; positions across are percentages."""
 
-_MARGIN = 4.0
+_LABELS = 8
+"""How many labels an axis has at most; between them are lines without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The plot: steps, the two lines of the roof as (x1, y1, x2, y2), and labelled marks of both axes."""
+    """The plot: steps, the roof's two lines as (x1, y1, x2, y2), its peak in words, and marks of both axes.
+
+    Marks stand at powers of ten: operations per byte ``across``, TFLOP/s ``up``; some have an empty label.
+    """
 
     points: tuple[Point, ...]
     roof: tuple[tuple[float, float, float, float], ...]
+    peak: str
     across: tuple[tuple[float, str], ...]
     up: tuple[tuple[float, str], ...]
 
@@ -44,10 +49,10 @@ def roofline(profile: Profile) -> Roofline | None:
     slow, fast = _decades([profile.peak_flops, *(step.flops / step.seconds for step in steps)])
 
     def x(intensity: float) -> float:
-        return round(_MARGIN * 2 + (100 - 3 * _MARGIN) * (math.log10(intensity) - low) / (high - low), 2)
+        return round(100 * (math.log10(intensity) - low) / (high - low), 2)
 
     def y(speed: float) -> float:
-        return round(BOTTOM * (1 - (math.log10(speed) - slow) / (fast - slow)), 1)
+        return round(BOTTOM - (BOTTOM - TOP) * (math.log10(speed) - slow) / (fast - slow), 1)
 
     # Where the sloping line would leave the plot below, it begins at the axis instead.
     start = max(10**low, 10**slow / profile.bandwidth)
@@ -63,12 +68,25 @@ def roofline(profile: Profile) -> Roofline | None:
         )
         for step in sorted(steps, key=lambda step: -step.seconds)
     )
-    across = tuple((x(10.0**i), f"{10.0**i:g}") for i in range(low, high + 1))
-    up = tuple((y(10.0**i), f"{10.0 ** (i - 9):g}") for i in range(slow, fast + 1))
-    return Roofline(points, (sloping, flat), across, up)
+    across = tuple((x(10.0**i), label) for i, label in _marks(low, high, 0))
+    up = tuple((y(10.0**i), label) for i, label in _marks(slow, fast, 12))
+    return Roofline(points, (sloping, flat), f"{profile.peak_flops / 1e12:.3g} TFLOP/s", across, up)
 
 
 def _decades(values: list[float]) -> tuple[int, int]:
-    """Return the whole powers of ten around values."""
+    """Return the powers of ten around values; more than one, so that a lone point has the roof on both sides."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return low, max(high, low + 1)
+    return (low, high) if low < high else (low - 1, high + 1)
+
+
+def _marks(low: int, high: int, unit: int) -> list[tuple[int, str]]:
+    """Return every power of ten with its label in units of ten to the ``unit``; of many, only some have one."""
+    stride = -(-(high - low + 1) // _LABELS)
+    return [(i, "" if (i - low) % stride else _power(i - unit)) for i in range(low, high + 1)]
+
+
+def _power(exponent: int) -> str:
+    """Return a power of ten: as a number where that is short, such as ``0.001``, otherwise such as ``10⁻⁵``."""
+    if -3 <= exponent <= 4:
+        return f"{10.0**exponent:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

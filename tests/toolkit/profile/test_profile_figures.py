@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
+from hypothesis import given, strategies as st
 
 from toolkit.profile.against import compare
 from toolkit.profile.bottlenecks import NOTICED, ShapeFacts, find_bottlenecks, fusion, one_layout
 from toolkit.profile.record import Launch, Profile, unique
-from toolkit.profile.roofline import BOTTOM, roofline
+from toolkit.profile.roofline import BOTTOM, TOP, roofline
 
 NONE = ShapeFacts((), (), frozenset())
 
@@ -37,17 +41,18 @@ def test_the_roofline() -> None:
     left, right = found.points
     across, up = {label: x for x, label in found.across}, {label: y for y, label in found.up}
     assert list(across) == ["1", "10", "100"]
-    assert list(up) == ["10", "100", "1000"]
+    assert list(up) == ["0.01", "0.1", "1"]
     assert (left.x, right.x) == (across["1"], across["100"])
-    assert list(across.values()) == [8.0, 52.0, 96.0]  # room for labels on the left, and a little on the right
-    assert (up["10"], up["1000"]) == (BOTTOM, 0.0)
-    assert right.y == up["1000"]
-    assert BOTTOM > left.y > up["100"]
+    assert list(across.values()) == [0.0, 50.0, 100.0]  # of the card: labels stand beside it
+    assert (up["0.01"], up["1"]) == (BOTTOM, TOP)
+    assert found.peak == "1 TFLOP/s"
+    assert right.y == up["1"]
+    assert BOTTOM > left.y > up["0.1"]
     assert left.radius == pytest.approx(3 + 12 * 0.9**0.5, abs=0.05)
     # The roof: up to the ridge at 10 by bandwidth, and level from there.
     assert found.roof == (
-        (across["1"], up["100"], across["10"], up["1000"]),
-        (across["10"], up["1000"], across["100"], up["1000"]),
+        (across["1"], up["0.1"], across["10"], up["1"]),
+        (across["10"], up["1"], across["100"], up["1"]),
     )
 
 
@@ -67,8 +72,27 @@ def test_the_sloping_line_begins_in_the_plot() -> None:
 def test_a_roofline_of_one_point_has_a_width() -> None:
     found = roofline(profile(step("ridge", "Conv", 1e-3, flops=1e9, size=10**8)))
     assert found is not None
-    assert [label for _, label in found.across] == ["10", "100"]
-    assert [label for _, label in found.up] == ["1000", "10000"]
+    assert [label for _, label in found.across] == ["1", "10", "100"]
+    assert [label for _, label in found.up] == ["0.1", "1", "10"]
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1e-12, 1e12), st.floats(1e9, 1e16), st.floats(1e9, 1e13))
+def test_marks_of_a_roofline_do_not_touch(seconds: float, flops: float, peak: float, bandwidth: float) -> None:
+    lone = profile(step("a", "Conv", seconds, flops=flops, size=1000))
+    found = roofline(replace(lone, peak_flops=peak, bandwidth=bandwidth))
+    assert found is not None
+    across, up = ([place for place, label in marks if label] for marks in (found.across, found.up))
+    assert 2 <= len(across) <= 8
+    assert 2 <= len(up) <= 8
+    assert min(right - left for left, right in pairwise(across)) > 13  # a phone's 250 pixels hold eight labels
+    assert min(low - high for low, high in pairwise(up)) > 20
+    assert all(len(label) <= 5 for _, label in found.across + found.up)
+    for point in found.points:
+        assert 0 <= point.x <= 100
+        assert TOP <= point.y <= BOTTOM
+    for x1, y1, x2, y2 in found.roof:
+        assert 0 <= x1 <= x2 <= 100
+        assert BOTTOM + 0.1 >= y1 >= y2 >= TOP
 
 
 def test_no_roofline_without_arithmetic() -> None:
