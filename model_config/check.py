@@ -25,12 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, TecoInferError, usable_cores
-from model_config.cases.config import ROOT, Case, Problem, read_cases, select_cases
+from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.runner import Limits, default_memory
-
-CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
-"""The files that are read where no ``--config`` is given, relative to the repository's root."""
 
 SHARED = ("utils", "contrib/utils")
 """Folders whose files are held to the rules of shared code."""

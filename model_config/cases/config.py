@@ -16,6 +16,7 @@ from model_config.cases.case_file import Entry, read_entries
 from model_config.results import Finding
 
 __all__ = [
+    "CONFIGS",
     "PARAMETERS",
     "REQUIRED",
     "ROOT",
@@ -32,6 +33,9 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository that ``run_dir`` starts from."""
+
+CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
+"""The files with the cases of the core and of contributors, relative to the repository's root."""
 
 HISTORICAL_PREFIX = "TecoInference"
 """First part a ``run_dir`` may have; it is the historical name of the repository's root."""

@@ -17,8 +17,9 @@ _LINES, _CHARACTERS, _BYTES = 100, 20_000, 65_536
 def junit_xml(check: CheckResult) -> str:
     """Return a check as JUnit XML: a suite per case; a test per rule broken, step and comparison.
 
-    An inconclusive comparison that is not accepted is an error, because the check does not pass with it either. What is
-    not judged is skipped. Characters that XML forbids become U+FFFD.
+    An inconclusive comparison that is not accepted is an error, because the check does not pass with it either. One
+    that is accepted is skipped, with the reason: it proves nothing. What is not judged is skipped, too. Characters that
+    XML forbids become U+FFFD.
     """
     root = Element("testsuites", name="model_config.check")
     if check.problems or check.interrupted:
@@ -92,9 +93,10 @@ def _add_judged(suite: Element, case: CaseResult, judged: Accuracy | Speed, inde
         _outcome(test, "skipped", part, judged.reason)
     elif judged.verdict is Verdict.INCONCLUSIVE and not accepted:
         _outcome(test, "error", "inconclusive", judged.reason)
+    elif judged.verdict is Verdict.INCONCLUSIVE:
+        _outcome(test, "skipped", part, f"inconclusive, accepted: {case.accepted}", [clean_line(judged.reason)])
     else:
-        note = f" (accepted: {case.accepted})" if judged.verdict is Verdict.INCONCLUSIVE else ""
-        SubElement(test, "system-out").text = clean_line(judged.reason + note)
+        SubElement(test, "system-out").text = clean_line(judged.reason)
 
 
 def _test(suite: Element, group: str, name: str, seconds: float = 0.0) -> Element:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from model_config.reports import text
+from model_config.reports.looks import ACCEPTED, case_look, check_look, parts_look
 from model_config.reports.terminal import deciding
-from model_config.results import SEVERITY, CaseResult, CheckResult, StepResult, Verdict
+from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from utils.text import clean_line, plural, seconds
 
 _T = TypeVar("_T")
@@ -21,7 +22,6 @@ _TABLE_SHARE = LIMIT // 2
 _BLOCK = LIMIT // 3
 _REASON = 2_000
 _LOG_LINES, _LOG_CHARACTERS, _LOG_BYTES = 30, 3_000, 65_536
-_SIGNS = {Verdict.NONE: "➖", Verdict.PASS: "✅", Verdict.INCONCLUSIVE: "❔", Verdict.FAIL: "❌"}
 _CUT = " [...]"
 
 
@@ -30,8 +30,8 @@ def markdown(check: CheckResult) -> str:
 
     Whatever comes from the check is escaped: it can neither break the table, nor become HTML, nor mention anybody.
     """
-    cases = sorted(check.cases, key=lambda case: SEVERITY.index(case.verdict), reverse=True)
-    head = f"## {_SIGNS[check.verdict]} {escape(text.headline(check))}\n\n{escape(_summary(check))}\n"
+    cases = sorted(check.cases, key=lambda case: case_look(case).rank, reverse=True)
+    head = f"## {check_look(check).emoji} {escape(text.headline(check))}\n\n{escape(_summary(check))}\n"
     if check.problems:
         listed = _fitting(check.problems, _listed, LIMIT // 4, "problem")
         head += f"\n### Outside the cases\n\n{listed}"
@@ -39,6 +39,9 @@ def markdown(check: CheckResult) -> str:
         titles = "case | target | structure | function | accuracy | speed | metric | difference | time"
         head += f"\n| | {titles} |\n|---|---|---|---|---|---|---|--:|--:|--:|\n"
         head += _fitting(cases, _row, _TABLE_SHARE, "case")
+    accepted = [case for case in cases if case_look(case) is ACCEPTED]
+    if accepted:
+        head += "\n" + _fitting(accepted, _accepted, LIMIT // 8, "accepted case")
     bad = [case for case in cases if case.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
     return head + _fitting(bad, _block, LIMIT - len(head) - 200, "failing case")
 
@@ -82,11 +85,15 @@ def _listed(line: str) -> str:
 
 
 def _row(case: CaseResult) -> str:
-    words = [f"{_SIGNS[verdict]} {verdict.value}" for verdict in case.parts.values()]
+    words = [f"{look.emoji} {look.word}" for look in parts_look(case).values()]
     metric, difference = deciding(case)
     time = seconds(case.seconds) + (" (cached)" if case.cached else "")
-    cells = [_SIGNS[case.verdict], escape(case.case), escape(case.target), *words, metric, difference, time]
+    cells = [case_look(case).emoji, escape(case.case), escape(case.target), *words, metric, difference, time]
     return f"| {' | '.join(cells)} |\n"
+
+
+def _accepted(case: CaseResult) -> str:
+    return f"- {ACCEPTED.emoji} {escape(case.case)}: inconclusive accuracy accepted: {escape(case.accepted)}\n"
 
 
 def _block(case: CaseResult) -> str:
@@ -96,7 +103,7 @@ def _block(case: CaseResult) -> str:
         lines += f"- inconclusive accuracy accepted: {escape(case.accepted)}\n"
     failed = [step for step in case.steps if not step.passed]
     return (
-        f"\n<details><summary>{_SIGNS[case.verdict]} {summary}</summary>\n\n"
+        f"\n<details><summary>{case_look(case).emoji} {summary}</summary>\n\n"
         f"{lines}{_fitting(failed, _log, _BLOCK // 2, 'log')}\n</details>\n"
     )
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model_config.reports import text
+from model_config.reports import looks, text
 from model_config.reports.pictures import Picture, thumbnails
 from model_config.reports.plots import difference_plot, ratio_plot
 from model_config.reports.terminal import deciding
-from model_config.results import SEVERITY, CaseResult, CheckResult, StepResult, Verdict
+from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from utils.pages.page import Pages
 
 _LOG_BYTES = 65_536
@@ -20,7 +20,6 @@ _TAIL = 12
 """Lines of a log that are shown before one asks for more."""
 _PICTURES = 6
 """Pictures of a case; of each step, the first ones in turn."""
-_SLUGS = {Verdict.NONE: "none", Verdict.PASS: "pass", Verdict.INCONCLUSIVE: "open", Verdict.FAIL: "fail"}
 
 
 def html_page(check: CheckResult) -> str:
@@ -50,10 +49,6 @@ def case_pictures(case: CaseResult) -> list[Picture]:
     return thumbnails(list(dict.fromkeys(turns))[:_PICTURES])
 
 
-def _slug(verdict: Verdict) -> str:
-    return _SLUGS[verdict]
-
-
 def _tail(log: text.Log) -> str:
     return "\n".join(log.text.split("\n")[-_TAIL:])
 
@@ -66,10 +61,6 @@ def _command(words: tuple[str, ...]) -> str:
     return shlex.join(words)
 
 
-def _severity(verdict: Verdict) -> int:
-    return SEVERITY.index(verdict)
-
-
 _FILTERS: Mapping[str, Any] = {
     "bucket": text.bucket,
     "command": _command,
@@ -77,19 +68,22 @@ _FILTERS: Mapping[str, Any] = {
     "figure": text.figure,
     "is_long": _is_long,
     "log_tail": _tail,
-    "severity": _severity,
-    "slug": _slug,
+    "look": looks.look_of,
+    "case_look": looks.case_look,
 }
 _FUNCTIONS: Mapping[str, Any] = {
     "Verdict": Verdict,
     "case_logs": case_logs,
+    "case_look": looks.case_look,
     "case_pictures": case_pictures,
+    "check_look": looks.check_look,
     "counts_line": text.counts_line,
     "deciding": deciding,
     "difference_plot": difference_plot,
     "exit_line": text.exit_line,
+    "judged_look": looks.judged_look,
+    "parts_look": looks.parts_look,
     "ratio_plot": ratio_plot,
-    "symbols": text.SYMBOLS,
 }
 PAGES = Pages(Path(__file__).resolve().parent / "templates", _FILTERS, _FUNCTIONS)
 """Of a check, and of the zoo."""

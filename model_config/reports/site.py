@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from model_config.cases.config import CONFIGS, read_cases
 from model_config.reports.page import PAGES
 from model_config.reports.scored import find_models
 from model_config.reports.text import write_text
@@ -27,9 +28,18 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
     cases: dict[str, list[CaseResult]] = {model.path: [] for model in models}
     for case in latest.values():
         cases.setdefault(case.run_dir.removeprefix("TecoInference/").rstrip("/"), []).append(case)
-    metric_targets = sorted({entry.key.target for model in models for entry in model.metrics})
-    time_targets = sorted({entry.key.target for model in models for entry in model.figures})
     page = PAGES.render(
-        "site.html.j2", models=models, cases=cases, metric_targets=metric_targets, time_targets=time_targets
+        "site.html.j2",
+        models=models,
+        cases=cases,
+        accepted=_accepted(root),
+        metric_targets=sorted({entry.key.target for model in models for entry in model.metrics}),
+        time_targets=sorted({entry.key.target for model in models for entry in model.figures}),
     )
     write_text(page, out)
+
+
+def _accepted(root: Path) -> dict[str, str]:
+    """Return by case why an inconclusive accuracy is accepted, as the files with the cases say now."""
+    described, _ = read_cases([root / name for name in CONFIGS if (root / name).is_file()], root)
+    return {case.name: case.accuracy.accept_inconclusive for case in described}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from model_config.reports import text
+from model_config.reports.looks import case_look, check_look, look_of, parts_look
 from model_config.results import SEVERITY, CaseResult, CheckResult, Verdict
 from utils.terminal import encodable, new_table, open_console, print_line
 from utils.text import NO_VALUE, clean_line, number, percent, seconds
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_STYLES = {Verdict.NONE: "dim", Verdict.PASS: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAIL: "bold red"}
 _PARTS = ("structure", "function", "accuracy", "speed")
 
 
@@ -34,7 +34,7 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
         print_line(console, line)
     if check.logs.parts:
         print_line(console, f"logs: {check.logs}")
-    print_line(console, f"{text.headline(check)}; {text.exit_line(check)}", "bold " + _STYLES[check.verdict])
+    print_line(console, f"{text.headline(check)}; {text.exit_line(check)}", "bold " + check_look(check).style)
 
 
 def reason_lines(check: CheckResult) -> list[str]:
@@ -70,11 +70,12 @@ def _table(check: CheckResult, console: Console) -> Table:
 
 
 def _row(case: CaseResult) -> list[str]:
-    parts = case.parts
-    words = [parts[part].value if parts[part] is not Verdict.NONE else NO_VALUE for part in _PARTS]
+    parts = parts_look(case)
+    words = [parts[part].word if case.parts[part] is not Verdict.NONE else NO_VALUE for part in _PARTS]
     head = [clean_line(case.case), clean_line(case.target) or NO_VALUE]
     return [*head, *words, *deciding(case), seconds(case.seconds), "cached" if case.cached else ""]
 
 
 def _row_style(case: CaseResult) -> str:
-    return "" if case.verdict is Verdict.PASS else _STYLES[case.verdict]
+    look = case_look(case)
+    return "" if look == look_of(Verdict.PASS) else look.style

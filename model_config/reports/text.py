@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from engine import ConfigError
-from model_config.results import CheckResult, Verdict
+from model_config.reports.looks import count_looks
+from model_config.results import CheckResult
 from utils.text import clean, number, plural, seconds
 
 EXIT_MEANINGS = {
@@ -18,9 +19,6 @@ EXIT_MEANINGS = {
     130: "interrupted: only what was done until then",
 }
 """What the exit codes of a check mean."""
-
-SYMBOLS = {Verdict.NONE: "–", Verdict.PASS: "✓", Verdict.INCONCLUSIVE: "?", Verdict.FAIL: "✗"}
-"""A sign beside each verdict, so that colour alone says nothing."""
 
 
 class Log(NamedTuple):
@@ -72,17 +70,11 @@ def headline(check: CheckResult) -> str:
 
 
 def counts_line(check: CheckResult) -> str:
-    """Return how many cases have each verdict, and how many problems there are outside any."""
-    counts = [f"{count} {verdict.value}" for verdict, count in count_verdicts(check).items() if count] or ["no cases"]
+    """Return how many cases have each verdict, and how many problems there are outside any; what is accepted apart."""
+    counts = [f"{count} {word}" for word, count in count_looks(check).items() if count] or ["no cases"]
     if check.problems:
         counts.append(f"{plural(len(check.problems), 'problem')} outside the cases")
     return ", ".join(counts)
-
-
-def count_verdicts(check: CheckResult) -> dict[Verdict, int]:
-    """Return how many cases have each verdict, the worst verdict first."""
-    verdicts = [case.verdict for case in check.cases]
-    return {verdict: verdicts.count(verdict) for verdict in reversed(Verdict)}
 
 
 def exit_line(check: CheckResult) -> str:
