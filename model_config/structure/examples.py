@@ -63,7 +63,7 @@ def check_engine(folder: Folder) -> Iterator[Broken]:
 
 
 def check_length(folder: Folder) -> Iterator[Broken]:
-    """Example scripts are short: what is long is a copy of a loop that the zoo has."""
+    """Example scripts are short: a long one is usually a copy of a loop that the zoo has."""
     for _, source in folder.examples:
         lines = len({line for node in source.nodes for line in _lines(node)})
         limit = MAX_HISTORICAL_CODE if _historical(source) else MAX_CODE
@@ -81,7 +81,7 @@ def _lines(node: ast.AST) -> range:
 
 
 def check_loop(folder: Folder) -> Iterator[Broken]:
-    """No example script times its own loop over the batches: the pipeline has one, the same for all."""
+    """No example script times its own loop over the batches: all use the loop of the pipeline."""
     for step, source in folder.examples:
         if _historical(source):
             continue

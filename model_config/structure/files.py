@@ -61,7 +61,7 @@ def check_layout(folder: Folder) -> Iterator[Broken]:
 
 
 def check_names(folder: Folder) -> Iterator[Broken]:
-    """Folders and scripts are named in lower case with underscores; modules below so that they can be imported."""
+    """Folders and scripts are named in lower case with underscores; modules in subfolders as Python can import them."""
     for part in PurePosixPath(folder.run_dir).parts:
         if not NAME.fullmatch(part):
             yield folder.broken(

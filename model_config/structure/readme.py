@@ -124,7 +124,7 @@ def script_of(command: list[str]) -> tuple[str, list[str]]:
 
 
 def check_headings(folder: Folder) -> Iterator[Broken]:
-    """The specification's headings are all there, once, as it spells them; only ``####`` and below are free."""
+    """Every heading of the specification is there once, spelt the same; other headings are ``####`` or deeper."""
     readme = folder.readme
     if not readme.text.strip():
         return

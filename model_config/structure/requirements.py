@@ -85,7 +85,7 @@ def check_duplicates(folder: Folder) -> Iterator[Broken]:
 
 
 def check_torch(folder: Folder) -> Iterator[Broken]:
-    """``torch`` has a lowest version: an export written for one exporter fails with another."""
+    """``torch`` has a lowest version: an export written for one exporter may fail with another."""
     source = _source(folder)
     for line, requirement in _parsed(source):
         if requirement.name.lower() == "torch" and not requirement.specifier:
@@ -93,7 +93,7 @@ def check_torch(folder: Folder) -> Iterator[Broken]:
 
 
 def check_versions(folder: Folder) -> Iterator[Broken]:
-    """Versions go with those the zoo is tested with, so that both can be installed together."""
+    """The versions asked for can be installed together with those that the zoo is tested with."""
     from packaging.utils import canonicalize_name
 
     source = _source(folder)

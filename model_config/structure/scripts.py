@@ -168,7 +168,7 @@ def check_unsafe(source: SourceFile) -> Iterator[Broken]:
 
 
 def check_devices(source: SourceFile) -> Iterator[Broken]:
-    """No script is bound to one device of one machine; a flag may have one as its default."""
+    """No script names one device of one machine, except as the default of a flag."""
     names = aliases(source)
     defaults = {id(node.value) for node in source.nodes if isinstance(node, ast.keyword) and node.arg == "default"}
     fix = "take it as a flag, or leave it to the environment"
