@@ -1,4 +1,4 @@
-"""The simulated Tecorigin T1 card: its description, storage, kernels, cost, clock and saved engines."""
+"""The simulated Tecorigin T1 card: its description, lowering, storage, kernels, cost, clock and saved engines."""
 
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         inner_tensors as inner_tensors,
         kernels_of as kernels_of,
     )
+    from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
     from engine.sdaa.saved import SUFFIX as SUFFIX, read_saved as read_saved, saved_path as saved_path
 
 _HOMES = {
@@ -71,6 +72,10 @@ _HOMES = {
         "Kernel",
         "inner_tensors",
         "kernels_of",
+    ),
+    "engine.sdaa.lower": (
+        "Lowered",
+        "lowered",
     ),
     "engine.sdaa.saved": (
         "SUFFIX",

@@ -17,9 +17,9 @@ from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, shown_shape
 from engine.passes.options import PassOptions
-from engine.passes.runner import apply_passes
 from engine.sdaa.card import CardDescription
-from engine.sdaa.cost import ShardCost, ShardWork, price, weighed_work
+from engine.sdaa.cost import ShardCost, ShardWork, price
+from engine.sdaa.lower import Lowered, bound, lowered
 from engine.signature import with_batch
 
 if TYPE_CHECKING:
@@ -100,11 +100,6 @@ class Lowering:
         self._model: ModelProto | None = None
 
     @property
-    def float16(self) -> bool:
-        """Whether floats are stored in float16."""
-        return self._half and self.options.need_convert
-
-    @property
     def model(self) -> ModelProto:
         """The model as it is in its file."""
         if self._model is None:
@@ -143,11 +138,7 @@ class Lowering:
         return with_batch(shape, tensor.batch_axis, rows)
 
     def _bound(self, key: PlanKey) -> ModelProto:
-        from engine.onnx.shapes import bind_shapes
-        from engine.onnx.view import graph_inputs
-
-        shapes = self.shapes(key)
-        return bind_shapes(self.model, {info.name: shapes[info.name] for info in graph_inputs(self.model)})
+        return bound(self.model, self.shapes(key))
 
     # ------------------------------------------------------------------------------------------------------ lowering
 
@@ -161,18 +152,15 @@ class Lowering:
             ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
         """
         from engine.onnx.view import signature
-        from engine.sdaa.float16 import float16_storage, widen
 
-        shaped = self._shaped(key, compare=True)
-        work, weights = weighed_work(shaped, self.float16, self.options.keeps_float32)
-        if self.float16:
-            shaped = float16_storage(shaped, self.options.keeps_float32, self.options.skip_input_name)
-        elif self.options.need_convert:
-            shaped = widen(shaped)  # a float16 file asked to run in float32
-        inputs, outputs, _ = signature(shaped)
+        self._check_passes(key)
+        made = self._lowered(key)
+        (work, weights), stored = made.weighed, made.stored
+        del made  # and the weights it holds
+        inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
-        return self.open(key, shaped, inputs, outputs, work, weights, threads)
+        return self.open(key, stored, inputs, outputs, work, weights, threads)
 
     def open(
         self,
@@ -197,18 +185,21 @@ class Lowering:
         cost = price(work, self.description, self.description.layout(self.options.layout))
         return Plan(key, list(inputs), list(outputs), work, cost, weights, session, stored)
 
-    def _shaped(self, key: PlanKey, compare: bool) -> ModelProto:
-        """Bind a shard's shapes and run the passes, which are compared with the original on a small batch, once."""
+    def _lowered(self, key: PlanKey, compare: bool = False) -> Lowered:
+        shapes, half = self.shapes(key), self._half
+        return lowered(self.model, self.options, shapes, float16=half, batch=key.rows, compare=compare)
+
+    def _check_passes(self, key: PlanKey) -> None:
+        """Compare what the passes make with the original on a small batch, once."""
         # Two pass files may hold one function (resnet_pass and its blocked twin): that is one thing to compare.
         code = getattr(self.options.use_passes, "__code__", None)
         path = Path(code.co_filename) if code else self.spec.pass_path
         stamp = (self.spec.ckpt.resolve(), self.spec.ckpt.stat().st_mtime_ns, path, path and path.stat().st_mtime_ns)
         seen = (*stamp, key.sizes)
-        if compare and seen not in _checked_passes:
+        if seen not in _checked_passes:
             small = PlanKey(self._static_batch or min(key.rows, CHECK_BATCH), key.sizes)
-            apply_passes(self._bound(small), self.options, input_shapes=self.shapes(small))
+            self._lowered(small, compare=True)
             _checked_passes.add(seen)
-        return apply_passes(self._bound(key), self.options, compare=False)
 
     def _output_axes(self, key: PlanKey) -> list[int | None]:
         """Return the outputs' batch axes: a fixed dimension that is the shard's size by chance is none."""
@@ -235,8 +226,7 @@ class Lowering:
         fits, too_large = 0, key.rows
         while too_large - fits > 1:
             rows = (fits + too_large) // 2
-            shaped = self._shaped(PlanKey(rows, key.sizes), compare=False)
-            work, _ = weighed_work(shaped, self.float16, self.options.keeps_float32)
+            work = self._lowered(PlanKey(rows, key.sizes)).work
             cost = price(work, self.description, self.description.layout(self.options.layout))
             fits, too_large = (rows, too_large) if cost.memory <= self.description.memory_bytes else (fits, rows)
         return fits

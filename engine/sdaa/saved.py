@@ -22,6 +22,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.host.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
+from engine.sdaa.lower import MADE_OF
 from engine.signature import BatchAxes, Dim, axis_from_json, sizes_of, symbols_of, tensor_from_json, tensor_to_json
 
 if TYPE_CHECKING:
@@ -40,20 +41,6 @@ MAX_MODEL = 2**31 - 2**24
 
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
-
-_MAKERS = (
-    *(
-        "onnx/float16.py",
-        "onnx/load.py",
-        "onnx/shapes.py",
-        "onnx/view.py",
-        "signature.py",
-        "dims.py",
-        "independence.py",
-    ),
-    *("sdaa/engine.py", "sdaa/plan.py", "sdaa/float16.py", "sdaa/kernels.py", "sdaa/cost.py"),
-)
-"""The zoo's own files that decide what is saved; its passes are added to them, and what finds the batch."""
 
 _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
@@ -208,10 +195,17 @@ def versions() -> Mapping[str, str]:
     from engine.host.components import components
 
     found = components()
-    root = Path(__file__).resolve().parents[1]
-    others = (*(root / "passes").rglob("*.py"), *root.glob("batching*.py"), *(root / "batching").rglob("*.py"))
-    files = [*(root / name for name in _MAKERS), *sorted(others)]
-    return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*files)[:12]}
+    return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
+
+
+def sources() -> list[Path]:
+    """Return the zoo's own files that decide what is saved: those of :data:`engine.sdaa.lower.MADE_OF`."""
+    root = Path(__file__).resolve().parents[2]
+    return [file for name in MADE_OF for file in _files(root.joinpath(*name.split(".")))]
+
+
+def _files(module: Path) -> list[Path]:
+    return sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
 
 
 # --------------------------------------------------------------------------------------------------------------- write

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import DTYPES, ConfigError, EngineSpec
+from engine.sdaa import Lowered
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import positive, shape
 from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.against import Comparison, compare
-from toolkit.profile.card import CardModel, prepare, profile_prepared
+from toolkit.profile.card import prepare, profile_prepared
 from toolkit.profile.host import profile_host
 from toolkit.profile.record import Profile, read_profile
 from toolkit.profile.report import differences, findings, slowest, suggestions, table, whole
@@ -55,7 +56,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
 
 
-def _apply(path: Path, suggestion: Suggestion, loaded: CardModel) -> int:
+def _apply(path: Path, suggestion: Suggestion, loaded: Lowered) -> int:
     """Write the pass file last of all, so that nothing is lost where there is none to write; return the exit code."""
     if not suggestion.chosen:
         print(f"not written: {path}, since no rewrite rule saves time on this model")

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from engine import EngineSpec
-from engine.passes import PassOptions, apply_passes
-from engine.sdaa import CardDescription, Kernel, Layout, ShardCost, load_card, price, shard_work, spa_count
+from engine.passes import PassOptions
+from engine.sdaa import CardDescription, Kernel, Layout, Lowered, ShardCost, load_card, lowered, price, spa_count
 from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
 from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Launch, Profile, WhatIf, unique
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
-
-@dataclass(frozen=True, slots=True)
-class CardModel:
-    """A model as the card runs it.
-
-    Attributes:
-        original: as in the file. shaped: with a shard's shapes, before any pass. model: after the passes.
-        options: what the pass file says. float16: whether floats are stored in float16. batch: samples of a shard.
-        inputs: name -> shape, of one shard.
-    """
-
-    original: ModelProto
-    shaped: ModelProto
-    model: ModelProto
-    options: PassOptions
-    float16: bool
-    batch: int
-    inputs: Shapes
-
-
-def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> CardModel:
+def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> Lowered:
     """Load a model, bind the shapes of one shard, and run the passes.
 
     Args:
@@ -48,17 +25,16 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
     Raises:
         TecoInferError: the model or the pass cannot be used.
     """
-    from engine.onnx import bind_shapes, graph_inputs, load_model
+    from engine.onnx import load_model
 
     options = PassOptions.load(spec.pass_path)
     original = load_model(spec.ckpt)
     checked_inputs(original, shapes or {})
     batch = -(-spec.batch_size // spa_count(spec))
     full = input_shapes(original, batch, shapes)
-    shaped = bind_shapes(original, {info.name: full[info.name] for info in graph_inputs(original)})
-    model = apply_passes(shaped, options, input_shapes=full, compare=compare)
     first = next(iter(full.values()), (batch,))
-    return CardModel(original, shaped, model, options, spec.dtype != "float32", first[0] if first else batch, full)
+    size = first[0] if first else batch
+    return lowered(original, options, full, float16=spec.dtype != "float32", batch=size, compare=compare)
 
 
 def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
@@ -66,15 +42,14 @@ def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
     return profile_prepared(spec, prepare(spec, shapes))
 
 
-def profile_prepared(spec: EngineSpec, loaded: CardModel) -> Profile:
+def profile_prepared(spec: EngineSpec, loaded: Lowered) -> Profile:
     """Do what :func:`profile_card` does for a model that is prepared already."""
-    from toolkit.graph.trace import module_of
+    from toolkit.graph.modules import module_of
 
     card = load_card()
     layout = card.layout(loaded.options.layout)
-    half = loaded.float16 and loaded.options.need_convert
-    work = shard_work(loaded.model, half, loaded.options.keeps_float32)
-    cost = price(work, card, layout)
+    half = loaded.half
+    cost = price(loaded.work, card, layout)
     modules = {node.name: module_of(node) for node in loaded.original.graph.node}
     names = unique(kernel.name for kernel in cost.kernels)
     steps = tuple(
@@ -129,10 +104,8 @@ def _notes(card: CardDescription, cost: ShardCost) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _what_if(found: Profile, loaded: CardModel, card: CardDescription) -> tuple[WhatIf, ...]:
+def _what_if(found: Profile, loaded: Lowered, card: CardDescription) -> tuple[WhatIf, ...]:
     """Price the same work in other layouts, with elementwise kernels fused, and without launches."""
-    half = loaded.float16 and loaded.options.need_convert
-    work = shard_work(loaded.model, half, loaded.options.keeps_float32)
     others = [name for name in card.layouts if name != loaded.options.layout]
-    layouts = [WhatIf(f"layout {name}", price(work, card, card.layout(name)).compute) for name in others]
+    layouts = [WhatIf(f"layout {name}", price(loaded.work, card, card.layout(name)).compute) for name in others]
     return (*layouts, *fusion(found), WhatIf("no launch cost (the roof)", sum(step.roof for step in found.steps)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine import ConfigError, PassError
 from engine.passes import RULES, Gain, PassOptions, apply_passes, choose, compute_cost, predict, rewrite
-from toolkit.profile.card import CardModel
+from engine.sdaa import Lowered
 from utils.progress import progress
 
 _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
@@ -56,9 +56,9 @@ class Suggestion:
         return self.before - self.chosen[0].before if self.chosen else 0.0
 
 
-def suggest(loaded: CardModel) -> Suggestion:
+def suggest(loaded: Lowered) -> Suggestion:
     """Try every rule on a model, after its own passes; the gain is that over the model as it runs now."""
-    options, float16 = loaded.options, loaded.float16
+    options, float16 = loaded.options, loaded.half
     now = compute_cost(loaded.model, options, float16)
     own = max((entry.version for entry in loaded.model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     newest = max(rule.min_opset for rule in RULES.values())
@@ -95,7 +95,7 @@ def check_free(path: Path) -> None:
         raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
 
 
-def write_pass(path: Path, found: Suggestion, loaded: CardModel) -> None:
+def write_pass(path: Path, found: Suggestion, loaded: Lowered) -> None:
     """Write the pass file of the chosen rules (there must be one), and prove it on the model with random input.
 
     Where the model ran with a pass file that optimises, that one is used first.
@@ -117,7 +117,7 @@ def write_pass(path: Path, found: Suggestion, loaded: CardModel) -> None:
         raise
 
 
-def _text(found: Suggestion, loaded: CardModel) -> str:
+def _text(found: Suggestion, loaded: Lowered) -> str:
     own = loaded.options.path
     first = ""
     if own is not None:  # what the model ran with so far stays, and comes first

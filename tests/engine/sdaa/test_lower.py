@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support import ROOT, SaveOnnx
+
+from engine import EngineSpec, engine_class
+from engine.onnx import load_model
+from engine.passes import PassOptions
+from engine.sdaa import lowered
+from engine.sdaa.lower import MADE_OF
+from engine.sdaa.saved import sources
+from toolkit.graph.trace import traced
+from toolkit.profile.card import prepare
+
+OTHERS = {
+    "engine.backends.ort": "runs what was made",
+    "engine.base": "checks calls",
+    "engine.errors": "words",
+    "engine.host.cores": "counts what computes",
+    "engine.host.files": "reads and writes bytes",
+    "engine.host.source_file": "runs the pass file, which is hashed itself",
+    "engine.random_arrays": "draws what a pass is tried on",
+    "engine.sdaa.card": "prices what was made, at the moment it is opened",
+    "engine.sdaa.status": "where the card's state is shown",
+    "engine.shard": "splits calls",
+    "engine.spec": "what the caller asks for, which is compared itself",
+    "engine.text": "words",
+    "engine.timeline": "times",
+}
+"""What lowering imports, directly or not, that does not decide what it makes."""
+
+LINE = "g (float[N,4] x) => (float[N,4] y) { a = Add(x, x) y = Softmax(a) }"
+
+
+def file_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imported(module: str) -> Iterator[str]:
+    """Yield the engine's modules that a module imports, in functions too, and not for the type checker only."""
+    found = list(ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))))
+    checks = [node for node in found if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typed = {id(inner) for check in checks for line in check.body for inner in ast.walk(line)}
+    for node in found:
+        if isinstance(node, ast.ImportFrom) and id(node) not in typed and (node.module or "").startswith("engine"):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in (str(node.module), *names) if file_of(name).is_file())
+
+
+def test_a_saved_engine_is_one_of_every_module_that_lowering_uses() -> None:
+    seen: set[str] = set()
+    todo = ["engine.sdaa.lower", "engine.sdaa.plan"]
+    while todo:
+        module = todo.pop()
+        if module not in seen:
+            seen.add(module)
+            todo.extend(imported(module))
+    assert {"engine.onnx.functions", "engine.batching.find", "engine.sdaa.kernels"} <= seen
+    hashed = set(sources())
+    left = {module for module in seen if file_of(module) not in hashed}
+    assert left == OTHERS.keys(), "name it in engine.sdaa.lower.MADE_OF, or say here why it decides nothing"
+
+
+def test_what_is_declared_is_there() -> None:
+    assert all(file_of(name).is_file() for name in MADE_OF)
+    assert all(file.is_file() for file in sources())
+    assert len(set(sources())) == len(sources())
+    assert {ROOT / "engine/passes/rules/attention.py", ROOT / "engine/sdaa/lower.py"} <= set(sources())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("text", ["", "need_convert = False", "skip_ops = ['Add']"])
+def test_engine_profile_and_compare_lower_alike(dtype: str, text: str, save_onnx: SaveOnnx) -> None:
+    path = save_onnx(LINE)
+    pass_path = path.parent / "p.py"
+    pass_path.write_text(text)
+    spec = EngineSpec(path, batch_size=3, dtype=dtype, pass_path=pass_path, divided=False)
+    options = PassOptions.load(pass_path)
+    made = lowered(load_model(path), options, {"x": (3, 4)}, float16=dtype == "float16", batch=3)
+    profiled = prepare(spec)
+    assert (made.model, made.stored, made.shaped) == (profiled.model, profiled.stored, profiled.shaped)
+    assert (made.half, made.batch, dict(made.inputs)) == (profiled.half, profiled.batch, dict(profiled.inputs))
+    assert made.half == (dtype == "float16" and options.need_convert)
+    with engine_class("sdaa")(spec) as engine:
+        assert made.work.kernels == engine.cost.kernels  # type: ignore[attr-defined]
+        [want] = engine.infer([np.ones((3, 4), engine.input_dtype)])
+    with traced(path, "sdaa", dtype=dtype, pass_path=pass_path, batch=3) as shown:
+        assert shown.model is not None
+        nodes = [(node.op_type, *node.output) for node in shown.model.graph.node]
+        got = shown.run([np.ones((3, 4), np.float32)])["y"]
+    assert nodes == [(node.op_type, *node.output) for node in made.stored.graph.node]
+    np.testing.assert_array_equal(got.astype(want.dtype), want)
+
+
+def test_a_model_is_left_as_it_is(save_onnx: SaveOnnx) -> None:
+    model = load_model(save_onnx(LINE))
+    before = model.SerializeToString()
+    made = lowered(model, PassOptions(), {"x": (2, 4)}, float16=True, batch=2)
+    assert made.original is model
+    assert made.stored is made.stored
+    assert made.stored.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    assert made.model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert model.SerializeToString() == before
