@@ -83,7 +83,7 @@ class Work:
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         from engine import EngineSpec
         from toolkit.graph.inputs import draw
-        from toolkit.graph.trace import load_named
+        from toolkit.graph.nodes import load_named
 
         model = load_named(path)
         self.path, self.shapes = path, {model.graph.input[0].name: shape}

@@ -27,7 +27,7 @@ from engine.onnx import save_model
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.guide import ranked
 from toolkit.fix.search import smallest
-from toolkit.graph.trace import load_named
+from toolkit.graph.nodes import load_named
 
 KINDS = ("overflow", "underflow", "weights", "attribute")
 TOLERANCE = {True: 0.02, False: 1e-3}

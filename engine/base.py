@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from engine.signature import (
     Dim,
     Signature,
     TensorSpec,
+    as_list,
     batch_axes,
     batch_of,
     fits,
@@ -87,6 +88,9 @@ class Engine(ABC):
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     """Precisions this target takes."""
     simulated: ClassVar[bool] = False
+    graph: ClassVar[Literal["", "file", "lowered"]] = ""
+    """Which graph computes, for tools that show what is inside: the ``"file"``'s own, ``"lowered"`` onto the card
+    (:mod:`engine.sdaa.lower`), or not known. Not inherited: a subclass may compute something else."""
 
     def __init__(self, spec: EngineSpec) -> None:
         if spec.dtype is not None and spec.dtype not in self.dtypes:
@@ -285,7 +289,7 @@ class Engine(ABC):
         """
         if self._released:
             raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
-        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else _as_list(inputs))
+        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else as_list(inputs))
         start = time.perf_counter()
         results = self.infer(arrays)
         end = time.perf_counter()
@@ -330,7 +334,7 @@ class Engine(ABC):
 
     def _checked_shard(self, index: int, shard: Sequence[Array]) -> list[Array]:
         try:
-            return self._checked(_as_list(shard))
+            return self._checked(as_list(shard))
         except InputError as error:
             raise InputError(f"shard {index}: {error}") from error
 
@@ -441,10 +445,3 @@ class Engine(ABC):
         raise InputError(
             f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
         )
-
-
-def _as_list(inputs: Sequence[Array]) -> list[Array]:
-    """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart."""
-    if not isinstance(inputs, (list, tuple)):
-        raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
-    return list(inputs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from engine.spec import EngineSpec
@@ -326,3 +326,14 @@ def axis_from_json(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"{value!r} is no axis")
     return value
+
+
+def as_list(inputs: Sequence[Array]) -> list[Array]:
+    """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(inputs, (list, tuple)):
+        raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
+    return list(inputs)

@@ -271,6 +271,7 @@ class OnnxRuntimeEngine(Engine):
     """
 
     default_dtype = "float32"
+    graph = "file"
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)

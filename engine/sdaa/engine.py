@@ -69,6 +69,7 @@ class SdaaEngine(Engine):
 
     default_dtype = "float16"
     simulated = True
+    graph = "lowered"
 
     def __init__(self, spec: EngineSpec, faults: Sequence[Fault] | None = None, save_to: Path | None = None) -> None:
         super().__init__(spec)

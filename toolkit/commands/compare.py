@@ -16,8 +16,9 @@ from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
 from toolkit.dump.golden import Golden
+from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
-from toolkit.graph.trace import MEMORY, Traced
+from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive
 from toolkit.output import add_output_flags, publish

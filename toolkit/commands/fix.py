@@ -200,7 +200,7 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Too
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure
     from toolkit.fix.suspects import tried_inputs, try_suspects
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
     from utils.arrays import read_npz
 
     with open_samples(path, load_named(path), wanted) as samples:

@@ -10,7 +10,8 @@ from pathlib import Path
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
-from toolkit.graph.trace import load_named, traced
+from toolkit.graph.nodes import load_named
+from toolkit.graph.trace import traced
 from toolkit.model_arguments import add_model_flags, given_inputs
 from toolkit.optest import TARGETS, NodeTest, Outcome, check_node, find_node, run_case, runs_of, write_case
 from toolkit.output import Column, ToolReport, add_output_flags, publish

@@ -17,7 +17,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
-from toolkit.graph.trace import load_named
+from toolkit.graph.nodes import load_named
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow

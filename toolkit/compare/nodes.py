@@ -23,7 +23,9 @@ from engine import (
     precision_of,
 )
 from toolkit.compare.replay import Replay
-from toolkit.graph.trace import MEMORY, Node, Traced
+from toolkit.graph.grouping import MEMORY
+from toolkit.graph.nodes import Node
+from toolkit.graph.trace import Traced
 from utils.progress import progress
 from utils.text import plural
 

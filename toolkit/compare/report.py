@@ -8,7 +8,7 @@ from typing import Any
 
 from engine import Census, Difference
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
-from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 from toolkit.output import Chart, Column, Line, ToolReport
 from utils.text import plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine import OTHER_SHAPE, THRESHOLD, DataError, measure, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
-from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 
 
 def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine import ConfigError, did_you_mean
-from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 
 
 def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:

@@ -12,7 +12,9 @@ from engine import Array
 from engine.onnx import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, TensorPlace
 from toolkit.dump.writer import Writer, open_writer
-from toolkit.graph.trace import MEMORY, Node, Traced, grouped
+from toolkit.graph.grouping import MEMORY, grouped
+from toolkit.graph.nodes import Node
+from toolkit.graph.trace import Traced
 from utils.progress import progress
 
 

@@ -22,7 +22,7 @@ from toolkit.fix.search import smallest
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form, lifted
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, static_batch
-from toolkit.graph.trace import Node, load_named, nodes_of
+from toolkit.graph.nodes import Node, load_named, nodes_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto

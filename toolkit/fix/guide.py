@@ -11,7 +11,7 @@ import numpy as np
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
-from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -70,7 +70,7 @@ def lifted(model: ModelProto) -> ModelProto:
 def float32_file(path: Path, folder: Path) -> Path:
     """Return a model file itself, or its float32 form written to a folder where it holds float16."""
     from engine.onnx import save_model
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
 
     model = load_named(path)
     wide = float32_form(model)

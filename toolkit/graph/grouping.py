@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 
 MEMORY = 2 * 2**30
 """Bytes of node outputs held at once unless told otherwise."""

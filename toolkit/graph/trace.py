@@ -5,20 +5,18 @@ All outputs are marked and the model is run once: on a ResNet50 that is 30 times
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import Array, ConfigError, Dim, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
+from engine import Array, ConfigError, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
 from toolkit.graph.grouping import MEMORY, grouped
-from toolkit.graph.inputs import Shapes, input_shapes, input_specs, random_inputs
-from toolkit.graph.modules import module_of, modules_of
-from toolkit.graph.weights import NUMBERS, LightModel, open_marked, resolved, source
+from toolkit.graph.inputs import Shapes, input_shapes, input_specs
+from toolkit.graph.nodes import Node, nodes_of
+from toolkit.graph.tensors import Tensors
+from toolkit.graph.weights import LightModel, open_marked, resolved, source
 from utils.text import plural
 
 if TYPE_CHECKING:
@@ -27,101 +25,9 @@ if TYPE_CHECKING:
 
     from engine import Engine, HostSession
     from engine.passes import PassOptions
-
-__all__ = ["MEMORY", "Node", "Traced", "grouped", "load_named", "module_of", "nodes_of", "random_inputs", "traced"]
+    from engine.sdaa import Lowered
 
 _HALF, _FLOAT = 10, 1
-_BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}
-"""Bytes of an element by type, where not 4."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the original model.
-
-    Attributes:
-        index: position in topological order. name: unique; one without a name of its own has one by its position.
-        op: operator. inputs, outputs: tensor names, "" where left out.
-        module: source module (``layer1.0.conv1``) as the exporter noted it or the node's weights are named, else "".
-    """
-
-    index: int
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    module: str
-
-
-def load_named(path: Path) -> ModelProto:
-    """Load a model with its functions inlined and a unique name on every node of the main graph.
-
-    Raises:
-        ModelError: the file cannot be used, or two nodes write one tensor.
-    """
-    from engine.onnx import load_model
-    from engine.sdaa import inlined
-
-    model = inlined(load_model(path))
-    written = Counter(name for node in model.graph.node for name in node.output if name)
-    twice = next((name for name, count in written.items() if count > 1), None)
-    if twice is not None:
-        raise ModelError(f"{path}: tensor {twice!r} is written by {written[twice]} nodes; export the model again")
-    used = Counter(node.name for node in model.graph.node)
-    taken = set(used)
-    for i, node in enumerate(model.graph.node):
-        if node.name and used[node.name] == 1:
-            continue
-        name = f"{node.name}#{i}" if node.name else f"{node.op_type}_{i}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
-    return model
-
-
-def nodes_of(model: ModelProto) -> list[Node]:
-    """Return the main graph's nodes; what lies in the bodies of If, Loop and Scan belongs to the node itself."""
-    modules = modules_of(model.graph)
-    return [
-        Node(i, node.name, node.op_type, tuple(node.input), tuple(node.output), modules[i])
-        for i, node in enumerate(model.graph.node)
-    ]
-
-
-class _Tensors:
-    """What is known of the tensors that nodes write, before anything runs."""
-
-    def __init__(self, model: ModelProto) -> None:
-        from onnx import TensorProto
-
-        from engine.onnx import dims, infer_shapes
-
-        graph = infer_shapes(model).graph
-        infos = {info.name: info for info in (*graph.value_info, *graph.output)}
-        self.kinds: dict[str, int] = {}
-        self.skipped: dict[str, str] = {}
-        self.dims: dict[str, list[Dim]] = {info.name: dims(info) for info in graph.input}
-        for name in (name for node in model.graph.node for name in node.output if name):
-            form = infos[name].type.WhichOneof("value") if name in infos else None
-            element = infos[name].type.tensor_type.elem_type if form == "tensor_type" else 0
-            if form not in (None, "tensor_type"):
-                self.skipped[name] = str(form).removesuffix("_type")
-            elif element and element not in NUMBERS:
-                self.skipped[name] = TensorProto.DataType.Name(element).lower()
-            else:
-                self.kinds[name] = element
-            if form == "tensor_type" and infos[name].type.tensor_type.HasField("shape"):
-                self.dims[name] = dims(infos[name])
-
-    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of every tensor whose shape is known; symbols have the given sizes."""
-        shapes = {
-            name: [d if isinstance(d, int) else known.get(d or "", 1) for d in self.dims[name]]
-            for name in self.kinds
-            if name in self.dims
-        }
-        return {name: prod(shape) * _BYTES.get(self.kinds[name], 4) for name, shape in shapes.items()}
 
 
 class Traced:
@@ -144,7 +50,7 @@ class Traced:
     def __init__(self, path: Path, target: str, dtype: str, original: ModelProto) -> None:
         self.path, self.target, self.dtype = path, target, dtype
         self.nodes = nodes_of(original)
-        self._tensors = _Tensors(original)
+        self._tensors = Tensors(original)
         self.kinds, self.skipped = self._tensors.kinds, self._tensors.skipped
         self.origin: dict[str, str] = {}
         self.half: frozenset[str] = frozenset()
@@ -351,61 +257,73 @@ def traced(
     engine = engine_class(target)
     spec = EngineSpec(path, batch_size=batch, dtype=dtype, pass_path=pass_path, divided=False)
     held = source(path)
-    place = f"{engine.__module__}.{engine.__qualname__}"
-    if place not in _GRAPHS:
+    declared = vars(engine).get("graph")  # its own word: a vendor's subclass may compute something else
+    make = _GRAPHS.get(declared) if isinstance(declared, str) else None
+    if make is None:
         return _outputs_only(path, target, spec, held.model, shapes)
     found = _GraphTraced(path, target, dtype or engine.default_dtype, held.model)
-    _GRAPHS[place](found, held, spec, shapes)
+    make(found, held, spec, shapes)
     if only is not None:
         found.origin = {name: now for name, now in found.origin.items() if name in only}
     return found
 
 
-def _baseline(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _from_file(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
+    """Take the graph as it is in the file, or as plain float16, as the baseline does."""
     from onnx import ModelProto
 
     from engine.onnx import graph_inputs, to_float16
 
-    original = ModelProto()
-    original.CopyFrom(held.model)
-    floats = [info.type.tensor_type.elem_type for info in graph_inputs(original)]
-    if spec.dtype == "float16" and any(kind == _FLOAT for kind in floats):
+    floats = [info.type.tensor_type.elem_type for info in graph_inputs(held.model)]
+    if spec.dtype == "float16" and _FLOAT in floats:
         original = to_float16(held.whole())
-        found.half = frozenset(name for name, kind in found.kinds.items() if kind in (_FLOAT, _HALF))
+        found.half = _of_kinds(found, _FLOAT, _HALF)
     else:
-        found.half = frozenset(name for name, kind in found.kinds.items() if kind == _HALF)
+        original = ModelProto()
+        original.CopyFrom(held.model)
+        found.half = _of_kinds(found, _HALF)
         found.dtype = "float16" if _HALF in floats else "float32"  # the model as it is, as the engine does
-    written = {name for node in original.graph.node for name in node.output}
-    found.take(original, {name: name for name in found.kinds if name in written}, held)
+    found.take(original, _there(found, original), held)
 
 
-def _card(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
+def _lowered(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
     """Do to the model what the engine of the simulated card does."""
-    from engine.onnx import bind_shapes
-    from engine.passes import PassOptions, apply_passes
-    from engine.sdaa import float16_storage, inner_tensors, widen
+    from engine.passes import PassOptions
+    from engine.sdaa import lowered
 
     options = PassOptions.load(spec.pass_path)
     original = held.whole() if options.use_passes else held.model
     full = input_shapes(original, spec.batch_size, shapes)
-    shaped = apply_passes(bind_shapes(original, dict(full)), options, compare=False)
-    written = {name for node in shaped.graph.node for name in node.output}
-    if found.dtype != "float16" or not options.need_convert:
-        converted = widen(shaped) if options.need_convert else shaped
-        found.wide = options.need_convert
-        half = {name for name, kind in found.kinds.items() if kind == _HALF and not options.need_convert}
-        found.half = frozenset(half)
-        found.take(converted, {name: name for name in found.kinds if name in written}, held)
+    made = lowered(original, options, full, float16=found.dtype == "float16", batch=spec.batch_size)
+    found.wide = options.need_convert
+    if made.half:
+        _take_rounded(found, made, held)
         return
-    inner = inner_tensors(shaped.graph, options.keeps_float32)
-    kept = _kept(shaped, options)
-    converted = float16_storage(shaped, options.keeps_float32, options.skip_input_name)
-    found.wide = True
-    now = {name for node in converted.graph.node for name in node.output}
-    found.half = frozenset(name for name, kind in found.kinds.items() if kind in (_FLOAT, _HALF) and name not in kept)
-    found.half |= {info.name for info in converted.graph.output if info.type.tensor_type.elem_type == _HALF}
-    there = [name for name in found.kinds if name in written and (name not in inner or name in found.outputs)]
-    found.take(converted, {name: _form(name, now, kept, found.outputs) for name in there}, held)
+    found.half = frozenset() if found.wide else _of_kinds(found, _HALF)
+    found.take(made.stored, _there(found, made.model), held)
+
+
+def _take_rounded(found: _GraphTraced, made: Lowered, held: LightModel) -> None:
+    """Take over a graph in float16 storage: what stays inside a kernel is not there, the rest as the card stores it."""
+    from engine.sdaa import inner_tensors
+
+    inner = inner_tensors(made.model.graph, made.options.keeps_float32) - set(found.outputs)
+    kept = _kept(made.model, made.options)
+    now = {name for node in made.stored.graph.node for name in node.output}
+    returned = {info.name for info in made.stored.graph.output if info.type.tensor_type.elem_type == _HALF}
+    found.half = (_of_kinds(found, _FLOAT, _HALF) - kept) | returned
+    forms = {name: _form(name, now, kept, found.outputs) for name in _there(found, made.model) if name not in inner}
+    found.take(made.stored, forms, held)
+
+
+def _of_kinds(found: _GraphTraced, *kinds: int) -> frozenset[str]:
+    return frozenset(name for name, kind in found.kinds.items() if kind in kinds)
+
+
+def _there(found: _GraphTraced, model: ModelProto) -> dict[str, str]:
+    """Return the original tensors that a graph's nodes write too, under their own names."""
+    written = {name for node in model.graph.node for name in node.output}
+    return {name: name for name in found.kinds if name in written}
 
 
 def _kept(model: ModelProto, options: PassOptions) -> set[str]:
@@ -426,8 +344,8 @@ def _form(name: str, now: Collection[str], kept: Collection[str], outputs: Colle
     return rounded if rounded in now and name not in kept and name not in outputs else name
 
 
-_GRAPHS = {"engine.backends.ort.OnnxRuntimeEngine": _baseline, "engine.sdaa.engine.SdaaEngine": _card}
-"""Engines whose graph can be had, and what makes it; a vendor's own engine under their targets' names is not here."""
+_GRAPHS = {"file": _from_file, "lowered": _lowered}
+"""What an engine class says its graph is (:attr:`engine.base.Engine.graph`) -> what makes it."""
 
 
 def _outputs_only(

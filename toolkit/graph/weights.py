@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from engine import Array
+from toolkit.graph.nodes import load_named
+from toolkit.graph.tensors import NUMBERS
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 _FLOAT = 1
 _LARGE = 1024
 """Elements beyond which a weight is taken out."""
-NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
-"""``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
 
 _sources: WeakValueDictionary[tuple[str, int, int], LightModel] = WeakValueDictionary()
 
@@ -54,10 +54,8 @@ def source(path: Path) -> LightModel:
     """Return a model of which somebody else may hold the same: a file is read once for as long as it is used.
 
     Raises:
-        ModelError: the file cannot be used (:func:`toolkit.graph.trace.load_named`).
+        ModelError: the file cannot be used (:func:`toolkit.graph.nodes.load_named`).
     """
-    from toolkit.graph.trace import load_named
-
     if not path.is_file():
         return LightModel(load_named(path))  # raises with the reason
     state = path.stat()

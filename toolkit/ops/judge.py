@@ -66,7 +66,7 @@ def judge_file(
     Raises:
         ModelError: the file cannot be read.
     """
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
 
     model, notes = _shaped(load_named(path), batch, shapes)
     found = judge(model, table, trial)

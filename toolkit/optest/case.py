@@ -12,7 +12,8 @@ import numpy as np
 
 from engine import Array, DataError, EngineError, ModelError
 from toolkit.graph.inputs import Shapes
-from toolkit.graph.trace import load_named, traced
+from toolkit.graph.nodes import load_named
+from toolkit.graph.trace import traced
 from toolkit.optest.cut import check_node, find_node, single_node
 from toolkit.optest.outcome import DATA, MODEL, TARGETS, NodeTest, runs_of
 

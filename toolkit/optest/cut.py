@@ -21,7 +21,7 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
     """Return the node meant by a name, a position such as ``12``, or the name of a tensor it writes.
 
     Args:
-        model: with unique node names (:func:`toolkit.graph.trace.load_named`). wanted: the word. path: for messages.
+        model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: the word. path: for messages.
 
     Raises:
         ConfigError: there is no such node.

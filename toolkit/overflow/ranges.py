@@ -9,7 +9,7 @@ import numpy as np
 
 from engine import Array
 from toolkit.fix.guide import LARGEST
-from toolkit.graph.trace import Node
+from toolkit.graph.nodes import Node
 
 SMALLEST = 2.0**-14
 """Smallest normal float16."""

@@ -12,7 +12,8 @@ from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
 from toolkit.graph.inputs import Shapes, batched_specs
-from toolkit.graph.trace import Node, Traced, load_named, traced
+from toolkit.graph.nodes import Node, load_named
+from toolkit.graph.trace import Traced, traced
 from toolkit.overflow.ranges import NodeRange, Values, count
 from utils.progress import progress
 

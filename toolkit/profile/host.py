@@ -89,7 +89,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
         TecoInferError: the model cannot be read or run.
     """
     from engine.onnx import to_float16
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
 
     original = load_named(spec.ckpt)
     model = to_float16(original) if spec.dtype == "float16" else original
@@ -180,7 +180,7 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
 
 def sources(model: ModelProto) -> dict[str, OriginalNode]:
     """Return the nodes of a model by their names, and by the tensors they write."""
-    from toolkit.graph.trace import module_of
+    from toolkit.graph.modules import module_of
 
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     found: dict[str, OriginalNode] = {}

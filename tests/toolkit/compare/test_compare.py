@@ -13,7 +13,9 @@ from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
 from toolkit.compare.replay import Replay
 from toolkit.compare.report import report
-from toolkit.graph.trace import MEMORY, random_inputs, traced
+from toolkit.graph.grouping import MEMORY
+from toolkit.graph.inputs import random_inputs
+from toolkit.graph.trace import traced
 
 DYN = DIGITS / "digits_dyn.onnx"
 SHAPE = {"input": (1, 3, 32, 32)}

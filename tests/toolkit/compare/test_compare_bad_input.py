@@ -200,7 +200,8 @@ import sys
 from pathlib import Path
 from toolkit.compare.nodes import compare_nodes
 from toolkit.dump.write import write_dump
-from toolkit.graph.trace import random_inputs, traced
+from toolkit.graph.inputs import random_inputs
+from toolkit.graph.trace import traced
 
 def peak():
     status = Path("/proc/self/status").read_text().splitlines()

@@ -13,7 +13,8 @@ from toolkit.dump.pair import compare_dumps
 from toolkit.dump.select import between, every, once
 from toolkit.dump.store import Dump, open_dump
 from toolkit.dump.write import write_dump
-from toolkit.graph.trace import random_inputs, traced
+from toolkit.graph.inputs import random_inputs
+from toolkit.graph.trace import traced
 
 NET = """
 net (float[1, 4] x) => (float[1, 4] y)

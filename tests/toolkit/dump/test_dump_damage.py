@@ -13,7 +13,8 @@ from engine import DataError
 from toolkit.cli import execute
 from toolkit.dump.store import Dump, open_dump
 from toolkit.dump.write import write_dump
-from toolkit.graph.trace import random_inputs, traced
+from toolkit.graph.inputs import random_inputs
+from toolkit.graph.trace import traced
 
 pytest.importorskip("h5py")
 

@@ -21,7 +21,7 @@ from toolkit.fix.isolated import isolated_errors
 from toolkit.fix.records import Feed, Outputs, RawMeasure, metric_named
 from toolkit.fix.trials import Trial, Trials
 from toolkit.fix.wide import float32_form
-from toolkit.graph.trace import Node, nodes_of
+from toolkit.graph.nodes import Node, nodes_of
 
 
 def model_of(text: str) -> onnx.ModelProto:

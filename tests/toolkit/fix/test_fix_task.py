@@ -278,7 +278,7 @@ def test_words_that_do_not_go_together(words: list[str], expected: str, model: P
 
 def test_overflow_takes_a_task(data: Path, model: Path, tmp_path: Path) -> None:
     from toolkit.fix.opening import Wanted, open_samples
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
 
     wanted = Wanted(data, 16, dims={"words": (4, 8, 12), "traits": (3,)}, asked=Asked(FOREIGN))
     with open_samples(model, load_named(model), wanted) as samples:
@@ -316,7 +316,7 @@ def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPy
 def test_of_inputs_that_are_no_pictures_only_last_steps_are_tried(model: Path, data: Path) -> None:
     from toolkit.fix.opening import Wanted, open_samples
     from toolkit.fix.suspects import tried_inputs, try_suspects
-    from toolkit.graph.trace import load_named
+    from toolkit.graph.nodes import load_named
 
     wanted = Wanted(data, 16, dims={"words": (12,), "traits": (3,)}, asked=Asked(FOREIGN))
     with open_samples(model, load_named(model), wanted) as samples:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from support import DIGITS, SaveOnnx
 
-from engine import ConfigError, DataError, InputError, ModelError
-from toolkit.graph.inputs import load_inputs, model_file
-from toolkit.graph.trace import grouped, load_named, nodes_of, random_inputs, traced
+from engine import ConfigError, DataError, InputError, ModelError, engine_class
+from engine.registry import _registered
+from toolkit.graph.grouping import grouped
+from toolkit.graph.inputs import load_inputs, model_file, random_inputs
+from toolkit.graph.nodes import load_named, nodes_of
+from toolkit.graph.trace import traced
 
 DYNAMIC = {"input": (1, 3, 32, 32)}
 
@@ -36,6 +40,18 @@ def test_values_are_those_of_numpy(save_onnx: SaveOnnx) -> None:
         assert list(found.run(x, only=["r"])) == ["r"]
         np.testing.assert_array_equal(found.run(x, only=["r"])["r"], values["r"])
         assert not found.exposes("x")
+
+
+@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+@pytest.mark.parametrize(("declared", "names"), [({}, ["y"]), ({"graph": []}, ["y"]), ({"graph": "file"}, [*"mrey"])])
+def test_a_graph_is_what_the_class_itself_says(
+    target: str, declared: dict[str, Any], names: list[str], save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vendor's engine under a built-in's name may be made of the built-in one."""
+    monkeypatch.setitem(_registered, target, type("Vendor", (engine_class(target),), declared))
+    path = save_onnx(NET)
+    with traced(path, target) as found:
+        assert list(found.run(random_inputs(path, 3))) == names
 
 
 def test_the_card_rounds_and_fuses(save_onnx: SaveOnnx) -> None:
@@ -94,7 +110,7 @@ def test_names_are_unique(save_onnx: SaveOnnx) -> None:
 
 def test_source_modules() -> None:
     node = helper.make_node("Conv", ["x"], ["y"], name="/layer1/layer1.0/conv1/Conv")
-    from toolkit.graph.trace import module_of
+    from toolkit.graph.modules import module_of
 
     assert module_of(node) == "layer1.0.conv1"
     node.name = "/layer2/layer2.0/downsample/downsample.0/Conv"

@@ -11,7 +11,9 @@ from onnx import TensorProto, numpy_helper
 from support import DIGITS, SaveOnnx
 
 from engine import ModelError
-from toolkit.graph.trace import load_named, random_inputs, traced
+from toolkit.graph.inputs import random_inputs
+from toolkit.graph.nodes import load_named
+from toolkit.graph.trace import traced
 from toolkit.graph.weights import open_marked, resolved, source
 
 PATH = DIGITS / "digits.onnx"
