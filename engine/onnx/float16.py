@@ -17,10 +17,14 @@ from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
 from engine.text import one_line
 
 _HALF = TensorProto.FLOAT16
+_SMALLEST, _LARGEST = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
 
 
 def to_float16(
-    model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
+    model: ModelProto,
+    keep: Callable[[NodeProto], bool] | None = None,
+    keep_inputs: Iterable[str] = (),
+    clamp: bool = False,
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
@@ -28,6 +32,8 @@ def to_float16(
         model: the model; float16 parts stay as they are.
         keep: says which nodes stay float32 (a cast goes around them).
         keep_inputs: graph inputs that keep their dtype.
+        clamp: weights beyond float16's range become its largest number, and those that would vanish its smallest; else
+            they become infinite, and zero.
 
     Raises:
         ModelError: the conversion failed.
@@ -47,9 +53,9 @@ def to_float16(
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
                 infer_shapes(copy),  # the library's own inference takes no model over 2 GiB
-                # The library's defaults move tiny and huge weights to values of its choice; let them round or overflow.
-                min_positive_val=0.0,
-                max_finite_val=np.inf,
+                # The library's defaults move tiny and huge weights to values of its choice.
+                min_positive_val=_SMALLEST if clamp else 0.0,
+                max_finite_val=_LARGEST if clamp else np.inf,
                 node_block_list=blocked,
                 check_fp16_ready=False,
                 disable_shape_infer=True,

@@ -31,6 +31,9 @@ TOLERANCES = {"float32": 1e-3, "float16": 5e-2}
 MAX_PROTOBUF = 2**31 - 2**20
 """Weights above this many bytes go to ``<file>.data``: a protobuf ends at 2 GiB, and the graph itself needs room."""
 
+_FLOAT, _HALF = 1, 10
+"""``onnx.TensorProto.FLOAT`` and ``FLOAT16``."""
+
 KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Operator domains ONNX Runtime's CPU build has kernels for."""
 
@@ -296,20 +299,22 @@ def to_float16(model: ModelProto) -> ModelProto:
     """Return a float16 copy: weights, inputs and outputs. Weights beyond the float16 range are clamped to it.
 
     Raises:
-        ModelError: the model is float16 already, or holds what onnxconverter-common cannot convert.
+        ModelError: what the model takes and gives is float16 already, or it cannot be converted.
     """
     import warnings
 
-    from onnxconverter_common.float16 import convert_float_to_float16
+    from engine.onnx import to_float16 as converted
 
-    smallest, largest = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
+    kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
+    if _HALF in kinds and _FLOAT not in kinds:
+        raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
     with warnings.catch_warnings():
         # One warning per weight that underflows or is clamped; the comparison with the source judges the sum of it.
         warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)
         try:
-            return convert_float_to_float16(model, smallest, largest)  # type: ignore[no-any-return]
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise ModelError(f"cannot convert the model to float16: {first_line(error)}; use float16=False") from error
+            return converted(model, clamp=True)
+        except ModelError as error:
+            raise ModelError(f"{error}; use float16=False") from error
 
 
 def foreign_ops(model: ModelProto) -> tuple[str, ...]:

@@ -19,6 +19,14 @@ from utils.stored import Stored
 WEIGHT = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
 X = np.array([[0.5, -1.0, 2.0]], np.float32)
 
+FLOAT16_HARD = (
+    "g (float[N,3] x) => (float[N,3] y) <float[3] w = {0.25, 0.5, 0.75}> { a = Max(x, w) y = Mul(a, w) }",
+    "g (float[N,3] x) => (float[N,3] y) { a = Cast<to=10>(x) b = Add(a, a) c = Cast<to=1>(b) y = Mul(c, x) }",
+    "g (float[N,3] x) => (float[N,3] y) { s = Shape(x) o = ConstantOfShape(s) a = Exp(o) y = Add(a, x) }",
+    "g (float[N,3] x) => (float[N,3] y) { a = Neg(x) b = Max(a, x) c = Neg(b) d = Min(c, x) y = Add(b, d) }",
+)
+"""Graphs that the card takes in float16, with what onnxconverter-common by itself makes a wrong float16 graph of."""
+
 
 def linear(weight: np.ndarray = WEIGHT, op: str = "MatMul", domain: str = "") -> onnx.ModelProto:
     node = helper.make_node(op, ["input", "weight"], ["output"], domain=domain)
@@ -240,6 +248,22 @@ class TestGraph:
     def test_float16_twice_is_refused(self) -> None:
         with pytest.raises(ModelError, match="cannot convert the model to float16"):
             onnx_files.to_float16(onnx_files.to_float16(linear()))
+
+    @pytest.mark.parametrize("body", FLOAT16_HARD, ids=["a shared weight", "a cast inside", "a named type", "no names"])
+    def test_float16_takes_what_the_card_takes(self, body: str, tmp_path: Path) -> None:
+        model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]>\n{body}')
+        onnx.save(model, tmp_path / "source.onnx")
+        x = np.array([[0.5, -1.0, 2.0]], np.float32)
+        with open_engine("onnx", EngineSpec(ckpt=tmp_path / "source.onnx")) as engine:
+            wanted = engine(x)
+        with open_engine("sdaa", EngineSpec(ckpt=tmp_path / "source.onnx")) as engine:
+            on_card = engine(x.astype(np.float16))
+        variants = onnx_files.three_variants(model, model, [Expected([x], [np.asarray(wanted)])], float16=True)
+        *_, result = write_onnx_files(tmp_path / "net", variants, ModelNotes())
+        with open_engine("onnx", EngineSpec(ckpt=result.path, dtype="float16")) as engine:
+            found = engine(x.astype(np.float16))
+        assert np.asarray(found).dtype == np.float16
+        np.testing.assert_allclose(found, on_card, rtol=2e-3)
 
     def test_a_function_inside_the_model_defines_its_operator(self) -> None:
         model = linear(op="Mine", domain="own")
