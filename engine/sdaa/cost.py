@@ -7,7 +7,7 @@ kernels. Nothing knows which model it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -110,13 +110,8 @@ def weighed_work(
     from engine.sdaa.float16 import inlined, widen
 
     wide = infer_shapes(widen(inlined(model)))
-    keep = keep or (lambda node: False)
-    float32 = {name for node in wide.graph.node if keep(node) for name in node.output}
-    halved = _floats(wide.graph) - float32 if float16 else set()
-    nodes = [_stored(node, halved) for node in view(wide)]
-    sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     known = folded(wide.graph)
-    walk = kernels_of(nodes, inner_tensors(wide.graph, keep), known, float32)
+    walk, sizes = _walk(view(wide), wide.graph, known, float16, keep or (lambda node: False))
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
     weights = {name: sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known}
@@ -131,6 +126,17 @@ def weighed_work(
         kernels=tuple(walk),
     )
     return work, weights
+
+
+def _walk(
+    views: Iterable[NodeView], graph: GraphProto, known: set[str], float16: bool, keep: Callable[[NodeProto], bool]
+) -> tuple[list[Kernel], dict[str, int]]:
+    """Return the kernels in order, and the stored bytes of every tensor by name (0: not known beforehand)."""
+    float32 = {name for node in graph.node if keep(node) for name in node.output}
+    halved = _floats(graph) - float32 if float16 else set()
+    nodes = [_stored(node, halved) for node in views]
+    sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
+    return kernels_of(nodes, inner_tensors(graph, keep), known, float32), sizes
 
 
 def _floats(graph: GraphProto) -> set[str]:

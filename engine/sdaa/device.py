@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -155,29 +155,46 @@ class Card:
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
         submitted = self.now
-        while len(results) < len(shards):
-            waiting = [i for i in range(len(shards)) if i not in results]
-            healthy = self.healthy
-            if not healthy:
-                raise DeviceError(
-                    f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "
-                    f"this call are done: resume at sample {first_sample}"
-                )
-            work = [(i, healthy[n % len(healthy)]) for n, i in enumerate(waiting)]
-            at = self.now  # later than submitted where the host had to wait for a SPA that hangs
-            for i, spa in work:
-                spans = self._schedule(spa, step, at, each[i].cost)
-                if spans is not None:
-                    times[spa.index].append(spans)
-                    results[i] = []
-            done = [(i, spa) for i, spa in work if i in results]
+        left = list(range(len(shards)))
+        while left:
+            done = self._round(left, step, each, times, first_sample)
             computed = self._map([(spa, shards[i], step, each[i].compute) for i, spa in done])
-            results |= dict(zip([i for i, _ in done], computed, strict=True))
-        call = _call(submitted, [spans for spans in times.values() if spans])
+            results.update(zip((i for i, _ in done), computed, strict=True))
+            left = [i for i in left if i not in results]
+        call = _call(submitted, list(filter(None, times.values())))
         self.elapsed = max(self.elapsed, call.completed)
         if wait:
             self.now = call.completed
         return [results[i] for i in range(len(shards))], call
+
+    def _round(
+        self,
+        left: Sequence[int],
+        step: int,
+        each: Sequence[Instance],
+        times: Mapping[int, list[ShardTimes]],
+        first_sample: int,
+    ) -> list[tuple[int, Spa]]:
+        """Give shards to the healthy SPA in turn, on the clock; return those they take, each with its SPA.
+
+        Args:
+            left: which shards. each: what a SPA does with any shard. times: by SPA, where a shard's are added.
+        """
+        healthy = self.healthy
+        if not healthy:
+            raise DeviceError(
+                f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "
+                f"this call are done: resume at sample {first_sample}"
+            )
+        done = []
+        at = self.now  # later than submitted where the host had to wait for a SPA that hangs
+        for n, i in enumerate(left):
+            spa = healthy[n % len(healthy)]
+            spans = self._schedule(spa, step, at, each[i].cost)
+            if spans is not None:
+                times[spa.index].append(spans)
+                done.append((i, spa))
+        return done
 
     def _map(self, jobs: Sequence[tuple[Spa, Shard, int, Compute]]) -> list[list[Array]]:
         """Compute shards side by side, this thread being one of those that do: waking one less is what is saved."""

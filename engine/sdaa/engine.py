@@ -102,8 +102,7 @@ class SdaaEngine(Engine):
         if save_to is not None and origin is not None:
             self._save(save_to, origin, self._main)
         self._main = self._plans[self._main.key] = replace(self._main, stored=None)
-        if self.independent and len(self._combinations()) == 1:
-            self._lowering.forget()
+        self._forget()
         self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)
         """Simulated times of the newest calls, oldest first."""
         self._samples = self._calls = 0
@@ -188,6 +187,11 @@ class SdaaEngine(Engine):
         if self._main.key not in self._plans:
             self._main = plan
         return plan
+
+    def _forget(self) -> None:
+        """Drop the model where its one plan is all there will be."""
+        if self.independent and len(self._combinations()) == 1:
+            self._lowering.forget()
 
     def _warn_unknown(self, plan: Plan) -> None:
         if unknown := plan.cost.unknown:
@@ -333,8 +337,7 @@ class SdaaEngine(Engine):
         if why and self.static_batch is None:
             self.shard_size = self.spec.batch_size
             self._plans.clear()  # the plans of calls' own batches take their place
-        if self.independent and len(self._combinations()) == 1:
-            self._lowering.forget()
+        self._forget()
 
     def _whole(self, inputs: list[Array], ordered: list[Array]) -> list[Array]:
         """Run a call on one SPA, in one piece."""

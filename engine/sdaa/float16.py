@@ -220,23 +220,34 @@ class _Rounder:
         return name
 
     def _add(self, node: NodeProto) -> None:
+        """Take over a node, reading rounded values and writing what is rounded where it leaves the kernel."""
         kept = self.keep(node) or any(True for _ in subgraphs(node))
-        exact_inputs = range(len(node.input)) if kept else FLOAT32_PARAMETERS.get(node.op_type, ())
-        for i, name in enumerate(node.input):
-            if name in self.floats and i not in exact_inputs and name not in self.fused:
-                node.input[i] = self._rounded(name)
+        if not kept:
+            self._read_rounded(node)
         rename_inputs(node, self.exact)
-        outputs = list(node.output)
-        for i, name in enumerate(outputs):
+        outputs = [name for name in node.output if name in self.floats]
+        self._free_outputs(node)
+        self.nodes.append(node)
+        if not kept:
+            self._leave_rounded(node, [name for name in outputs if name not in self.fused])
+
+    def _read_rounded(self, node: NodeProto) -> None:
+        parameters = FLOAT32_PARAMETERS.get(node.op_type, ())
+        for i, name in enumerate(node.input):
+            if name in self.floats and i not in parameters and name not in self.fused:
+                node.input[i] = self._rounded(name)
+
+    def _free_outputs(self, node: NodeProto) -> None:
+        """Write what the graph returns under another name: under its own the rounded value is returned."""
+        for i, name in enumerate(node.output):
             if name in self.outputs and name in self.floats:
                 node.output[i] = self.exact[name] = f"{name}:value"
-        self.nodes.append(node)
-        if kept:
-            return
+
+    def _leave_rounded(self, node: NodeProto, outputs: Iterable[str]) -> None:
+        """Round what a kernel writes, unless it only copies or selects rounded values."""
+        exact = _is_exact(node) and not self.fused.intersection(node.input)
         for name in outputs:
-            if name not in self.floats or name in self.fused:
-                continue
-            if _is_exact(node) and not self.fused.intersection(node.input):
+            if exact:
                 self.half[name] = self.exact.get(name, name)
             else:
                 self.exact[name] = self._rounded(name)

@@ -98,19 +98,29 @@ def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Col
     """
     inner: set[str] = set()
     stage: dict[str, str] = {}
-    """Output of a kernel so far -> what it still takes in: ``linear``, or ``activation`` only."""
+    """Output of a kernel so far -> what it still takes in."""
     for node in nodes:
         source = next((name for name in node.input if name in stage), "")
         fits = readers.get(source) == 1 and _follows(node, stage[source], constants)
         if fits:
             inner.add(source)
-        if node.op_type in ACTIVATIONS or not node.output or not node.output[0]:
-            continue  # a kernel ends with its activation
-        if fits:
-            stage[node.output[0]] = stage[source]
-        elif node.op_type not in VIEWS:
-            stage[node.output[0]] = "linear" if node.op_type in LINEAR else "activation"
+        still = _takes_in(node, stage[source] if fits else "")
+        if still and node.output and node.output[0]:
+            stage[node.output[0]] = still
     return inner
+
+
+def _takes_in(node: NodeProto, joined: str) -> str:
+    """Return what a kernel still takes in behind this node: ``linear``, ``activation`` only, or "".
+
+    Args:
+        node: the last of the kernel so far. joined: what the kernel it was taken into took in; "": it starts one.
+    """
+    if node.op_type in ACTIVATIONS:
+        return ""  # a kernel ends with its activation
+    if joined or node.op_type in VIEWS:
+        return joined
+    return "linear" if node.op_type in LINEAR else "activation"
 
 
 def _follows(node: NodeProto, stage: str, constants: Collection[str]) -> bool:
@@ -147,12 +157,7 @@ def kernels_of(
     alias: dict[str, str] = {}
     """Output of a view -> the tensor it views."""
     done: list[list[NodeView]] = []
-    for node in nodes:
-        if known.issuperset(filter(None, node.outputs)):
-            continue
-        if node.op_type in VIEWS:
-            alias[node.outputs[0]] = alias.get(node.inputs[0], node.inputs[0])
-            continue
+    for node in _launched(nodes, known, alias):
         source = next((name for name in node.inputs if name in groups), None)
         group = groups.pop(source) if source is not None else []
         if not group:
@@ -162,11 +167,23 @@ def kernels_of(
     return [_kernel(group, inner, alias, float32) for group in done]
 
 
+def _launched(nodes: Iterable[NodeView], known: set[str], alias: dict[str, str]) -> Iterator[NodeView]:
+    """Yield the nodes that launch something; what a view views is put into ``alias``."""
+    for node in nodes:
+        if known.issuperset(filter(None, node.outputs)):
+            continue
+        if node.op_type in VIEWS:
+            alias[node.outputs[0]] = alias.get(node.inputs[0], node.inputs[0])
+        else:
+            yield node
+
+
 def _kernel(
     group: list[NodeView], inner: Collection[str], alias: Mapping[str, str], float32: Collection[str]
 ) -> Kernel:
-    read = {name: node for node in group for name in _read_names(node) if name not in inner}
-    written = {name: node for node in group for name in node.outputs if name and name not in inner}
+    read = _beyond(inner, group, _read_names)
+    written = _beyond(inner, group, _written_names)
+    known = [node for node in group if _known(node)]
     first = group[0]
     return Kernel(
         name=first.name,
@@ -174,13 +191,29 @@ def _kernel(
         nodes=tuple(node.name for node in group),
         reads=tuple(alias.get(name, name) for name in read),
         writes=tuple(written),
-        flops=sum(_flops(node) for node in group if _known(node)),
+        flops=sum(_flops(node) for node in known),
         read=sum(_read(name, node) for name, node in read.items()),
         written=sum(node.bytes.get(name) or 0 for name, node in written.items()),
-        launches=_shape(first.inputs[0], first)[0] if first.op_type in RECURRENT and _known(first) else 1,
-        known=all(_known(node) for node in group),
+        launches=_launches(first),
+        known=len(known) == len(group),
         float32=any(name in float32 for name in first.outputs),
     )
+
+
+def _beyond(
+    inner: Collection[str], group: Iterable[NodeView], names: Callable[[NodeView], Iterable[str]]
+) -> dict[str, NodeView]:
+    """Return the tensors of a kernel's nodes that are not inside it, each with the last node that has it."""
+    return {name: node for node in group for name in names(node) if name not in inner}
+
+
+def _written_names(node: NodeView) -> Iterator[str]:
+    return filter(None, node.outputs)
+
+
+def _launches(node: NodeView) -> int:
+    """Return one per time step of a recurrent operator, else 1."""
+    return _shape(node.inputs[0], node)[0] if node.op_type in RECURRENT and _known(node) else 1
 
 
 def _read_names(node: NodeView) -> Iterator[str]:
@@ -210,29 +243,41 @@ def _flops(node: NodeView) -> float:
     written = sum(prod(_shape(name, node)) for name in node.outputs if name)
     if not written:
         return 0.0
-    if node.op_type in _PAST:
-        return _attention(node)
-    if node.op_type in ("Conv", "ConvTranspose"):
-        weight = _shape(node.inputs[1], node)
-        spatial = prod(_shape(node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0], node))
-        # Every output (input, for the transposed one) element meets the whole kernel of its group once.
-        return 2.0 * spatial * prod(weight[1:])
-    if node.op_type == "Gemm":
-        a, b = _shape(node.inputs[0], node), _shape(node.inputs[1], node)
-        return 2.0 * written * _inner(a, b, written)
-    if node.op_type == "MatMul":
-        return 2.0 * written * _shape(node.inputs[0], node)[-1]
-    if node.op_type in RECURRENT:
-        steps, batch, width = _shape(node.inputs[0], node)
-        directions, gates, _ = _shape(node.inputs[1], node)
-        hidden = gates // RECURRENT[node.op_type]
-        return 2.0 * steps * batch * directions * gates * (width + hidden)
-    if node.op_type in _REDUCING:
-        return float(max(written, prod(_shape(node.inputs[0], node)))) * _HEAVY.get(node.op_type, 1)
+    return _COUNTS.get(node.op_type, _elementwise)(node, written)
+
+
+def _elementwise(node: NodeView, written: int) -> float:
     return float(written) * _HEAVY.get(node.op_type, 1)
 
 
-def _attention(node: NodeView) -> float:
+def _reduction(node: NodeView, written: int) -> float:
+    return float(max(written, prod(_shape(node.inputs[0], node)))) * _HEAVY.get(node.op_type, 1)
+
+
+def _conv(node: NodeView, written: int) -> float:
+    """Count a convolution: every output (input, for the transposed one) element meets its group's whole kernel once."""
+    spatial = prod(_shape(node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0], node))
+    return 2.0 * spatial * prod(_shape(node.inputs[1], node)[1:])
+
+
+def _gemm(node: NodeView, written: int) -> float:
+    """Count two for each step along the summed dimension K of an (M, K) x (K, N) product, whichever is transposed."""
+    a, b = _shape(node.inputs[0], node), _shape(node.inputs[1], node)
+    return 2.0 * written * sqrt(prod(a) * prod(b) / written)
+
+
+def _matmul(node: NodeView, written: int) -> float:
+    return 2.0 * written * _shape(node.inputs[0], node)[-1]
+
+
+def _recurrent(node: NodeView, written: int) -> float:
+    steps, batch, width = _shape(node.inputs[0], node)
+    directions, gates, _ = _shape(node.inputs[1], node)
+    hidden = gates // RECURRENT[node.op_type]
+    return 2.0 * steps * batch * directions * gates * (width + hidden)
+
+
+def _attention(node: NodeView, written: int) -> float:
     """Count the two products of scaled dot-product attention (Vaswani et al., 2017, section 3.2.1).
 
     ``Q @ K.T`` and the product with V take 2 * B * H * Sq * Skv * D operations each, and B * H * Sq * D is the number
@@ -252,6 +297,12 @@ def _attention(node: NodeView) -> float:
     return projection + 2 * (asked + prod(output)) * (positions + (past[-2] if past else 0))
 
 
-def _inner(a: tuple[int, ...], b: tuple[int, ...], written: int) -> float:
-    """Return the summed dimension K of an (M, K) x (K, N) product, whichever way its operands are transposed."""
-    return sqrt(prod(a) * prod(b) / written)
+_COUNTS: dict[str, Callable[[NodeView, int], float]] = {
+    **dict.fromkeys(_PAST, _attention),
+    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    **dict.fromkeys(RECURRENT, _recurrent),
+    **dict.fromkeys(_REDUCING, _reduction),
+}
+"""Operator -> what counts its operations, given the elements it writes; others do one or so per element."""

@@ -31,20 +31,26 @@ def prove(
         inputs, specs: the call's arrays and what they are fed to, in the model's order.
     """
     told = tells(inputs, specs)
-    if static_batch is not None or source is None:
-        if not told or plan.key.rows < 2:
-            return None
-        return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
+    if static_batch is None and source is not None:
+        why = _compared_whole(_float32(source.model), plan, inputs, specs)
+        return why if why or told else None
+    if not told or plan.key.rows < 2:
+        return None
+    return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
+
+
+def _compared_whole(model: ModelProto, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]) -> str | None:
+    """Compare the whole call with parts of it, and one sample with more; ``None`` where the model refuses either."""
     total, rows = batch_of(inputs, specs), plan.key.rows
-    session = HostSession(_float32(source.model))
+    session = HostSession(model)
     arrays = [np.asarray(a, s.dtype) for a, s in zip(inputs, session.inputs, strict=True)]
     try:
         why = compare_with_parts(session.run, arrays, specs, plan.outputs, rows if rows < total else -(-total // 2))
         if total == 1 and rows > 1 and not why:
             why = compare_with_parts(session.run, arrays, specs, plan.outputs, rows)
-    except EngineError:  # the model refuses the whole call, or a part of it: there is nothing to compare
+    except EngineError:  # there is nothing to compare
         return None
-    return why if why or told else None
+    return why
 
 
 def _float32(model: ModelProto) -> ModelProto:

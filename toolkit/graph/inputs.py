@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,9 @@ from utils.stored import Stored
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from model_config.cases.config import Case
+    from toolkit.zoo import Model
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -38,17 +41,25 @@ def model_file(model: str, root: Path = ROOT) -> Path:
     from toolkit.zoo import find_model, load_zoo
 
     found, case = find_model(model, load_zoo(root).models)
-    cases = (case,) if case else found.cases
-    steps = [step for one in cases for step in one.steps if step.ckpts]
-    if steps and len(steps[0].ckpts) > 1:
-        listed = ", ".join(f"{name} {found.path}/{ckpt}" for name, ckpt in steps[0].ckpts.items())
-        raise ConfigError(f"{found.path} is made of several models; pass the path of one: {listed}")
-    named = [ckpt for step in steps for ckpt in step.ckpts.values()]
-    files = [found.folder / name for name in named] or sorted(found.folder.glob("*.onnx"))
-    file = next((file for file in files if file.is_file()), None)
+    file = _first_file(found.folder, _ckpts(found, (case,) if case else found.cases))
     if file is None:
         raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")
     return file
+
+
+def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
+    """Return the model files that cases name, in order; refuse a first step that takes several at once."""
+    named = [step.ckpts for case in cases for step in case.steps if step.ckpts]
+    if named and len(named[0]) > 1:
+        listed = ", ".join(f"{name} {model.path}/{ckpt}" for name, ckpt in named[0].items())
+        raise ConfigError(f"{model.path} is made of several models; pass the path of one: {listed}")
+    return [ckpt for ckpts in named for ckpt in ckpts.values()]
+
+
+def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
+    """Return the first file of these names that is there; of any name where none is given."""
+    files = [folder / name for name in names] or sorted(folder.glob("*.onnx"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def input_specs(model: ModelProto) -> list[TensorSpec]:
@@ -136,14 +147,20 @@ def _full_shape(spec: TensorSpec, batch: int, sizes: Mapping[str, int]) -> tuple
         if shape[axis] is None:
             shape[axis] = sizes.get(symbol or "", batch if axis == spec.batch_axis else None)
     if None in shape:
-        text = ", ".join("N" if d is None else str(d) for d in spec.shape)
-        example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
-        named = [symbol for symbol, size in zip(symbols, shape, strict=True) if symbol is not None and size is None]
-        by_name = f", or by name: --dim {named[0]}=224" if named else ""
-        raise ConfigError(
-            f"input {spec.name!r} has dynamic dimensions ({text}); pass one: --shape {spec.name}={example}{by_name}"
-        )
+        raise ConfigError(f"input {spec.name!r} has dynamic dimensions ({_listed(spec)}); {_how(spec, shape, symbols)}")
     return tuple(d or 0 for d in shape)
+
+
+def _listed(spec: TensorSpec) -> str:
+    return ", ".join("N" if d is None else str(d) for d in spec.shape)
+
+
+def _how(spec: TensorSpec, shape: Sequence[int | None], symbols: Sequence[str | None]) -> str:
+    """Return how to give the sizes that a shape lacks."""
+    example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
+    named = [symbol for symbol, size in zip(symbols, shape, strict=True) if symbol is not None and size is None]
+    by_name = f", or by name: --dim {named[0]}=224" if named else ""
+    return f"pass one: --shape {spec.name}={example}{by_name}"
 
 
 def random_inputs(

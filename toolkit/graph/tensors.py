@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine import Dim
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
 """``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
@@ -31,17 +31,11 @@ class Tensors:
         from engine.onnx import dims, infer_shapes
 
         graph = infer_shapes(model).graph
-        infos = {info.name: info for info in (*graph.value_info, *graph.output)}
-        written = [name for node in model.graph.node for name in node.output if name]
-        no_numbers = {name: _no_numbers(infos[name]) for name in written if name in infos}
-        self.skipped = {name: what for name, what in no_numbers.items() if what}
-        self.kinds = {
-            name: infos[name].type.tensor_type.elem_type if name in infos else 0
-            for name in written
-            if name not in self.skipped
-        }
+        written = _written(graph)
+        self.skipped = {name: what for name, info in written.items() if (what := _no_numbers(info))}
+        self.kinds = {name: _element(info) for name, info in written.items() if name not in self.skipped}
         self.dims: dict[str, list[Dim]] = {info.name: dims(info) for info in graph.input}
-        self.dims |= {name: dims(infos[name]) for name in no_numbers if _has_shape(infos[name])}
+        self.dims |= {name: dims(info) for name, info in written.items() if info is not None and _has_shape(info)}
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
         """Return the bytes of every tensor whose shape is known; symbols have the given sizes."""
@@ -53,15 +47,25 @@ class Tensors:
         return {name: prod(shape) * _BYTES.get(self.kinds[name], 4) for name, shape in shapes.items()}
 
 
-def _no_numbers(info: ValueInfoProto) -> str:
-    """Return what a value is where it is no array of numbers, else ""."""
+def _written(graph: GraphProto) -> dict[str, ValueInfoProto | None]:
+    """Return what nodes write, in order, with what is known of it."""
+    infos = {info.name: info for info in (*graph.value_info, *graph.output)}
+    return {name: infos.get(name) for node in graph.node for name in node.output if name}
+
+
+def _no_numbers(info: ValueInfoProto | None) -> str:
+    """Return what a value is where it is known to be no array of numbers, else ""."""
     from onnx import TensorProto
 
-    form = info.type.WhichOneof("value")
+    form = info.type.WhichOneof("value") if info is not None else None
     if form not in (None, "tensor_type"):
         return str(form).removesuffix("_type")
-    element = info.type.tensor_type.elem_type
+    element = _element(info)
     return TensorProto.DataType.Name(element).lower() if element and element not in NUMBERS else ""
+
+
+def _element(info: ValueInfoProto | None) -> int:
+    return int(info.type.tensor_type.elem_type) if info is not None else 0
 
 
 def _has_shape(info: ValueInfoProto) -> bool:
