@@ -13,7 +13,7 @@ from engine import Array, ConfigError, DataError
 from utils.metrics.base import MeanMetric, Metric, Records
 
 if TYPE_CHECKING:
-    from utils.tasks.base import Shards
+    from utils.tasks.prepared import Shards
 
 METRICS = "top1 (any topK; needs labels), agree (the baseline's best class), close (1 - relative L2 error)"
 

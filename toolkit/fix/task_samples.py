@@ -18,8 +18,9 @@ from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
 from utils.pipeline.options import Options, described
 from utils.pipeline.prepare import TaskFront, prepare
-from utils.tasks.base import Shards, one_call
+from utils.tasks.base import one_call
 from utils.tasks.model import Model
+from utils.tasks.prepared import Shards
 
 FEW_CALLS = 64
 """Calls of a loop by which nodes are ranked, spread evenly over those of the samples."""

@@ -172,9 +172,7 @@ class RecordMetric(Metric):
 
     def merge(self, other: Self) -> None:
         """Take in the records of another metric of the same class and with the same options."""
-        from utils.metrics.definition import same_definition
-
-        if not same_definition(self, other):
+        if not _measure_the_same(self, other):
             raise ConfigError(f"cannot merge {other.name} into {self.name}; merge metrics made with the same options")
         for part in other._parts:
             self.replay(part)
@@ -260,6 +258,18 @@ class MeanMetric(RecordMetric):
                 f"{self.name}: records of dtype {packed.dtype} and shape {packed.shape}; a mean takes one each"
             )
         return packed
+
+
+def _measure_the_same(one: Metric, other: Metric) -> bool:
+    """Say whether two metrics measure the same: one class and name, and equal options where those are plain values."""
+    if type(one) is not type(other) or one.name != other.name:
+        return False
+    from utils.metrics.arguments import plain_arguments
+
+    try:
+        return plain_arguments(type(one), *one._arguments) == plain_arguments(type(other), *other._arguments)
+    except ConfigError:
+        return True
 
 
 def _are_positions(samples: Array, count: int) -> bool:

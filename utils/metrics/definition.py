@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
-import math
 import pkgutil
 import sys
 import sysconfig
@@ -15,12 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from engine import ConfigError, DataError, TecoInferError, typed_reason
+from utils.metrics.arguments import plain_arguments
 from utils.metrics.base import Metric
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _loading = threading.Lock()
 _scripts: dict[Path, tuple[int, ModuleType]] = {}
 
@@ -43,7 +39,7 @@ def metric_to_json(metric: Metric) -> dict[str, Any]:
             f"metric {cls.__qualname__} is defined inside a function, where no other process finds it; define it at "
             "the top level of a file"
         )
-    return {"class": f"{_home(cls)}:{cls.__qualname__}", "options": _options(metric)}
+    return {"class": f"{_home(cls)}:{cls.__qualname__}", "options": plain_arguments(type(metric), *metric._arguments)}
 
 
 def metric_from_json(data: Any, root: Path) -> Metric:
@@ -74,63 +70,6 @@ def metric_from_json(data: Any, root: Path) -> Metric:
             f"metric {data['class']} cannot be made with the options {data.get('options')}: {error}; write the result "
             "again with this version of the metric"
         ) from error
-
-
-def same_definition(one: Metric, other: Metric) -> bool:
-    """Say whether two metrics measure the same: one class and name, and equal options where those are plain values."""
-    if type(one) is not type(other) or one.name != other.name:
-        return False
-    try:
-        return _options(one) == _options(other)
-    except ConfigError:
-        return True
-
-
-def _options(metric: Metric) -> dict[str, Any]:
-    """Return the arguments a metric was made with, by their names; defaults that JSON cannot hold are left out."""
-    args, given = metric._arguments
-    cls = type(metric)
-    signature = inspect.signature(cls.__init__)
-    try:
-        bound = signature.bind(metric, *args, **given)
-    except TypeError as error:  # its own __new__ passed other arguments on
-        raise ConfigError(f"metric {cls.__qualname__}: {error}; give it no __new__ of its own") from error
-    taken = list(bound.arguments)[1:]
-    bound.apply_defaults()
-    options: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            options |= {key: _plain(item, key, cls) for key, item in value.items()}
-        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY) and name in taken:
-            raise ConfigError(f"metric {cls.__qualname__}: {name} is taken by place alone; give it a name")
-        elif name in taken or (kind in _NAMED and _is_plain(value)):
-            options[name] = _plain(value, name, cls)
-    return options
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        _plain(value, "", Metric)
-    except ConfigError:
-        return False
-    return True
-
-
-def _plain(value: Any, name: str, cls: type) -> Any:
-    """Return a value as JSON has it; tuples become lists, numbers of numpy plain ones."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, name, cls) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, name, cls) for key, item in value.items()}
-    raise ConfigError(
-        f"metric {cls.__qualname__}: its argument {name} is a {type(value).__name__} that JSON cannot hold; take "
-        "finite numbers, texts, and lists and dicts of them"
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- where classes are

@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.prepare import SAMPLE_ERRORS, Ready, prepare
-from utils.tasks.base import Shards
+from utils.tasks.prepared import Shards
 
 if TYPE_CHECKING:
     from utils.datasets.base import Dataset

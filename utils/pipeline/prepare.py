@@ -15,8 +15,9 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, TecoInferError, Timeline, recording
 from utils.datasets.base import Batch, pick
-from utils.tasks.base import Options, Prepared, Shards, Task
+from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared, Shards
 
 # What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run, as does a
 # ConfigError: no sample is to blame for that.

@@ -4,7 +4,8 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Shards, Task, Template
+from utils.tasks.base import Artifact, Flag, Options, Task, Template
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared, Shards
 
 __all__ = ["Artifact", "Flag", "Model", "Options", "Prepared", "Shards", "Task", "Template"]

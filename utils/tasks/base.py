@@ -10,12 +10,13 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine import Array, Engine, Timeline
 from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared, Shards
 
 SCRIPTS = ("valid", "single", "multi")
 """The scripts every model has: a data set, one sample, a folder."""
@@ -26,24 +27,6 @@ Options: TypeAlias = argparse.Namespace
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` in it for what the model or the batch says."""
-
-
-class Prepared(NamedTuple):
-    """What ``prepare`` makes of some samples.
-
-    Attributes:
-        arrays: for each input of the model an array with the samples along its batch axis, or a list with one array per
-            sample, without the batch axis, where their sizes differ (``collate`` pads them).
-        contexts: one object per sample that travels to ``decode`` and the metric (a letterbox to undo, a question's
-            text); ``None`` where nothing is kept.
-    """
-
-    arrays: Sequence[Array | list[Array]]
-    contexts: list[Any] | None = None
-
-
-class Shards(list[list[Array]]):
-    """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""
 
 
 def str2bool(text: str) -> bool:

@@ -16,8 +16,9 @@ from utils.metrics.classification import TopK
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task, Template, str2bool
+from utils.tasks.base import Artifact, Flag, Options, Task, Template, str2bool
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),

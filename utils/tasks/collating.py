@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError, TensorSpec
-from utils.tasks.base import Prepared
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 
 
 def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, float] | None = None) -> list[Array]:

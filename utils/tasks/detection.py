@@ -17,8 +17,9 @@ from utils.metrics.detection import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
+from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10

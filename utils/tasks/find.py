@@ -16,7 +16,7 @@ from utils.tasks.base import Task
 ENTRY_POINT_GROUP = "tecoinfer.tasks"
 """``name = "package.module:TASK"`` in the group adds a task of another package."""
 
-_CONTRACT = ("base", "collating", "find", "model")
+_CONTRACT = ("base", "collating", "find", "model", "prepared")
 """Modules here that hold no task."""
 
 

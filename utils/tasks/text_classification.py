@@ -16,8 +16,9 @@ from utils.metrics.base import Metric
 from utils.metrics.f1 import Accuracy, MacroF1
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
+from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 from utils.tasks.templates.sentences import TEMPLATE
 
 METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1}

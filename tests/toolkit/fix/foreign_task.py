@@ -15,8 +15,9 @@ import numpy as np
 from engine import DataError
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import RecordMetric, Records
-from utils.tasks.base import Artifact, Flag, Options, Prepared, Task
+from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 
 
 class TagErrorRate(RecordMetric):

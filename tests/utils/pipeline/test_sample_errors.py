@@ -12,7 +12,7 @@ from engine import ConfigError, DataError, Timeline
 from utils.datasets.base import Batch
 from utils.pipeline.ahead import prepared
 from utils.pipeline.prepare import Failure, Front, nan_names
-from utils.tasks.base import Prepared, Shards
+from utils.tasks.prepared import Prepared, Shards
 
 ROWS = [{"x": 1.0}, {"y": 2.0}, {"x": 3.0}]
 

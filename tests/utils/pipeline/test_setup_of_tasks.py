@@ -15,8 +15,9 @@ from utils.datasets import ListDataset
 from utils.pipeline.calibration import calibrate
 from utils.pipeline.options import Options
 from utils.pipeline.work import Work
-from utils.tasks.base import Prepared, Task
+from utils.tasks.base import Task
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 
 CORPUS = np.linspace(-3, 3, 32, dtype=np.float32).reshape(8, 4)
 """What ``setup`` embeds: three times as wide as the samples."""

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError, InputError, TensorSpec
-from utils.tasks.base import Prepared
 from utils.tasks.collating import collate
 from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
 
 IDS = TensorSpec("ids", np.dtype(np.int64), (None, None), batch_axis=0, symbols=("batch", "seq"))
 MASK = replace(IDS, name="mask")

@@ -19,7 +19,7 @@ import numpy as np
 from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
 from utils.pipeline.prepare import SAMPLE_ERRORS, Buffers, Failure, Front, prepare
-from utils.tasks.base import Prepared, Shards
+from utils.tasks.prepared import Prepared, Shards
 
 _ALIGNMENT = 64
 """Bytes at a multiple of which every array begins: a cache line."""

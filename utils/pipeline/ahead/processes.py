@@ -29,7 +29,7 @@ from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
 from utils.pipeline.prepare import Buffers, Failure, Front, Preprocess, Ready, as_front, nan_names, one_by_one, subset
-from utils.tasks.base import Prepared, Shards
+from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,0 +1,26 @@
+"""What a task makes of samples, on the way to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from engine import Array
+
+
+class Prepared(NamedTuple):
+    """What ``prepare`` makes of some samples.
+
+    Attributes:
+        arrays: for each input of the model an array with the samples along its batch axis, or a list with one array per
+            sample, without the batch axis, where their sizes differ (``collate`` pads them).
+        contexts: one object per sample that travels to ``decode`` and the metric (a letterbox to undo, a question's
+            text); ``None`` where nothing is kept.
+    """
+
+    arrays: Sequence[Array | list[Array]]
+    contexts: list[Any] | None = None
+
+
+class Shards(list[list[Array]]):
+    """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""
