@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Dataset(ABC):
         notes: what holds for all samples and is known from the data, such as class names; a selection has them too.
     """
 
-    rejected: list[Rejected]
+    rejected: Sequence[Rejected] = ()
     has_units: bool = False
     notes: Mapping[str, Any] = MappingProxyType({})
 
@@ -219,3 +219,17 @@ class Batches:
         total = len(self.dataset)
         for start in range(0, total, self.batch_size):
             yield self.dataset.batch(range(start, min(start + self.batch_size, total)))
+
+
+@runtime_checkable
+class OfDataset(Protocol):
+    """Batches that say which data set they are of, as :class:`Batches` do."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """What a run calibrates from, and whose rejected files it reports."""
+
+
+def dataset_of(batches: Iterable[Batch]) -> Dataset | None:
+    """Return the data set that batches are of; ``None`` where they do not say."""
+    return batches.dataset if isinstance(batches, OfDataset) else None

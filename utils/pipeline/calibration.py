@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
+from utils.datasets.base import Batch, Dataset, dataset_of
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.prepare import SAMPLE_ERRORS, Ready, prepare
 from utils.tasks.prepared import Shards
 
 if TYPE_CHECKING:
-    from utils.datasets.base import Dataset
     from utils.pipeline.work import Work
 
 _AT_A_TIME = 8
@@ -25,7 +25,7 @@ KEPT_CALLS = 1024
 """Calls of one engine that are kept; of a loop with more (a stream, a decoder) every second, then every fourth, ..."""
 
 
-def calibrate(work: Work, batches: Any) -> None:
+def calibrate(work: Work, batches: Iterable[Batch]) -> None:
     """Give every engine the samples it still needs, spread evenly over the data set, as that often comes by class.
 
     Then the task is set up, as that may call an engine, and what it is then fed is recorded as well.
@@ -40,7 +40,7 @@ def calibrate(work: Work, batches: Any) -> None:
     needing = {name: engine for name, engine in work.engines.items() if engine.calibration_samples}
     if not needing:
         return
-    dataset = getattr(batches, "dataset", None)
+    dataset = dataset_of(batches)
     if dataset is None:
         raise ConfigError("int8 is calibrated from a data set; pass Dataset.batches(...), or call engine.calibrate()")
     if rank_and_size()[1] > 1:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import Array, ConfigError, DataError, Timeline, usable_cores
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, dataset_of
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records
 from utils.pipeline.ahead import prepared
@@ -428,8 +428,8 @@ def predict_work(
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:
-    dataset = getattr(batches, "dataset", None)
-    return [Failure(str(path), reason) for path, reason in getattr(dataset, "rejected", ())]
+    dataset = dataset_of(batches)
+    return [] if dataset is None else [Failure(str(path), reason) for path, reason in dataset.rejected]
 
 
 def _steps(batches: Iterable[Batch], max_steps: int) -> int | None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,6 +239,6 @@ def _takes_out(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _name(function: Any) -> str:
-    inner = getattr(function, "func", function)  # of a partial
+def _name(function: Callable[..., Any]) -> str:
+    inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__qualname__", type(inner).__qualname__))

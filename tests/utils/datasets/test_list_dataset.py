@@ -112,7 +112,7 @@ def test_rows_are_selected_with_their_table(tmp_path: Path) -> None:
 
 def test_a_new_kind_needs_three_methods() -> None:
     class Squares(Dataset):
-        rejected = ()  # type: ignore[assignment]
+        rejected = ()
 
         def __len__(self) -> int:
             return 7

@@ -28,7 +28,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
-from utils.pipeline.prepare import Buffers, Failure, Front, Preprocess, Ready, as_front, nan_names, one_by_one, subset
+from utils.pipeline.prepare import Buffers, Failure, Front, Ready, nan_names, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
@@ -147,19 +147,24 @@ def live_cpu_seconds() -> float:
     return sum(child.cpu_seconds() for child in list(_live))
 
 
+class _Own(threading.local):
+    """What belongs to one thread."""
+
+    child: _Child | None = None
+
+
 class Processes:
     """Preprocess batches in child processes, one for each calling thread; a context manager that ends them.
 
     Args:
-        preprocess, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
+        front, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
 
     Raises:
         ConfigError: the function cannot be sent to another process, or this is such a process already.
     """
 
-    def __init__(self, preprocess: Preprocess | Front, timeline: Timeline, buffers: Buffers | None) -> None:
-        self._front = front = as_front(preprocess)
-        name = front.name
+    def __init__(self, front: Front, timeline: Timeline, buffers: Buffers | None) -> None:
+        self._front, name = front, front.name
         if in_child.is_set():
             raise ConfigError('the script runs when it is imported; put the run under `if __name__ == "__main__":`')
         if not hasattr(os, "memfd_create"):
@@ -169,7 +174,7 @@ class Processes:
         except Exception as error:
             raise _unusable(name, error) from error
         self._name, self._timeline, self._buffers = name, timeline, buffers
-        self._own = threading.local()
+        self._own = _Own()
         self._lock = threading.Lock()
         self._children: set[_Child] = set()
         self._ended = False
@@ -249,9 +254,8 @@ class Processes:
 
     def _child(self) -> _Child:
         """Return this thread's child, started where it has none."""
-        found: _Child | None = getattr(self._own, "child", None)
-        if found is not None:
-            return found
+        if self._own.child is not None:
+            return self._own.child
         with self._lock:
             self._check_wanted()
             child = _Child(self._preprocess)
