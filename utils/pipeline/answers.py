@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import ConfigError, Engine
+from engine import Array, ConfigError, Engine
 from utils.pipeline.console import about, list_failures, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
@@ -79,17 +79,25 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
     if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
         raise ConfigError("--skip_postprocess: the outputs are no arrays with a row for each sample; leave it out")
     places = list(axes) if axes is not None and len(axes) == len(arrays) else [0] * len(arrays)
+    count = _sample_count(arrays, places)
+    columns = [_of_samples(array, axis, count) for array, axis in zip(arrays, places, strict=True)]
+    return [{"outputs": [_range(array) for array in row]} for row in zip(*columns, strict=True)]
+
+
+def _sample_count(arrays: Sequence[Array], places: Sequence[int | None]) -> int:
+    """Return how many samples arrays hold along their places, which is the same for all of them."""
     counts = {a.shape[axis] if axis < a.ndim else 0 for a, axis in zip(arrays, places, strict=True) if axis is not None}
     if len(counts) != 1:
         raise ConfigError(
             f"--skip_postprocess: outputs of shapes {', '.join(str(a.shape) for a in arrays)} do not have one row for "
             "each sample; leave it out"
         )
-    rows = [a if axis is None else np.moveaxis(a, axis, 0) for a, axis in zip(arrays, places, strict=True)]
-    return [
-        {"outputs": [_range(a if axis is None else a[i]) for a, axis in zip(rows, places, strict=True)]}
-        for i in range(counts.pop())
-    ]
+    return int(counts.pop())
+
+
+def _of_samples(array: Array, axis: int | None, count: int) -> Sequence[Array]:
+    """Return what each of so many samples has of an array: its row, or all of one that is for all of them."""
+    return [array] * count if axis is None else list(np.moveaxis(array, axis, 0))
 
 
 def _range(array: Any) -> dict[str, Any]:

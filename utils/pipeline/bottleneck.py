@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+_FRONT = ("disk", "decode", "preprocess")
+"""The stages before the engine."""
+
 _CORES_FULL = 0.85
 """Share of the cores' time from which on more threads cannot help."""
 
@@ -57,21 +60,32 @@ def bottleneck(
         advice: the task's own words by stage, in the place of the common ones.
     """
     full = core_share >= _CORES_FULL
-    front = {stage: busy.get(stage, 0.0) for stage in ("disk", "decode", "preprocess")}
-    used = core_share * cores
     no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
     candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not no_disk}
     waited = max(waits, key=lambda stage: waits[stage])
-    working = sum(front.values()) if waited == "preprocess" else busy.get(waited, 0.0)
     # What is waited for and hardly at work waits for a core itself: then the stage that holds the cores bounds the run.
-    if not full and working >= _IDLE * wall:
-        candidates = {s: t for s, t in candidates.items() if (s in front if waited == "preprocess" else s == waited)}
+    if not full and _working(busy, waited) >= _IDLE * wall:
+        candidates = {stage: seconds for stage, seconds in candidates.items() if stage in _behind(waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
-    # Two threads at work on one core's worth of computing wait for each other.
-    turns = _ONE_CORE[0] <= used <= _ONE_CORE[1] and sum(front.values()) > 1.3 * used * wall
+    turns = _take_turns(_working(busy, "preprocess"), core_share * cores, wall)
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
     helps = _advice({**_ADVICE, **(advice or {})}, bound, full, turns, simulated)
     return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {helps}"
+
+
+def _behind(waited: str) -> tuple[str, ...]:
+    """Return the stages that the loop waits for under one name: before the engine all of them together."""
+    return _FRONT if waited == "preprocess" else (waited,)
+
+
+def _working(busy: Mapping[str, float], waited: str) -> float:
+    """Return the seconds at work of what the loop waits for under one name."""
+    return sum(busy.get(stage, 0.0) for stage in _behind(waited))
+
+
+def _take_turns(front: float, used: float, wall: float) -> bool:
+    """Say whether the threads of the front wait for each other: some at work on one core's worth of computing."""
+    return _ONE_CORE[0] <= used <= _ONE_CORE[1] and front > 1.3 * used * wall
 
 
 def fetched_bytes() -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine import Engine, provider
@@ -48,15 +48,24 @@ def finish(report: Report, parsed: Options) -> int:
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
+    for line in (*_course_lines(report, ran), *_figure_lines(report), *report.closing_lines()):
+        print(line)
+    return 1 if report.failures else 0
+
+
+def _course_lines(report: Report, ran: bool) -> Iterator[str]:
+    """Yield what is to be said of the way there: the journal's steps, and what bounded the others."""
     if report.resumed_steps:
-        print(f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others")
+        yield f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
     if report.busy and ran:
-        print(report.bottleneck())
+        yield report.bottleneck()
+
+
+def _figure_lines(report: Report) -> Iterator[str]:
+    """Yield the figures beside the metric: its own further ones, and the task's."""
     for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
         if figures:
-            print(f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}")
-    print("\n".join(report.closing_lines()))
-    return 1 if report.failures else 0
+            yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
 
 
 def _number(value: Any) -> str:

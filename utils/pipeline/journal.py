@@ -336,16 +336,19 @@ def _encoded_record(record: Array | Records, count: int) -> dict[str, Any]:
     size = record.values.shape[0] if record.values.ndim else -1
     content: dict[str, Any] = {"values": _encoded_array(record.values, count if record.samples is None else size)}
     if record.samples is not None:
-        samples = np.asarray(record.samples)
-        content["samples"] = _encoded_array(samples, size)
-        if size and (samples.dtype.kind not in "iu" or samples.min() < 0 or samples.max() >= count):
-            raise InputError(
-                f"samples of records must be whole numbers from 0 to {count - 1}; pass what update() returned"
-            )
+        content["samples"] = _encoded_positions(np.asarray(record.samples), size, count)
     if record.units is not None:
         content["units"] = [str(unit) for unit in record.units]
         if len(record.units) != size:
             raise InputError(f"{len(record.units)} units for {size} records; name one per record")
+    return content
+
+
+def _encoded_positions(samples: Array, size: int, count: int) -> dict[str, Any]:
+    """Return for each of ``size`` records the position of its sample among ``count`` good ones, as plain data."""
+    content = _encoded_array(samples, size)
+    if size and (samples.dtype.kind not in "iu" or samples.min() < 0 or samples.max() >= count):
+        raise InputError(f"samples of records must be whole numbers from 0 to {count - 1}; pass what update() returned")
     return content
 
 

@@ -76,6 +76,12 @@ class _Run:
         self.started = self.mark = time.perf_counter()
         self.cpu, self.fetched, self.timed_samples = self.cpu_seconds(), self._fetched(), 0
 
+    def end_warmup(self) -> None:
+        """Measure time anew where the steps that warm up are over."""
+        if self.warmup > 0 and self.steps - self.resumed >= self.warmup:
+            self.warmup = 0
+            self.start()
+
     def _fetched(self) -> int | None:
         """Return the bytes fetched from storage so far; those of other processes are not known."""
         from utils.pipeline.bottleneck import fetched_bytes
@@ -209,20 +215,17 @@ def _loop(batches: Iterable[Batch], run: _Run, workers: int | None, total: int |
     """Feed the engine, and take its results in order."""
     work = run.work
     streams = work.streams if workers != 0 else 0
+    side_by_side = streams + 1 if streams else 0  # one call more than the engine computes, so that it never waits
     under_way: deque[tuple[Ready, Future[_Call] | _Call]] = deque()
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
     with closing(prepared(batches, work.front, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
         try:
             for ready in progress(stages, "batch", total=total):
                 run.waited("wait")
-                if run.warmup > 0 and run.steps - run.resumed >= run.warmup:
-                    run.warmup = 0
-                    run.start()
-                if ready.arrays is not None and ready.batch.targets is None:
-                    raise DataError(f"{ready.batch.names[0]} has no label; pass {work.labelled}")
+                run.end_warmup()
+                _refuse_unlabelled(ready, work)
                 under_way.append((ready, _started(work, ready, streams)))
-                # One call more than the engine computes at a time, so that it never waits for this thread.
-                while len(under_way) > (streams + 1 if streams else 0):
+                while len(under_way) > side_by_side:
                     _step(*under_way.popleft(), run)
             while under_way:
                 _step(*under_way.popleft(), run)
@@ -230,9 +233,19 @@ def _loop(batches: Iterable[Batch], run: _Run, workers: int | None, total: int |
             work.cancel()
             raise
         finally:
-            for _, call in under_way:
-                if not isinstance(call, _Call):
-                    call.cancel()
+            _give_up(under_way)
+
+
+def _refuse_unlabelled(ready: Ready, work: Work) -> None:
+    if ready.arrays is not None and ready.batch.targets is None:
+        raise DataError(f"{ready.batch.names[0]} has no label; pass {work.labelled}")
+
+
+def _give_up(under_way: Iterable[tuple[Ready, Future[_Call] | _Call]]) -> None:
+    """Cancel the calls that nobody will take the results of."""
+    for _, call in under_way:
+        if not isinstance(call, _Call):
+            call.cancel()
 
 
 class _Call(NamedTuple):

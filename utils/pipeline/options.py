@@ -65,7 +65,8 @@ COMMON = (
 )
 """The flags of every task, behind ``--ckpt`` and ``--data_path``."""
 
-_AT_LEAST_1 = ("batch_size", "num_workers", "calib", "streams")
+_AT_LEAST = {"batch_size": 1, "num_workers": 1, "calib": 1, "streams": 1, "workers": 0}
+"""The smallest number that a flag takes, where it is given."""
 
 
 def script_flags(task: Task, script: str) -> list[Flag]:
@@ -230,10 +231,15 @@ def _dims(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[s
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
     common = {key: sizes for key, sizes in found.items() if "." not in key}
     if common and len(files) > 1:
-        having = {name: _symbols(path) for name, path in files.items()}
-        known = set().union(*having.values())
-        common = {key: sizes for key, sizes in common.items() if key in having[model] or key not in known}
+        foreign = _foreign_symbols(model, files)
+        common = {key: sizes for key, sizes in common.items() if key not in foreign}
     return common | own
+
+
+def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
+    """Return the symbols that other models have and this one has not."""
+    having = {name: _symbols(path) for name, path in files.items()}
+    return set().union(*having.values()) - having[model]
 
 
 def _symbols(path: Path) -> set[str]:
@@ -353,20 +359,17 @@ def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> d
 
 def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
     found = _named(given, "--ckpt")
+    wanted = " ".join(f"{name}=FILE" for name in task.models) or "FILE"
     if found is None:
-        wanted = " ".join(f"{name}=FILE" for name in task.models) or "FILE"
         raise ConfigError(f"no model given; pass --ckpt {wanted}")
-    if task.models:
-        if not isinstance(found, dict) or set(found) != set(task.models):
-            have = " ".join(found) if isinstance(found, dict) else str(found)
-            wanted = " ".join(f"{name}=FILE" for name in task.models)
-            raise ConfigError(
-                f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}"
-            )
-        return {name: found[name] for name in task.models}
-    if isinstance(found, dict):
-        raise ConfigError(f"--ckpt {' '.join(found)}: task {task.name} takes one model; pass --ckpt FILE")
-    return found
+    have = " ".join(found) if isinstance(found, dict) else str(found)
+    if not task.models:
+        if isinstance(found, dict):
+            raise ConfigError(f"--ckpt {have}: task {task.name} takes one model; pass --ckpt {wanted}")
+        return found
+    if not isinstance(found, dict) or set(found) != set(task.models):
+        raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
+    return {name: found[name] for name in task.models}
 
 
 def _data_path(given: Any) -> Path | dict[str, Path] | None:
@@ -382,23 +385,26 @@ def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
     words = [given] if isinstance(given, str) else list(given)
     if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
         return Path(words[0])
-    pairs = [re.fullmatch(_NAMED, word) for word in words]
-    wrong = next((word for word, pair in zip(words, pairs, strict=True) if pair is None), None)
-    if wrong is not None:
-        raise ConfigError(f"{flag} {wrong!r}: of several paths each needs a name; write NAME=PATH")
-    names = [pair[1] for pair in pairs if pair is not None]
+    pairs = [_pair(word, flag) for word in words]
+    names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{flag}: {twice!r} is given twice; give each name once")
-    return {pair[1]: Path(pair[2]) for pair in pairs if pair is not None}
+    return dict(pairs)
+
+
+def _pair(word: str, flag: str) -> tuple[str, Path]:
+    pair = re.fullmatch(_NAMED, word)
+    if pair is None:
+        raise ConfigError(f"{flag} {word!r}: of several paths each needs a name; write NAME=PATH")
+    return pair[1], Path(pair[2])
 
 
 def _check(parsed: Options) -> None:
-    for flag in _AT_LEAST_1:
-        if getattr(parsed, flag) is not None and getattr(parsed, flag) < 1:
-            raise ConfigError(f"--{flag} {getattr(parsed, flag)} must be at least 1")
-    if parsed.workers is not None and parsed.workers < 0:
-        raise ConfigError(f"--workers {parsed.workers} must be at least 0")
+    for flag, least in _AT_LEAST.items():
+        value = getattr(parsed, flag)
+        if value is not None and value < least:
+            raise ConfigError(f"--{flag} {value} must be at least {least}")
     if not parsed.max_drop >= 0:  # NaN too
         raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
     if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run

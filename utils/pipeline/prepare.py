@@ -134,17 +134,28 @@ def nan_names(
 
     What a task has laid out by SPA has no rows to name: the first and the last sample of the batch do.
     """
-    bad = np.zeros(len(names), bool)
     if isinstance(arrays, Shards):
-        floats = [array for shard in arrays for array in shard if array.dtype.kind == "f"]
-        bad_one = names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"
-        return [bad_one] if any(np.isnan(array).any() for array in floats) else []
+        return _nan_in_shards(arrays, names)
+    bad = np.zeros(len(names), bool)
     for i, array in enumerate(arrays or ()):
-        axis = axes[i] if axes is not None and i < len(axes) else 0
-        if axis is not None and array.dtype.kind == "f" and array.ndim > axis and array.shape[axis] == len(names):
-            rows = array if axis == 0 else np.moveaxis(array, axis, 0)
-            bad |= np.isnan(rows.reshape(len(names), -1)).any(axis=1)
+        rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
+        if rows is not None:
+            bad |= np.isnan(rows).any(axis=1)
     return [names[i] for i in np.flatnonzero(bad)]
+
+
+def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
+    if not any(np.isnan(array).any() for shard in shards for array in shard if array.dtype.kind == "f"):
+        return []
+    return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
+
+
+def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
+    """Return one row of floats per sample; ``None`` of an array that has no such rows."""
+    if axis is None or array.dtype.kind != "f" or array.ndim <= axis or array.shape[axis] != count:
+        return None
+    rows = array if axis == 0 else np.moveaxis(array, axis, 0)
+    return rows.reshape(count, -1)
 
 
 # -------------------------------------------------------------------------------------- a plain function, or a task's

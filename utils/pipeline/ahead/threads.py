@@ -14,7 +14,7 @@ from utils.datasets.base import Batch
 from utils.pipeline.prepare import Buffers, Front, Preprocess, Ready, as_front, prepare
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
 WORKER_MODES = ("thread", "process")
 """Where preprocessing ahead of the engine may run; see :func:`prepared`."""
@@ -84,19 +84,26 @@ def prepared(
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    waiting: deque[Future[Ready]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
     with pool, _working(worker_mode, front, timeline, buffers) as work:
-        try:
-            for batch in batches:
-                waiting.append(pool.submit(work, batch))
-                if len(waiting) > workers + 1:
-                    yield waiting.popleft().result()
-            while waiting:
+        yield from _in_order(batches, pool, work, workers + 1)
+
+
+def _in_order(
+    batches: Iterable[Batch], pool: Executor, work: Callable[[Batch], Ready], ahead: int
+) -> Generator[Ready, None, None]:
+    """Yield what a pool makes of the batches, in their order, and at most ``ahead`` of them early."""
+    waiting: deque[Future[Ready]] = deque()
+    try:
+        for batch in batches:
+            waiting.append(pool.submit(work, batch))
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _working(
