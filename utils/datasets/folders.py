@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine import DataError
@@ -37,11 +37,7 @@ def class_folders(root: Path) -> TableDataset:
         raise DataError(
             f"data folder {root} has no class folders; put the pictures of each class into a subfolder of it"
         )
-    rejected = [
-        Rejected(root / name, "it lies outside the class folders" if is_picture(name) else NOT_A_PICTURE)
-        for name, is_folder in entries
-        if not is_folder and not name.startswith(".")
-    ]
+    rejected = _outside(root, [name for name, is_folder in entries if not is_folder])
     listing = Listing()
     empty: list[str] = []
     for index, folder in enumerate(classes):
@@ -55,6 +51,15 @@ def class_folders(root: Path) -> TableDataset:
             "add pictures or remove the folder"
         )
     return TableDataset(listing.table(), classes=classes, rejected=rejected)
+
+
+def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
+    """Return the files that lie beside the class folders, except hidden ones."""
+    return [
+        Rejected(root / name, "it lies outside the class folders" if is_picture(name) else NOT_A_PICTURE)
+        for name in names
+        if not name.startswith(".")
+    ]
 
 
 def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:

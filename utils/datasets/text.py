@@ -52,24 +52,34 @@ def load_texts(path: Path) -> ListDataset:
 
 def _folder(path: Path) -> ListDataset:
     entries = sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    files = [one for one in entries if one.suffix.lower() == ".txt" and one.is_file()]
+    files = [one for one in entries if _is_plain(one)]
     if not files:
         raise DataError(f"data folder {path} holds no .txt file; add one, or give a .tsv, .csv or .jsonl file")
-    rejected = [Rejected(one, "not a .txt file, and only those are read in a folder") for one in entries]
-    lines = [(file, line) for file in files for line in _plain(file)]
-    return _dataset(lines, files, [one for one in rejected if one.path not in files])
+    why = "not a .txt file, and only those are read in a folder"
+    rejected = [Rejected(one, why) for one in entries if one not in files]
+    return _dataset([(file, line) for file in files for line in _plain(file)], files, rejected)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.suffix.lower() == ".txt" and path.is_file()
 
 
 def _dataset(lines: list[tuple[Path, Line]], files: list[Path], rejected: list[Rejected]) -> ListDataset:
     if not lines:
         raise DataError(f"{files[0]} holds no text; write at least one")
+    labels = _labels(lines)
+    names = [f"{file.name}:{line.number}" for file, line in lines]
+    texts = [line.text for _, line in lines]
+    return ListDataset(texts, labels, names=names, files=files, rejected=rejected)
+
+
+def _labels(lines: list[tuple[Path, Line]]) -> list[str | int] | None:
+    """Return the labels of all texts; ``None`` where none has one."""
     labels = [line.label for _, line in lines if line.label is not None]
     if labels and len(labels) != len(lines):
         file, line = next((file, line) for file, line in lines if line.label is None)
         raise DataError(f"{file}:{line.number}: no {LABEL}, and other texts have one; label all of them, or none")
-    names = [f"{file.name}:{line.number}" for file, line in lines]
-    texts = [line.text for _, line in lines]
-    return ListDataset(texts, labels or None, names=names, files=files, rejected=rejected)
+    return labels or None
 
 
 def _content(file: Path) -> str:

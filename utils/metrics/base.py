@@ -197,7 +197,6 @@ class RecordMetric(Metric):
 
     def _checked(self, found: Array | Records, count: int) -> Array | Records:
         """Return the records of a batch of ``count`` samples, copied and packed."""
-        alone = not isinstance(found, Records)
         columns = found if isinstance(found, Records) else Records(found)
         values = self._packed(columns.values)
         samples = None if columns.samples is None else np.asarray(columns.samples)
@@ -207,14 +206,17 @@ class RecordMetric(Metric):
                 f"{self.name}: {len(values)} records for {count} samples; where that is meant, return "
                 "Records(values, samples) with the position of the sample of each"
             )
-        for what, column in (("samples", samples), ("units", units)):
-            if column is not None and len(column) != len(values):
-                raise InputError(f"{self.name}: {len(column)} {what} for {len(values)} records; give one per record")
-        if samples is not None and samples.size and not _are_positions(samples, count):
+        self._refuse_length("samples", samples, len(values))
+        self._refuse_length("units", units, len(values))
+        if samples is not None and not _are_positions(samples, count):
             raise InputError(f"{self.name}: samples of records must be whole numbers from 0 to {count - 1}")
-        if alone:
+        if not isinstance(found, Records):
             return values
         return Records(values, None if samples is None else samples.astype(np.int64), units)
+
+    def _refuse_length(self, what: str, column: Sized | None, count: int) -> None:
+        if column is not None and len(column) != count:
+            raise InputError(f"{self.name}: {len(column)} {what} for {count} records; give one per record")
 
     def _packed(self, values: Any) -> Array:
         """Return a copy whose bytes are all values: the order of the records goes by them."""
@@ -273,6 +275,9 @@ def _measure_the_same(one: Metric, other: Metric) -> bool:
 
 
 def _are_positions(samples: Array, count: int) -> bool:
+    """Say whether these are whole numbers from 0 up to a count; none at all are, of any dtype."""
+    if not samples.size:
+        return True
     return bool(samples.dtype.kind in "iu" and samples.ndim == 1 and samples.min() >= 0 and samples.max() < count)
 
 

@@ -8,7 +8,8 @@ import pkgutil
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,19 +134,27 @@ def _script(path: Path, root: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise DataError(f"metric of {path} cannot be loaded: it is not a Python file; check the path")
     module = importlib.util.module_from_spec(spec)
-    before, search = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(path.parent))
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
-    finally:
-        sys.path[:] = search
-        for name in set(sys.modules) - before - {spec.name}:
-            file = getattr(sys.modules[name], "__file__", None)
-            if "." not in name and file is not None and Path(file).resolve().parent == path.parent:
-                del sys.modules[name]
+    with _own_imports(path, spec.name):
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[spec.name]
+            raise
     _scripts[path] = (path.stat().st_mtime_ns, module)
     return module
+
+
+@contextmanager
+def _own_imports(path: Path, name: str) -> Iterator[None]:
+    """Let a script import what lies beside it, and forget that afterwards; the script itself, by its name, stays."""
+    before, search = set(sys.modules), list(sys.path)
+    sys.path.insert(0, str(path.parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = search
+        for other in set(sys.modules) - before - {name}:
+            file = getattr(sys.modules[other], "__file__", None)
+            if "." not in other and file is not None and Path(file).resolve().parent == path.parent:
+                del sys.modules[other]

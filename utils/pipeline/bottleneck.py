@@ -61,7 +61,9 @@ def bottleneck(
     """
     full = core_share >= _CORES_FULL
     no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
-    candidates = {stage: seconds for stage, seconds in busy.items() if stage != "disk" or not no_disk}
+    candidates = dict(busy)
+    if no_disk:
+        candidates.pop("disk", None)
     waited = max(waits, key=lambda stage: waits[stage])
     # What is waited for and hardly at work waits for a core itself: then the stage that holds the cores bounds the run.
     if not full and _working(busy, waited) >= _IDLE * wall:

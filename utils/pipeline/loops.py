@@ -21,7 +21,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records
 from utils.pipeline.ahead import prepared
 from utils.pipeline.interrupt import telling
-from utils.pipeline.prepare import Buffers, Failure, Preprocess, Ready
+from utils.pipeline.prepare import Buffers, Failure, Preprocess, Ready, nothing_evaluated
 from utils.pipeline.work import Infer, Work
 from utils.progress import progress
 
@@ -207,8 +207,7 @@ def _calibrate(work: Work, batches: Iterable[Batch]) -> None:
 def _check_any(run: _Run) -> None:
     """Raise where nothing was run; one part of several may be empty."""
     if not run.samples and rank_and_size()[1] == 1:
-        reasons = "; ".join(f"{f.name}: {f.reason}" for f in run.failures[:3])
-        raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
+        raise nothing_evaluated(run.failures)
 
 
 def _loop(batches: Iterable[Batch], run: _Run, workers: int | None, total: int | None) -> None:

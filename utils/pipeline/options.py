@@ -385,6 +385,11 @@ def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
     words = [given] if isinstance(given, str) else list(given)
     if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
         return Path(words[0])
+    return _by_name(words, flag)
+
+
+def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
+    """Read ``NAME=PATH NAME=PATH``."""
     pairs = [_pair(word, flag) for word in words]
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)

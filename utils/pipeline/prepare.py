@@ -33,6 +33,12 @@ class Failure:
     reason: str
 
 
+def nothing_evaluated(failures: Sequence[Failure]) -> DataError:
+    """Return the error of a run in which no sample made it, with the first reasons."""
+    reasons = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures[:3])
+    return DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
+
+
 class Ready(NamedTuple):
     """A preprocessed batch: the samples that made it, their arrays (one per input), and those that did not.
 

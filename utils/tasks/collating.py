@@ -34,17 +34,25 @@ def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, fl
     """
     if not parts:
         raise InputError("there is nothing to collate; pass what prepare returned")
-    if len(parts) == 1 and all(isinstance(array, np.ndarray) for array in parts[0].arrays):
-        return [array for array in parts[0].arrays if isinstance(array, np.ndarray)]
+    alone = _plain(parts[0].arrays) if len(parts) == 1 else None
+    if alone is not None:
+        return alone
     _check(parts, model, padding or {})
     columns = [_column(parts, place, spec) for place, spec in enumerate(model.inputs)]
     longest = _longest(columns, model)
+    values = padding or {}
     return [
         _joined(column, spec)
         if isinstance(column[0], np.ndarray)
-        else _stacked(column[0], spec, _sizes(spec, longest, model), (padding or {}).get(spec.name, 0))
+        else _stacked(column[0], spec, _sizes(spec, longest, model), values.get(spec.name, 0))
         for column, spec in zip(columns, model.inputs, strict=True)
     ]
+
+
+def _plain(arrays: Sequence[Array | list[Array]]) -> list[Array] | None:
+    """Return the arrays of a part that holds nothing else; ``None`` where it has samples one by one."""
+    found = [array for array in arrays if isinstance(array, np.ndarray)]
+    return found if len(found) == len(arrays) else None
 
 
 def _check(parts: Sequence[Prepared], model: Model, padding: Mapping[str, float]) -> None:
@@ -63,8 +71,8 @@ def _check(parts: Sequence[Prepared], model: Model, padding: Mapping[str, float]
 def _column(parts: Sequence[Prepared], place: int, spec: TensorSpec) -> list[Array] | list[list[Array]]:
     """Return an input's arrays, or one list of all samples in a list where any part has samples one by one."""
     found = [part.arrays[place] for part in parts]
-    plain = [array for array in found if isinstance(array, np.ndarray)]
-    if len(plain) == len(found):
+    plain = _plain(found)
+    if plain is not None:
         return plain
     return [[sample for array in found for sample in _samples(array, spec)]]
 

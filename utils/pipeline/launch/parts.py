@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
-from engine import ConfigError, DataError
+from engine import ConfigError
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
+from utils.pipeline.prepare import nothing_evaluated
 from utils.pipeline.report import Report
 
 _Item = TypeVar("_Item")
@@ -74,38 +75,50 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         DataError: no process could run a sample.
         ConfigError: a part is missing or comes twice, or the metrics do not merge.
     """
-    parts = sorted(parts, key=lambda part: part.rank)
-    if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
-        found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
-        raise ConfigError(f"the parts of a run must be one per rank, and are: {found or 'none'}; start it again")
-    reports = [part.report for part in parts]
+    reports = _reports_by_rank(parts)
     failures = in_order([report.failures for report in reports])
-    if not any(report.samples for report in reports):
-        reasons = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures[:3])
-        raise DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
-    state = _merged_state([report for report in reports if report.samples])
+    filled = [report for report in reports if report.samples]
+    if not filled:
+        raise nothing_evaluated(failures)
+    state = _merged_state(filled)
     slowest = max(reports, key=lambda report: report.e2e_time)
-    wall = slowest.e2e_time
     return replace(
         slowest,
         metric=state.compute(),
         state=state,
-        samples=sum(report.samples for report in reports),
-        steps=sum(report.steps for report in reports),
-        # A part's speed leaves out its warm-up steps, so its samples must not be counted here.
-        avg_sps=sum(report.avg_sps * report.e2e_time for report in reports) / wall if wall else 0.0,
-        avg_inference_time=_per_step(reports, lambda report: report.avg_inference_time),
-        avg_preprocess_time=_per_step(reports, lambda report: report.avg_preprocess_time),
-        avg_postprocess=_per_step(reports, lambda report: report.avg_postprocess),
+        **_added_up(reports, slowest.e2e_time),
         failures=failures,
         nan_inputs=in_order([report.nan_inputs for report in reports]),
-        device=_merged_device([(r.device, r.steps) for r in reports if r.device and r.samples]),
+        device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
-        figures=_listed([report.figures for report in reports if report.samples]),
+        figures=_listed([report.figures for report in filled]),
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,
     )
+
+
+def _reports_by_rank(parts: Sequence[Part]) -> list[Report]:
+    """Return the report of every rank, in their order; refuse parts that are not one per rank."""
+    parts = sorted(parts, key=lambda part: part.rank)
+    if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
+        found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
+        raise ConfigError(f"the parts of a run must be one per rank, and are: {found or 'none'}; start it again")
+    return [part.report for part in parts]
+
+
+def _added_up(reports: Sequence[Report], wall: float) -> dict[str, Any]:
+    """Return what adds up over the parts, and what follows from that and the wall time of all."""
+    # A part's speed leaves out its warm-up steps, so its samples must not be counted here.
+    timed = sum(report.avg_sps * report.e2e_time for report in reports)
+    return {
+        "samples": sum(report.samples for report in reports),
+        "steps": sum(report.steps for report in reports),
+        "avg_sps": timed / wall if wall else 0.0,
+        "avg_inference_time": _per_step(reports, lambda report: report.avg_inference_time),
+        "avg_preprocess_time": _per_step(reports, lambda report: report.avg_preprocess_time),
+        "avg_postprocess": _per_step(reports, lambda report: report.avg_postprocess),
+    }
 
 
 def hosts(parts: Iterable[Part]) -> str:
@@ -152,7 +165,11 @@ def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str
         if key in merged:  # a third party's card may say other things
             merged[key] = combined([report[key] for report, _ in reports])
     if "simulated_latency" in merged:
-        total = sum(report["simulated_latency"] * steps for report, steps in reports)
-        steps = sum(steps for _, steps in reports)
-        merged["simulated_latency"] = total / steps if steps else 0.0
+        merged["simulated_latency"] = _mean_latency(reports)
     return merged
+
+
+def _mean_latency(reports: Sequence[tuple[Mapping[str, Any], int]]) -> float:
+    total = sum(report["simulated_latency"] * steps for report, steps in reports)
+    steps = sum(steps for _, steps in reports)
+    return float(total / steps) if steps else 0.0

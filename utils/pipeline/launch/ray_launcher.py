@@ -254,13 +254,17 @@ def _start(run: _Run, rank: int) -> None:
     run.pending[worker.actor.start.remote(str(Path.cwd()), folders, settings)] = worker
 
 
+def _say_waiting(run: _Run, say: Callable[[str], None]) -> None:
+    waiting = sum(worker.place is None for worker in run.pending.values())
+    if waiting:
+        say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
+
+
 def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
     """Wait for the next piece of news from a worker, and do what it asks for."""
     ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_PATIENCE)
     if not ready:
-        waiting = sum(worker.place is None for worker in run.pending.values())
-        if waiting:
-            say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
+        _say_waiting(run, say)
         return
     worker = run.pending.pop(ready[0])
     lost = run.ray.exceptions
@@ -282,9 +286,14 @@ def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -
         run.ray.kill(worker.actor)  # its cores may be what a replacement waits for
         done(news)
         return
-    worker.place = _Place(*news)
-    taken = {other.slot for other in run.pending.values() if other.place and other.place.node == worker.place.node}
-    slots = run.slots.setdefault(worker.place.node, 1)
+    _set_to_work(run, worker, _Place(*news))
+
+
+def _set_to_work(run: _Run, worker: _Worker, place: _Place) -> None:
+    """Give a worker that has started its part, and the first share of its machine's cores that is free."""
+    worker.place = place
+    taken = {other.slot for other in run.pending.values() if other.place and other.place.node == place.node}
+    slots = run.slots.setdefault(place.node, 1)
     worker.slot = next(slot for slot in range(run.size + 1) if slot not in taken)
     share, cores = (worker.rank, run.size), (worker.slot, slots)
     run.pending[worker.actor.work.remote(run.function, run.args, share, cores)] = worker

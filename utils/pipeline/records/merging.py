@@ -70,32 +70,46 @@ def _merge_rows(parts: list[Path], path: Path) -> None:
 
 
 def _merge_arrays(parts: list[Path], path: Path) -> None:
-    from utils.pipeline.records.arrays import RecordArrays, read_arrays, write_arrays
+    from utils.pipeline.records.arrays import read_arrays, write_arrays
 
     for part in parts:
         _opened(part).close()
     found = [read_arrays(part) for part in parts]
     filled = [one for one in found if len(one.index)] or found[:1]
     recorded = [one for one in found if len(one.values)]
-    kinds = {(one.metric_name, one.sample_units is None) for one in filled} | {
-        (one.metric_name, filled[0].sample_units is None) for one in found
-    }
-    shapes = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
-    if len(kinds) > 1 or len(shapes) > 1:
+    if not _of_one_run(found, filled, recorded):
         _refuse(path, sorted({one.metric_name for one in found}))
+    with path.open("wb") as file:
+        write_arrays(_joined_arrays(found, filled, recorded), file)
+
+
+def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> RecordArrays:
+    """Return the columns of all parts behind each other; the arguments are those of :func:`_of_one_run`."""
+    from utils.pipeline.records.arrays import RecordArrays
+
     starts = np.cumsum([0, *(len(one.index) for one in found)])
-    whole = RecordArrays(
+    return RecordArrays(
         found[0].metric_name,
         np.concatenate([one.index for one in found]),
-        [name for one in found for name in one.names],
+        list(chain.from_iterable(one.names for one in found)),
         np.concatenate([one.ran for one in found]),
         np.concatenate([one.values for one in recorded]) if recorded else _empty(found),
         np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
         _joined([one.sample_units for one in filled]),
         _joined([one.record_units for one in recorded]),
     )
-    with path.open("wb") as file:
-        write_arrays(whole, file)
+
+
+def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
+    """Say whether parts have one metric, name units alike, and hold records of one kind.
+
+    Args:
+        found: all parts. filled: those with samples: no other can know of units. recorded: those with records.
+    """
+    metrics = {one.metric_name for one in found}
+    units = {one.sample_units is None for one in filled}
+    kinds = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
+    return max(len(metrics), len(units), len(kinds)) == 1
 
 
 def _empty(found: list[RecordArrays]) -> Array:

@@ -125,13 +125,7 @@ def _labels_in_file(path: Path) -> list[str]:
 
 def _logits(outputs: Any) -> Array:
     """Return the outputs as N x C float32."""
-    if isinstance(outputs, (list, tuple)):
-        if len(outputs) != 1:
-            raise InputError(
-                f"got {len(outputs)} outputs, classification takes one; pass the one with the class scores"
-            )
-        outputs = outputs[0]
-    array = np.asarray(outputs.numpy() if hasattr(outputs, "numpy") else outputs)
+    array = _only_array(outputs)
     trailing = array.shape[2:]
     if array.dtype.kind not in "fiu" or not array.ndim or not array.size or any(length != 1 for length in trailing):
         shape = shape_text(array.shape)
@@ -140,6 +134,17 @@ def _logits(outputs: Any) -> Array:
         )
     logits: Array = array.reshape((1, -1) if array.ndim == 1 else array.shape[:2]).astype(np.float32)
     return logits
+
+
+def _only_array(outputs: Any) -> Array:
+    """Return the only output as an array, also of a framework's tensor."""
+    if isinstance(outputs, (list, tuple)):
+        if len(outputs) != 1:
+            raise InputError(
+                f"got {len(outputs)} outputs, classification takes one; pass the one with the class scores"
+            )
+        outputs = outputs[0]
+    return np.asarray(outputs.numpy() if hasattr(outputs, "numpy") else outputs)
 
 
 def _best(logits: Array, count: int) -> Array:

@@ -193,9 +193,8 @@ def _channels(values: Channels, name: str) -> _Numbers:
     if values is MEAN or values is STD:  # what follows takes 1 us, a hundredth of a small picture
         return values
     numbers = tuple(values) if isinstance(values, (tuple, list, np.ndarray)) else (values,)
-    lowest = 0.0 if name == "std" else -_LARGEST
+    lowest, positive = (0.0, " above 0") if name == "std" else (-_LARGEST, "")
     if len(numbers) not in (1, 3) or not all(_is_number(n) and lowest <= n <= _LARGEST for n in numbers):
-        positive = " above 0" if name == "std" else ""
         raise ConfigError(f"{name}={values!r} must be three numbers{positive}, one per RGB channel, or one for all")
     return tuple(float(n) for n in numbers)
 
