@@ -287,10 +287,6 @@ CIRCLES = [
     ["tecoexec.plot", "tecoexec.sweep"],
     ["toolkit.graph.grouping", "toolkit.graph.trace", "toolkit.graph.weights"],
     ["toolkit.ops.needs", "toolkit.optest"],
-    ["utils.metrics.base", "utils.metrics.definition"],
-    ["utils.pipeline.ahead.process_child", "utils.pipeline.ahead.processes", "utils.pipeline.stages"],
-    ["utils.pipeline.record_arrays", "utils.pipeline.records"],
-    ["utils.tasks.base", "utils.tasks.collating"],
 ]
 """Circles that are still there; nothing is added."""
 

@@ -326,7 +326,7 @@ def options(
     parsed.traded = tuple((flag.key, flag.exact) for flag in task.flags if flag.exact is not None)
     parsed.default_ckpt = parsed.ckpt is defaults.get("ckpt")
     parsed.ckpt = _ckpt(parsed.ckpt, task)
-    parsed.data_path = _data_path(parsed.data_path)
+    parsed.data_path = _named(parsed.data_path, "--data_path")
     _check(parsed)
     task.check(parsed)
     return parsed
@@ -370,10 +370,6 @@ def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
     if not isinstance(found, dict) or set(found) != set(task.models):
         raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
     return {name: found[name] for name in task.models}
-
-
-def _data_path(given: Any) -> Path | dict[str, Path] | None:
-    return _named(given, "--data_path")
 
 
 def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
