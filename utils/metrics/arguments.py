@@ -51,11 +51,15 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
+
+
 def _plain(value: Any, name: str, cls: type) -> Any:
     """Return a value as JSON has it; tuples become lists, numbers of numpy plain ones."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+    if _is_scalar(value):
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item, name, cls) for item in value]
