@@ -72,20 +72,22 @@ def compare_with_parts(
     """
     whole, total = run(inputs), batch_of(inputs, specs)
     parts = [run(part) for part in split(inputs, [spec.batch_axis for spec in specs], total, size)]
-    for i, (output, want) in enumerate(zip(outputs, whole, strict=True)):
-        axis, pieces = output.batch_axis, [part[i] for part in parts]
-        if axis is None or not has_batch(want, axis, total):
-            if any(difference(want, piece, TOLERANCE) for piece in pieces):
-                return (
-                    f"output {output.name!r} has no row per sample, and that of a whole call is not that of its parts"
-                )
-            continue
-        if not all(has_batch(piece, axis, size) for piece in pieces):
-            return f"output {output.name!r} has no dimension of {size} samples where {size} go in"
-        problem = difference(want, np.concatenate(pieces, axis)[along(axis, None, total)], TOLERANCE)
-        if problem:
-            return f"output {output.name!r} of a whole call is not that of its parts: {problem}"
-    return ""
+    problems = (
+        (output.name, _compare_pieces(want, [part[i] for part in parts], output.batch_axis, total, size))
+        for i, (output, want) in enumerate(zip(outputs, whole, strict=True))
+    )
+    return next((f"output {name!r} {problem}" for name, problem in problems if problem), "")
+
+
+def _compare_pieces(want: Array, pieces: list[Array], axis: int | None, total: int, size: int) -> str:
+    """Say in what one output of a whole call differs from those of its parts ("": in nothing)."""
+    if axis is None or not has_batch(want, axis, total):
+        same = not any(difference(want, piece, TOLERANCE) for piece in pieces)
+        return "" if same else "has no row per sample, and that of a whole call is not that of its parts"
+    if not all(has_batch(piece, axis, size) for piece in pieces):
+        return f"has no dimension of {size} samples where {size} go in"
+    problem = difference(want, np.concatenate(pieces, axis)[along(axis, None, total)], TOLERANCE)
+    return f"of a whole call is not that of its parts: {problem}" if problem else ""
 
 
 def compare_with_changed(

@@ -89,18 +89,29 @@ def batch_axes(
     a dynamic one bound to the same size. A declared leading 0 is no batch: there is nothing to split.
     What the model computes is not looked at; :func:`engine.batching.find_batching` does that.
     """
-    dynamic = [i for i, shape in enumerate(shapes) if shape and not isinstance(shape[0], int)]
-    ranked = [i for i, shape in enumerate(shapes) if shape and shape[0] != 0]
-    leads = [i for i in dynamic if shapes[i][0] not in no_batch] if dynamic else ranked
-    symbol = shapes[leads[0]][0] if leads else None
+    lead = _lead(shapes, no_batch)
+    symbol = None if lead is None else shapes[lead][0]
     if not (isinstance(symbol, str) and _BATCH.fullmatch(symbol)):
-        every = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
-        named = next((d for d in every if _SURELY_BATCH.fullmatch(d)), None)
+        named = _batch_symbol(shapes, no_batch)
         if named is not None:
             return [_named_axis(named, shape) for shape in shapes]
-    if not leads:
+    if lead is None:
         return [None] * len(shapes)
-    return [_batch_axis(i, leads[0], shapes, input_size, no_batch) for i in range(len(shapes))]
+    return [_batch_axis(i, lead, shapes, input_size, no_batch) for i in range(len(shapes))]
+
+
+def _lead(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> int | None:
+    """Return the first input whose leading dimension may be the batch: a dynamic one, where any is."""
+    first = {i: shape[0] for i, shape in enumerate(shapes) if shape}
+    dynamic = {i: dim for i, dim in first.items() if not isinstance(dim, int)}
+    likely = (i for i, dim in dynamic.items() if dim not in no_batch)
+    return next(likely if dynamic else (i for i, dim in first.items() if dim != 0), None)
+
+
+def _batch_symbol(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> str | None:
+    """Return the first symbol that surely is the batch by its name."""
+    symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
+    return next(filter(_SURELY_BATCH.fullmatch, symbols), None)
 
 
 def axis_of(symbol: str, shape: Sequence[Dim]) -> int | None:
@@ -170,11 +181,14 @@ class Signature:
         if spec.input_size is not None:
             inputs = bind_sizes(inputs, spec.input_size, spec.ckpt)
         found = next(((i, axis) for i, axis in enumerate(axes) if axis is not None), None)
-        symbol = named[found[0]].symbols[found[1]] if found else None
         if output_axes is None:
-            output_axes = [(axis_of(symbol, tensor.symbols) or 0) if symbol else 0 for tensor in self.outputs]
+            output_axes = self._output_axes(named[found[0]].symbols[found[1]] if found else None)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(self.outputs, output_axes, strict=True)]
         return inputs, outputs, (self.order.index(found[0]), found[1]) if found else None
+
+    def _output_axes(self, symbol: str | None) -> list[int]:
+        """Return for each output the first dimension with the batch's symbol, 0 where there is none."""
+        return [(axis_of(symbol, tensor.symbols) or 0) if symbol else 0 for tensor in self.outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +263,8 @@ def bind_sizes(
 
 def _bind_size(tensor: TensorSpec, size: tuple[int | None, ...], ckpt: Path) -> TensorSpec:
     axis, pairs = tensor.batch_axis, list(zip(tensor.shape, size, strict=False))
-    clash = any(None not in (have, want) and have != want for i, (have, want) in enumerate(pairs) if i != axis)
-    empty = any(want == 0 and have != 0 for have, want in pairs)
-    if len(size) != len(tensor.shape) or clash or empty:
+    taken = all(_takes(have, want, i == axis) for i, (have, want) in enumerate(pairs))
+    if len(size) != len(tensor.shape) or not taken:
         have, given = (["N" if d is None else d for d in shape] for shape in (tensor.shape, size))
         raise ConfigError(
             f"{ckpt}: input_size {given} does not fit input {tensor.name!r} of shape {have}".replace("'N'", "N")
@@ -259,6 +272,13 @@ def _bind_size(tensor: TensorSpec, size: tuple[int | None, ...], ckpt: Path) -> 
     return replace(
         tensor, shape=tuple(have if i == axis or want is None else want for i, (have, want) in enumerate(pairs))
     )
+
+
+def _takes(have: int | None, want: int | None, is_batch: bool) -> bool:
+    """Say whether a dimension as the model has it can be bound to a size; the batch to any but 0."""
+    if want == 0 and have != 0:
+        return False
+    return is_batch or None in (have, want) or have == want
 
 
 def _bind_symbols(tensor: TensorSpec, known: Mapping[str, int]) -> TensorSpec:

@@ -61,17 +61,13 @@ class EngineSpec:
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size {self.batch_size} must be at least 1")
-        if self.streams < 1:
-            raise ConfigError(f"streams {self.streams} must be at least 1")
-        if self.calibration < 1:
-            raise ConfigError(f"calibration {self.calibration} must be at least 1 sample")
-        if self.dtype is not None and self.dtype not in ALL_DTYPES:
+        for name, unit in _COUNTS.items():
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} {getattr(self, name)} must be at least 1{unit}")
+        if self.dtype not in (None, *ALL_DTYPES):
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
         for shape in self.input_size or ():
-            # Whether a 0 fits is for the model to say.
-            if any(d is not None and (not isinstance(d, int) or d < 0) for d in shape):
+            if not all(map(_is_dimension, shape)):
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
         if self.pass_path is not None and not self.pass_path.is_file():
@@ -79,6 +75,15 @@ class EngineSpec:
             raise PassError(
                 f"pass file {self.pass_path} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}"
             )
+
+
+_COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}
+"""Fields that count something, each with what its least is called."""
+
+
+def _is_dimension(size: int | None) -> bool:
+    """Say whether a size can be one of a shape; whether a 0 fits is for the model to say."""
+    return size is None or (isinstance(size, int) and size >= 0)
 
 
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:

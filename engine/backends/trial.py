@@ -107,12 +107,15 @@ def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
     if entry is None:
         return None
     chosen, seconds, refused = (entry.get(name) for name in ("chosen", "seconds", "refused"))
-    if not isinstance(seconds, dict) or not isinstance(refused, dict):
+    if not _are_times(seconds) or not isinstance(refused, dict):
         return None
-    if chosen not in {c.name for c in contenders if c.may_win}:
-        return None
-    timed = all(isinstance(s, float) and s > 0 for s in seconds.values())
-    return TrialResult(str(chosen), seconds, refused) if timed and (not seconds or chosen in seconds) else None
+    known = chosen in {c.name for c in contenders if c.may_win}
+    return TrialResult(str(chosen), seconds, refused) if known and (not seconds or chosen in seconds) else None
+
+
+def _are_times(entry: Any) -> bool:
+    """Say whether an entry holds nothing but seconds by name."""
+    return isinstance(entry, dict) and all(isinstance(s, float) and s > 0 for s in entry.values())
 
 
 def _trial(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnx import GraphProto
 
 from engine.batching.sizes import symbol
-from engine.batching.value import Call, Sizes, UnprovenError, Value, is_flat
+from engine.batching.value import Call, Rows, Sizes, UnprovenError, Value, is_flat
 
 _ROUNDS = 8
 """Times a body is followed before its states count as not settling."""
@@ -122,16 +122,19 @@ def merged(call: Call, name: str, a: Value, b: Value) -> Value:
         if value.sized or value.count:
             raise call.fault("gives the number of samples as a value", depends=True)
     rows = a.rows or b.rows
-    for value in (a, b):
-        if rows is not None and value.rows != rows:
-            spread = value.rows is None and value.dims is not None and len(value.dims) > rows.axis
-            fits = spread and value.dims is not None and value.dims[rows.axis] == call.fill(rows.size)
-            if not fits or not is_flat(value, rows.axis):
-                raise call.fault(f"has samples on different axes of '{a.name}' and '{b.name}'", depends=False)
+    if rows is not None and not all(value.rows == rows or _is_spread(call, value, rows) for value in (a, b)):
+        raise call.fault(f"has samples on different axes of '{a.name}' and '{b.name}'", depends=False)
     dims = _merged_dims(name, a.dims, b.dims)
     if rows is not None and dims is not None:
         dims = (*dims[: rows.axis], rows.size, *dims[rows.axis + 1 :])
     return Value(name, dims, rows)
+
+
+def _is_spread(call: Call, value: Value, rows: Rows) -> bool:
+    """Say whether a shared tensor has one and the same row for each of the samples that another has there."""
+    if value.rows is not None or value.dims is None or len(value.dims) <= rows.axis:
+        return False
+    return value.dims[rows.axis] == call.fill(rows.size) and is_flat(value, rows.axis)
 
 
 def _merged_dims(name: str, a: Sizes | None, b: Sizes | None) -> Sizes | None:

@@ -6,7 +6,7 @@ the operators here may read it; all others would make a sample depend on its pla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,9 @@ from engine.batching.sizes import Size, Term, is_size, times
 from engine.batching.value import MANY, Call, Count, Rows, Value, content_of, read
 
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+
+_PICKS = {"Gather": 1, "Concat": 0}
+"""Operators that may read constant places, and which input these are."""
 
 
 def counted(call: Call) -> list[Value] | None:
@@ -53,18 +56,25 @@ def places(call: Call) -> Value | None:
 def _with_constants(call: Call) -> Call | None:
     """Return a call whose indices are places of a fixed batch's samples, written down as a constant."""
     number, op = call.tracer.number, call.node.op_type
-    if number is None or op not in ("Gather", "Concat"):
+    if number is None or op not in _PICKS:
         return None
-    picks = 1 if op == "Gather" else 0
-    value = call.get(picks)
+    value = call.get(_PICKS[op])
     rows = next((other.rows for other in call.inputs if other is not None and other.rows), None)
     if value is None or not value.shared or rows is None:
         return None
-    for axis in range(value.rank or 0) if op == "Gather" else [rows.axis]:
-        count = _constant_count(value, axis, number, rows.inner if op == "Gather" else 1)
+    axes, stride = (range(value.rank or 0), rows.inner) if op == "Gather" else ([rows.axis], 1)
+    read = _as_places(value, axes, number, stride)
+    if read is None:
+        return None
+    return Call(call.node, [read if one is value else one for one in call.inputs], call.tracer, call.scope)
+
+
+def _as_places(value: Value, axes: Iterable[int], number: int, stride: Size) -> Value | None:
+    """Return a constant as places of so many samples along the first of these axes where it holds them."""
+    for axis in axes:
+        count = _constant_count(value, axis, number, stride)
         if count is not None:
-            inputs = [replace(value, rows=Rows(axis), count=count) if one is value else one for one in call.inputs]
-            return Call(call.node, inputs, call.tracer, call.scope)
+            return replace(value, rows=Rows(axis), count=count)
     return None
 
 
@@ -82,17 +92,24 @@ def _constant_count(value: Value, axis: int, number: int, stride: Size) -> Count
 def _moved(call: Call) -> Value | None:
     """Move places about: what is along the axis of the samples stays so."""
     value, op = call.need(0), call.node.op_type
-    if value.count is None or value.count.led or (op == "Cast" and call.attribute("to") not in _INTEGERS):
+    count = _single(value)
+    if count is None or (op == "Cast" and call.attribute("to") not in _INTEGERS):
         return None
-    return replace(_MOVES[op](call)[0], count=value.count)
+    return replace(_MOVES[op](call)[0], count=count)
+
+
+def _single(value: Value) -> Count | None:
+    """Return the places that a tensor holds, ``None`` where it holds none or other indices behind them."""
+    return None if value.count is None or value.count.led else value.count
 
 
 def _multiplied(call: Call) -> Value | None:
     value, other = _and_other(call)
     content = None if other is None or not other.shared else content_of(other)
-    if value.count is None or value.count.led or content is None or content.size != 1:
+    count = _single(value)
+    if count is None or content is None or content.size != 1:
         return None
-    factor, count = content.item(), value.count
+    factor = content.item()
     result = elementwise.broadcast(call)[0]
     if isinstance(factor, Term) and is_size(factor) and count.low == count.high == 0:
         return replace(result, count=Count(times(count.stride, factor), 0, 0))
@@ -104,10 +121,11 @@ def _multiplied(call: Call) -> Value | None:
 def _added(call: Call) -> Value | None:
     value, other = _and_other(call)
     limits = None if other is None or not other.shared else _limits(other)
-    if value.count is None or value.count.led or limits is None:
+    count = _single(value)
+    if count is None or limits is None:
         return None
-    low, high = value.count.low + limits[0], value.count.high + limits[1]
-    return replace(elementwise.broadcast(call)[0], count=Count(value.count.stride, low, high))
+    moved = Count(count.stride, count.low + limits[0], count.high + limits[1])
+    return replace(elementwise.broadcast(call)[0], count=moved)
 
 
 def _and_other(call: Call) -> tuple[Value, Value | None]:
@@ -139,8 +157,8 @@ def _joined(call: Call) -> Value | None:
 
 def _gathered(call: Call) -> Value | None:
     data, picks = call.need(0), call.need(1)
-    count, axis = picks.count, call.axis(call.attribute("axis", 0))
-    if data.count or count is None or count.led or data.rows is None or picks.rows is None or data.rows.axis != axis:
+    count, axis = _single(picks), call.axis(call.attribute("axis", 0))
+    if data.count or count is None or picks.rows is None or data.rows is None or data.rows.axis != axis:
         return None
     if data.rows.outer != 1 or count.stride != data.rows.inner or not isinstance(data.rows.inner, int):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from engine.batching.sizes import Size, symbol
@@ -28,26 +28,35 @@ def combine(
         UnprovenError: the samples meet there.
     """
     present = [(value, tuple(labels)) for value, labels in operands if value is not None]
-    if any(value.rank is not None and value.rank != len(labels) for value, labels in present):
+    if any(value.rank not in (None, len(labels)) for value, labels in present):
         raise call.unknown()
-    batched = [(value, labels) for value, labels in present if value.rows is not None]
-    places = {(labels[value.rows.axis], value.rows.outer, value.rows.inner) for value, labels in batched if value.rows}
-    for value, labels in batched:
-        label = labels[value.rows.axis] if value.rows else None
-        if label not in out or (keeps is not None and label not in keeps):
-            raise call.mixes(value)
-        if labels.count(label) > 1:
-            raise call.pairs([value])
-    if len(places) > 1:
-        raise call.pairs([value for value, _ in batched])
+    meeting = _meeting(call, present, [label for label in out if keeps is None or label in keeps])
     name, sizes = call.node.output[i], [_size(label, present) for label in out]
     dims = tuple(symbol(f"{name}.{n}") if size is None else size for n, size in enumerate(sizes))
-    if not places:
+    if meeting is None:
         return Value(name, dims, flat=_flat(present, out))
-    (label, outer, inner) = places.pop()
+    label, outer, inner = meeting
     rows = Rows(tuple(out).index(label), outer, inner)
     _check_shared(call, present, label, rows)
     return call.out(rows, dims, i)
+
+
+def _meeting(call: Call, present: Sequence[tuple[Value, Labels]], kept: Labels) -> tuple[Hashable, Size, Size] | None:
+    """Return the label of all samples, and what is before and behind them along its axis; ``None`` without samples.
+
+    Raises:
+        UnprovenError: the label is not one that is kept, or the samples of two operands bear different ones.
+    """
+    batched = [(value, labels, labels[value.rows.axis]) for value, labels in present if value.rows is not None]
+    for value, labels, label in batched:
+        if label not in kept:
+            raise call.mixes(value)
+        if labels.count(label) > 1:
+            raise call.pairs([value])
+    found = {(label, value.rows.outer, value.rows.inner) for value, _, label in batched if value.rows is not None}
+    if len(found) > 1:
+        raise call.pairs([value for value, _, _ in batched])
+    return found.pop() if found else None
 
 
 def _check_shared(call: Call, present: Sequence[tuple[Value, Labels]], label: Hashable, rows: Rows) -> None:
@@ -67,19 +76,17 @@ def _check_shared(call: Call, present: Sequence[tuple[Value, Labels]], label: Ha
 
 def _size(label: Hashable, present: Sequence[tuple[Value, Labels]]) -> Size | None:
     """Return the broadcast size of all axes that bear a label; ``None`` where it cannot be told, or none does."""
-    sizes: set[Size] = set()
-    for value, labels in present:
-        if label in labels:
-            if value.dims is None:
-                return None
-            sizes.add(value.dims[list(labels).index(label)])
-    fixed = [size for size in sizes if isinstance(size, int) and size != 1]
-    if fixed:
-        return fixed[0]
-    symbols = [size for size in sizes if not isinstance(size, int)]
-    if symbols:
-        return symbols[0] if len(symbols) == 1 else None
-    return 1 if sizes else None
+    bearing = [(value.dims, list(labels).index(label)) for value, labels in present if label in labels]
+    sizes = {dims[axis] for dims, axis in bearing if dims is not None}
+    if not bearing or any(dims is None for dims, _ in bearing):
+        return None
+    wide = sizes - {1}
+    fixed = [size for size in wide if isinstance(size, int)]
+    return fixed[0] if fixed else _only(wide or {1})
+
+
+def _only(sizes: Collection[Size]) -> Size | None:
+    return next(iter(sizes)) if len(sizes) == 1 else None
 
 
 def _flat(present: Sequence[tuple[Value, Labels]], out: Labels) -> frozenset[int]:
@@ -106,13 +113,19 @@ def broadcast(call: Call) -> list[Value]:
     values = [value for value in call.inputs if value is not None]
     if len(values) == 1:
         return same(call)
-    unranked = [value for value in values if value.rank is None]
-    if unranked and (len(unranked) > 1 or any(value.dims for value in values if value.dims is not None)):
-        raise call.fault(f"reads '{unranked[0].name}', whose rank is not known", depends=False)
-    if unranked:
-        return [call.out(unranked[0].rows)]
-    rank = max(value.rank or 0 for value in values)
+    ranks = [value.rank for value in values if value.rank is not None]
+    if len(ranks) < len(values):
+        return [_beside_numbers(call, values)]
+    rank = max(ranks)
     return [combine(call, [right_aligned(value, rank) for value in values], range(rank))]
+
+
+def _beside_numbers(call: Call, values: Sequence[Value]) -> Value:
+    """Return what is known where one operand's rank is not: it is the result's where all others are single numbers."""
+    unranked = [value for value in values if value.rank is None]
+    if len(unranked) > 1 or any(value.dims for value in values):
+        raise call.fault(f"reads '{unranked[0].name}', whose rank is not known", depends=False)
+    return call.out(unranked[0].rows)
 
 
 def same(call: Call) -> list[Value]:
@@ -194,18 +207,19 @@ def _reduced(call: Call, value: Value, axes: list[int] | None) -> Value:
     rows, keep = value.rows, bool(call.attribute("keepdims", 1))
     if rows and (axes is None or rows.axis in axes):
         raise call.mixes(value)
+    dropped = () if keep else axes or ()
+    kept = rows and rows.without(dropped)
     if axes is None or value.dims is None:
-        return call.out(rows and rows.at(rows.axis - (0 if keep else sum(a < rows.axis for a in axes or []))))
-    kept = rows and rows.at(rows.axis if keep else rows.axis - sum(axis < rows.axis for axis in axes))
-    sizes = [1 if n in axes else size for n, size in enumerate(value.dims) if keep or n not in axes]
-    return call.out(kept, sizes)
+        return call.out(kept)
+    sizes = [1 if n in axes else size for n, size in enumerate(value.dims)]
+    return call.out(kept, [size for n, size in enumerate(sizes) if n not in dropped])
 
 
 def top_k(call: Call) -> list[Value]:
     """Rule of TopK: values and indices along an axis."""
     value = call.need(0)
     axis = call.axis(call.attribute("axis", -1))
-    if value.rows and value.rows.axis == axis:
+    if value.has_samples_on(axis):
         raise call.mixes(value)
     return [call.out(value.rows, i=i, rank=value.rank) for i in range(len(call.node.output))]
 

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto
 
@@ -50,6 +51,14 @@ class Batching:
     proven: bool
     depends: bool
     reason: str
+
+
+class _Place(NamedTuple):
+    """One dimension of one input, as it is declared."""
+
+    input: int
+    axis: int
+    dim: Dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,28 +129,50 @@ def _given_lead(view: View, given: Mapping[str, int]) -> tuple[int, int]:
 
 def _leads(view: View) -> list[tuple[int, int]]:
     """Return inputs and axes that may set the batch, the likeliest first."""
-    places = [(i, axis, dim) for i, (_, dims) in enumerate(view.inputs) for axis, dim in enumerate(dims)]
-    dynamic = [place for place in places if not isinstance(place[2], int)]
-    named = [(i, axis) for i, axis, dim in dynamic if isinstance(dim, str) and _BATCH.fullmatch(dim)]
+    places = [_Place(i, axis, dim) for i, (_, dims) in enumerate(view.inputs) for axis, dim in enumerate(dims)]
+    dynamic = [place for place in places if not isinstance(place.dim, int)]
+    named = [place for place in dynamic if place.dim is not None and _BATCH.fullmatch(str(place.dim))]
     if named:
-        return _once_each(view, named)
-    plain = [(i, a, d) for i, a, d in dynamic if d and not MADE_UP.match(str(d)) and not _NO_BATCH.fullmatch(str(d))]
-    shared = sorted(plain, key=lambda place: -_count(view, place[2]))
-    made_up = [(i, a, d) for i, a, d in dynamic if d is None or MADE_UP.match(str(d))]
-    rest = [place for place in dynamic if place not in plain and place not in made_up]
-    static = [(i, 0, d) for i, axis, d in places if axis == 0 and isinstance(d, int) and d != 0][:1]
-    if any(axis == 0 for _, axis, _ in dynamic):
-        static = []  # an input that leads with a number beside one that leads with a symbol
-    leading = [place for place in made_up if place[1] == 0]
-    order = [*shared, *leading, *static, *(place for place in made_up if place[1]), *rest]
-    return [*_once_each(view, [(i, axis) for i, axis, _ in order]), *_recurrent_leads(view)]
+        return _once_each(named)
+    order = sorted([*dynamic, *_static_leads(places)], key=lambda place: _turn(view, place))
+    return [*_once_each(order), *_recurrent_leads(view)]
 
 
-def _once_each(view: View, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the first place of each symbol, and every place without one."""
+def _turn(view: View, place: _Place) -> tuple[int, int]:
+    """Return what sorts places by how likely each is the batch, none of which says so itself.
+
+    A name that is found often, then a leading dimension without a name or with a number, then any without a name, and
+    last the names of other things.
+    """
+    if isinstance(place.dim, int):
+        return 2, 0
+    if _is_made_up(place.dim):
+        return 3 if place.axis else 1, 0
+    return (4, 0) if _is_other(place.dim) else (0, -_count(view, place.dim))
+
+
+def _is_made_up(dim: Dim) -> bool:
+    """Say whether a dynamic dimension has no name, or one that an exporter made up."""
+    return dim is None or MADE_UP.match(str(dim)) is not None
+
+
+def _is_other(dim: Dim) -> bool:
+    """Say whether a dynamic dimension has the name of something else than the batch."""
+    return dim is not None and _NO_BATCH.fullmatch(str(dim)) is not None
+
+
+def _static_leads(places: list[_Place]) -> list[_Place]:
+    """Return the first leading dimension that is a number; none where an input beside it leads with a symbol."""
+    leading = [place for place in places if place.axis == 0]
+    if any(not isinstance(place.dim, int) for place in leading):
+        return []
+    return [place for place in leading if place.dim != 0][:1]
+
+
+def _once_each(places: list[_Place]) -> list[tuple[int, int]]:
+    """Return the first place of each symbol, and every place without one, as input and axis."""
     first: dict[object, tuple[int, int]] = {}
-    for i, axis in places:
-        dim = view.inputs[i][1][axis]
+    for i, axis, dim in places:
         first.setdefault(dim if isinstance(dim, str) else (i, axis), (i, axis))
     return list(first.values())
 
@@ -179,15 +210,10 @@ def _options(dims: list[Dim], lead: Dim) -> list[int | None]:
         return [dims.index(lead)]
     if isinstance(lead, int):
         return [*(axis for axis, dim in enumerate(dims) if dim == lead), None]
-    free = lead is None or MADE_UP.match(lead)
-    mine = [
-        axis
-        for axis, dim in enumerate(dims)
-        if not isinstance(dim, int) and (free or dim is None or MADE_UP.match(dim))
-    ]
-    named = [axis for axis in mine if dims[axis] is not None and _NO_BATCH.fullmatch(str(dims[axis]))]
-    likely = [axis for axis in mine if axis not in named]
-    return [*likely, None, *named]
+    free = _is_made_up(lead)
+    mine = [(axis, dim) for axis, dim in enumerate(dims) if not isinstance(dim, int) and (free or _is_made_up(dim))]
+    likely = [axis for axis, dim in mine if not _is_other(dim)]
+    return [*likely, None, *(axis for axis, dim in mine if _is_other(dim))]
 
 
 # ------------------------------------------------------------------------------------------------------------- outcome
@@ -198,13 +224,11 @@ def _followed(view: View, choice: Choice) -> Batching:
     trace = Trace(view, choice.symbol, choice.number)
     results = trace.run([_input(trace, n, name, dims, choice) for n, (name, dims) in enumerate(view.inputs)])
     faults = [*_declared_twice(view, choice), *(f for f in map(_fault, results) if f)]
-    fault = next((fault for fault in faults if fault.depends), faults[0] if faults else None)
-    outputs = [
-        value.rows.axis if value.rows and value.rows.plain else None if value.shared else _guess(dims, choice)
-        for value, (_, dims) in zip(results, view.outputs, strict=True)
-    ]
-    reason, depends = (fault.reason, fault.depends) if fault else ("", False)
-    return Batching(choice.axes, tuple(outputs), fault is None, depends, reason)
+    outputs = tuple(_output_axis(value, dims, choice) for value, (_, dims) in zip(results, view.outputs, strict=True))
+    if not faults:
+        return Batching(choice.axes, outputs, proven=True, depends=False, reason="")
+    worst = next((fault for fault in faults if fault.depends), faults[0])
+    return Batching(choice.axes, outputs, proven=False, depends=worst.depends, reason=worst.reason)
 
 
 def _input(trace: Trace, n: int, name: str, dims: list[Dim], choice: Choice) -> Value:
@@ -240,6 +264,13 @@ def _declared_twice(view: View, choice: Choice) -> list[Fault]:
         for name, dims in infos
         if dims.count(choice.symbol) > 1
     ]
+
+
+def _output_axis(value: Value, dims: list[Dim], choice: Choice) -> int | None:
+    """Return the batch axis of an output of this declared shape: the one that was found, or else a guess."""
+    if value.rows and value.rows.plain:
+        return value.rows.axis
+    return None if value.shared else _guess(dims, choice)
 
 
 def _guess(dims: list[Dim], choice: Choice) -> int | None:

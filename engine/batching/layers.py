@@ -136,17 +136,19 @@ def recurrent(call: Call) -> list[Value]:
 def attention(call: Call) -> list[Value]:
     """Rule of Attention: queries, keys, values and their past lead with the batch; a mask broadcasts to 4 axes."""
     mask = call.get(3)
-    if mask is not None and mask.rank is None:
+    if mask is not None and not _is_attention_mask(mask):
         raise call.unknown()
-    if mask is not None and (mask.rank == 4 or mask.rows):
-        if mask.rank != 4:
-            raise call.unknown()
-        if mask.rows is None and mask.dims and mask.dims[0] != 1:
-            raise call.unknown()
     places = [0, 1, 2, 4, 5, 6, *([3] if mask is not None and mask.rows else [])]
     _only_leading(call, *places)
     rows = _rows(call, *places)
     return [call.out(rows, i=i, rank=call.need(0).rank if i == 0 else 4) for i, _ in enumerate(call.node.output)]
+
+
+def _is_attention_mask(mask: Value) -> bool:
+    """Say whether a mask is the same for all samples, or leads with them as the scores do."""
+    if mask.dims is None:
+        return False
+    return len(mask.dims) == 4 if mask.rows else len(mask.dims) != 4 or mask.dims[0] == 1
 
 
 def rotary(call: Call) -> list[Value]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from engine.batching.elementwise import combine, right_aligned
 from engine.batching.sizes import (
@@ -20,7 +21,10 @@ from engine.batching.sizes import (
     symbol,
     times,
 )
-from engine.batching.value import Call, Rows, Sizes, Value
+from engine.batching.value import Call, Rows, Value
+
+Cut: TypeAlias = tuple[Number | None, Number | None, Number | None]
+"""Start, end and step of a slice, ``None`` for what is not known."""
 
 _END = 2**31 - 1
 """From this end on a slice goes to the end of its axis."""
@@ -33,13 +37,23 @@ def reshape(call: Call) -> list[Value]:
     value, target = call.need(0), call.content(1)
     if call.node.input[1:2] == []:
         target = call.attribute("shape")
-    if target is None or any(isinstance(number, float) for number in target):
-        raise call.fault("has a target shape that is not known beforehand", depends=False)
-    sizes = [number for number in target if not isinstance(number, float)]
+    sizes = _known(call, target, "a target shape that is")
     if not call.attribute("allowzero", 0):
         copied = call.dims() if 0 in sizes else ()
         sizes = [copied[i] if size == 0 else size for i, size in enumerate(sizes)]
     return [regroup(call, value, sizes)]
+
+
+def _known(call: Call, numbers: Sequence[Number] | None, what: str) -> list[Size]:
+    """Return sizes that a node is given.
+
+    Raises:
+        UnprovenError: they are not known, or no sizes; its text names ``what`` they are.
+    """
+    sizes = [] if numbers is None else [number for number in numbers if not isinstance(number, float)]
+    if numbers is None or len(sizes) < len(numbers):
+        raise call.fault(f"has {what} not known beforehand", depends=False)
+    return sizes
 
 
 def flatten(call: Call) -> list[Value]:
@@ -54,9 +68,9 @@ def flatten(call: Call) -> list[Value]:
 def regroup(call: Call, value: Value, target: list[Size]) -> Value:
     """Return a tensor with its elements, in their order, in another shape; one size of it may be -1."""
     rows = value.rows
-    if value.dims is None or rows is None:
-        if rows is None:
-            return call.out(None, _opened(call, _fill(target, product(value.dims or ()) if value.dims else None)))
+    if rows is None:
+        return call.out(None, _opened(call, _fill(target, product(value.dims) if value.dims else None)))
+    if value.dims is None:
         if rows == Rows(0) and target[:1] == [BATCH]:
             return call.out(rows, _opened(call, _fill(target, None)))
         raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
@@ -105,22 +119,31 @@ def _find(before: Size, batch: Size, after: Size, target: Sequence[Size | None],
     In row-major order the elements are ``before`` times ``batch`` times ``after``. An axis holds the samples where the
     sizes before it divide ``before`` and its own is the rest of that, times ``batch``, times a divisor of ``after``.
     """
-    found: list[Rows] = []
-    for axis, size in enumerate(target):
-        heads, tails = target[:axis], target[axis + 1 :]
-        outer = over(before, product(s for s in heads if s is not None)) if None not in heads else None
-        inner = over(after, product(s for s in tails if s is not None)) if None not in tails else None
-        if size is None or (outer is None and None not in heads):
-            continue
-        if outer is not None:
-            rest = over(size, times(outer, batch))
-            if rest is not None and (inner is None or inner == rest):
-                found.append(Rows(axis, outer, rest))
-        elif inner is not None:
-            rest = over(size, times(inner, batch))
-            if rest is not None:
-                found.append(Rows(axis, rest, inner))
-    return min(found, key=lambda rows: (not rows.plain, rows.axis != prefer, rows.axis), default=None)
+    found = [_held(before, batch, after, target, axis) for axis in range(len(target))]
+    return min(
+        (rows for rows in found if rows is not None),
+        key=lambda rows: (not rows.plain, rows.axis != prefer, rows.axis),
+        default=None,
+    )
+
+
+def _held(before: Size, batch: Size, after: Size, target: Sequence[Size | None], axis: int) -> Rows | None:
+    """Return how an axis of a reshape's result holds the samples; ``None`` where it does not, or it cannot be told."""
+    size, heads, tails = target[axis], target[:axis], target[axis + 1 :]
+    outer, inner = _divided(before, heads), _divided(after, tails)
+    if size is None or (outer is None and None not in heads):
+        return None
+    if outer is not None:
+        rest = over(size, times(outer, batch))
+        return Rows(axis, outer, rest) if rest is not None and inner in (None, rest) else None
+    rest = None if inner is None else over(size, times(inner, batch))
+    return None if inner is None or rest is None else Rows(axis, rest, inner)
+
+
+def _divided(total: Size, sizes: Sequence[Size | None]) -> Size | None:
+    """Return what is left of a number of elements without these sizes; ``None`` where one of them is not known."""
+    known = [size for size in sizes if size is not None]
+    return over(total, product(known)) if len(known) == len(sizes) else None
 
 
 # -------------------------------------------------------------------------------------------------------- single axes
@@ -139,29 +162,29 @@ def transpose(call: Call) -> list[Value]:
 def squeeze(call: Call) -> list[Value]:
     """Rule of Squeeze."""
     value, raw = call.need(0), call.integers("axes", 1)
-    if raw is None:
-        sizes = [call.fill(size) for size in call.dims()]
-        if any(not isinstance(size, int) for size in sizes):
-            raise call.fault("drops whichever axes have size 1", depends=False)
-        raw = [axis for axis, size in enumerate(sizes) if size == 1]
-    axes = [call.axis(axis) for axis in raw]
-    if value.rows and value.rows.axis in axes:
+    axes = [call.axis(axis) for axis in (_ones(call) if raw is None else raw)]
+    if value.has_samples_on(*axes):
         raise call.fault(f"drops the batch axis of '{value.name}'", depends=True)
-    rows = value.rows and value.rows.at(value.rows.axis - sum(axis < value.rows.axis for axis in axes))
-    return [
-        call.out(rows, None if value.dims is None else [s for axis, s in enumerate(value.dims) if axis not in axes])
-    ]
+    sizes = None if value.dims is None else [size for axis, size in enumerate(value.dims) if axis not in axes]
+    return [call.out(value.rows and value.rows.without(axes), sizes)]
+
+
+def _ones(call: Call) -> list[int]:
+    """Return the axes of size 1, where that can be told of each."""
+    sizes = [call.fill(size) for size in call.dims()]
+    if any(not isinstance(size, int) for size in sizes):
+        raise call.fault("drops whichever axes have size 1", depends=False)
+    return [axis for axis, size in enumerate(sizes) if size == 1]
 
 
 def unsqueeze(call: Call) -> list[Value]:
     """Rule of Unsqueeze: axes count in the result."""
     value, raw = call.need(0), call.integers("axes", 1) or []
-    if value.dims is None and (any(axis < 0 for axis in raw) or value.rows is None):
-        raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
-    new = {call.axis(axis, extra=len(raw)) for axis in raw}
     if value.dims is None:
-        assert value.rows is not None  # noqa: S101 - seen above
-        return [call.out(value.rows.at(_kept(new, value.rows.axis + 1 + len(new))[value.rows.axis]))]
+        if value.rows is None or any(axis < 0 for axis in raw):
+            raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
+        return [call.out(value.rows.at(_kept(set(raw), value.rows.axis + 1 + len(set(raw)))[value.rows.axis]))]
+    new = {call.axis(axis, extra=len(raw)) for axis in raw}
     old = _kept(new, len(value.dims) + len(new))
     sizes: list[Size] = [1] * (len(value.dims) + len(new))
     for axis, place in enumerate(old):
@@ -177,6 +200,21 @@ def _kept(new: set[int], rank: int) -> list[int]:
 def slice_(call: Call) -> list[Value]:
     """Rule of Slice: the batch axis may only be taken whole and in order."""
     value = call.need(0)
+    sizes = None if value.dims is None else list(value.dims)
+    for cut, raw in _cuts(call):
+        axis = call.axis(raw)
+        _check_cut(call, value, axis, cut)
+        if sizes is not None:
+            size = _sliced(sizes[axis], *cut)
+            sizes[axis] = symbol(f"{call.node.output[0]}.{axis}") if size is None else size
+    unclear = (given.sized and call.content(i) is None for i, given in enumerate(call.inputs) if given is not None)
+    if value.sized or any(unclear):
+        raise call.unknown()
+    return [call.out(value.rows, sizes)]
+
+
+def _cuts(call: Call) -> Iterator[tuple[Cut, int]]:
+    """Yield start, end and step of each cut of a Slice, ``None`` for what is not known, with its axis as written."""
     starts, ends, steps = _numbers(call, "starts", 1), _numbers(call, "ends", 2), _numbers(call, "steps", 4)
     axes = call.integers("axes", 3)
     count: Size | None = next((len(n) for n in (starts, ends, axes) if n is not None), None)
@@ -187,29 +225,20 @@ def slice_(call: Call) -> list[Value]:
     if steps is None and call.get(4) is None:
         steps = [1] * count
     cuts = list(zip(starts or none, ends or none, steps or none, strict=True))
-    sizes = None if value.dims is None else list(value.dims)
-    for cut, raw in zip(cuts, axes if axes is not None else range(count), strict=True):
-        axis = call.axis(raw)
-        if value.rows and value.rows.axis == axis:
-            _check_whole(call, value, value.rows, cut)
-        elif any(number is not None and has_batch(number) for number in cut):
-            raise call.fault("takes as many elements as there are samples", depends=True)
-        if sizes is not None:
-            size = _sliced(sizes[axis], *cut)
-            sizes[axis] = symbol(f"{call.node.output[0]}.{axis}") if size is None else size
-    if value.sized or any(
-        given is not None and given.sized and call.content(i) is None for i, given in enumerate(call.inputs)
-    ):
-        raise call.unknown()
-    return [call.out(value.rows, sizes)]
+    yield from zip(cuts, range(count) if axes is None else axes, strict=True)
 
 
-def _check_whole(call: Call, value: Value, rows: Rows, cut: tuple[Number | None, ...]) -> None:
+def _check_cut(call: Call, value: Value, axis: int, cut: Cut) -> None:
+    """Refuse a cut that takes a part of the samples, or of another axis as many elements as there are samples."""
+    if value.rows and value.rows.axis == axis:
+        _check_whole(call, value, value.rows, cut)
+    elif any(number is not None and has_batch(number) for number in cut):
+        raise call.fault("takes as many elements as there are samples", depends=True)
+
+
+def _check_whole(call: Call, value: Value, rows: Rows, cut: Cut) -> None:
     start, end, step = cut
-    whole = end == rows.size or (isinstance(end, int) and end >= _END)
-    if isinstance(end, int) and not whole:
-        full = call.fill(rows.size)
-        whole = isinstance(full, int) and end >= full
+    whole = _to_the_end(rows.size, end) or (isinstance(end, int) and _to_the_end(call.fill(rows.size), end))
     if start != 0 or step != 1 or not whole:
         raise call.fault(f"takes a part of the batch axis of '{value.name}'", depends=None not in cut)
 
@@ -221,11 +250,16 @@ def _numbers(call: Call, name: str, i: int) -> list[Number] | None:
 
 def _sliced(size: Size, start: Number | None, end: Number | None, step: Number | None) -> Size | None:
     """Return the size of a slice; ``None`` where it cannot be told."""
-    if start == 0 and step == 1 and (end == size or (isinstance(end, int) and end >= _END)):
+    if start == 0 and step == 1 and _to_the_end(size, end):
         return size
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step:
         return len(range(*slice(start, end, step).indices(size)))
     return None
+
+
+def _to_the_end(size: Size, end: Number | None) -> bool:
+    """Say whether a slice that ends there surely reaches the end of an axis of this size."""
+    return end == size or (isinstance(end, int) and (end >= _END or (isinstance(size, int) and end >= size)))
 
 
 def split(call: Call) -> list[Value]:
@@ -264,24 +298,39 @@ def _split_batches(call: Call, value: Value, rows: Rows, sizes: Sequence[Number]
 def concat(call: Call) -> list[Value]:
     """Rule of Concat: along the batch axis it lays whole batches one after another."""
     values = [value for value in call.inputs if value is not None]
-    rank = next((value.rank for value in values if value.rank is not None), None)
-    if rank is None or any(value.rank not in (None, rank) for value in values):
-        raise call.unknown()
+    rank = _common_rank(call, values)
     axis = call.attribute("axis", 1)
     axis += rank if axis < 0 else 0
     batched = [value for value in values if value.rows]
-    if batched and all(value.rows and value.rows.axis == axis for value in batched):
-        return [_join_batches(call, values, axis)]
-    if any(value.rows and value.rows.axis == axis for value in batched):
+    if not any(value.has_samples_on(axis) for value in batched):
+        return [_join_parts(call, values, axis, rank)]
+    if not all(value.has_samples_on(axis) for value in batched):
         raise call.pairs(batched)
+    return [_join_batches(call, values, axis)]
+
+
+def _common_rank(call: Call, values: Sequence[Value]) -> int:
+    """Return the one rank of all values whose rank is known.
+
+    Raises:
+        UnprovenError: they have several, or none is known.
+    """
+    ranks = {value.rank for value in values if value.rank is not None}
+    if len(ranks) != 1:
+        raise call.unknown()
+    return ranks.pop()
+
+
+def _join_parts(call: Call, values: Sequence[Value], axis: int, rank: int) -> Value:
+    """Return tensors that are joined along another axis than the samples': along that each is a part of its own."""
     labels = [(value, [f"part {n}" if i == axis else i for i in range(rank)]) for n, value in enumerate(values)]
     result = combine(call, labels, ["part 0" if i == axis else i for i in range(rank)])
     if result.dims is None:
-        return [result]
+        return result
     total = _total([value.dims[axis] if value.dims else None for value in values])
     sizes = list(result.dims)
     sizes[axis] = total if total is not None else symbol(f"{result.name}.{axis}")
-    return [Value(result.name, tuple(sizes), result.rows, flat=result.flat - {axis})]
+    return Value(result.name, tuple(sizes), result.rows, flat=result.flat - {axis})
 
 
 def _total(sizes: Sequence[Size | None]) -> Size | None:
@@ -319,10 +368,7 @@ def pad(call: Call) -> list[Value]:
 
 def tile(call: Call) -> list[Value]:
     """Rule of Tile: repeating the batch lays whole batches one after another."""
-    value, repeats = call.need(0), call.content(1)
-    if repeats is None or any(isinstance(number, float) for number in repeats):
-        raise call.fault("has repeats that are not known beforehand", depends=False)
-    counts = [number for number in repeats if not isinstance(number, float)]
+    value, counts = call.need(0), _known(call, call.content(1), "repeats that are")
     dims = call.dims()
     sizes = [times(size, count) for size, count in zip(dims, counts, strict=True)]
     if value.rows:
@@ -335,29 +381,34 @@ def tile(call: Call) -> list[Value]:
 
 def expand(call: Call) -> list[Value]:
     """Rule of Expand."""
-    value, target = call.need(0), call.content(1)
-    if target is None or any(isinstance(number, float) for number in target):
-        raise call.fault("has a target shape that is not known beforehand", depends=False)
-    wanted: Sizes = tuple(number for number in target if not isinstance(number, float))
+    value, wanted = call.need(0), _known(call, call.content(1), "a target shape that is")
     rank = max(call.rank(), len(wanted))
-    shape = Value("its target shape", wanted)
-    own = right_aligned(value, rank)
-    if value.rows is None:
-        have = (*[1] * (rank - call.rank()), *call.dims())
-        want = (*[1] * (rank - len(wanted)), *wanted)
-        sizes = [w if h == 1 else h for h, w in zip(have, want, strict=True)]
-        new = {axis: have[axis] for axis, size in enumerate(want) if has_batch(size)}
-        flat = frozenset(axis for axis in range(rank) if have[axis] == 1)
-        result = _spread(call, value, sizes, new)
-        return [Value(result.name, result.dims, result.rows, flat=flat | result.flat)]
-    axis = value.rows.axis + rank - call.rank()
-    want = (*[1] * (rank - len(wanted)), *wanted)
+    want = [*[1] * (rank - len(wanted)), *wanted]
+    have = [*[1] * (rank - call.rank()), *call.dims()]
+    return [
+        _expanded_shared(call, value, have, want) if value.rows is None else _expanded(call, value, value.rows, want)
+    ]
+
+
+def _expanded_shared(call: Call, value: Value, have: Sequence[Size], want: Sequence[Size]) -> Value:
+    """Return a shared tensor of these sizes, stretched to others of the same rank."""
+    sizes = [w if h == 1 else h for h, w in zip(have, want, strict=True)]
+    new = {axis: have[axis] for axis, size in enumerate(want) if has_batch(size)}
+    flat = frozenset(axis for axis, size in enumerate(have) if size == 1)
+    result = _spread(call, value, sizes, new)
+    return Value(result.name, result.dims, result.rows, flat=flat | result.flat)
+
+
+def _expanded(call: Call, value: Value, rows: Rows, want: Sequence[Size]) -> Value:
+    """Return samples, stretched to these sizes along other axes than theirs."""
+    rank = len(want)
+    axis = rows.axis + rank - call.rank()
     if any(has_batch(size) for n, size in enumerate(want) if n != axis):
         raise call.pairs([value])
-    if want[axis] != 1 and call.fill(want[axis]) != call.fill(value.rows.size):
+    if want[axis] != 1 and call.fill(want[axis]) != call.fill(rows.size):
         raise call.fault(f"spreads the batch axis of '{value.name}'", depends=False)
     shape = Value("its target shape", tuple(1 if n == axis else size for n, size in enumerate(want)))
-    return [combine(call, [own, (shape, range(rank))], range(rank))]
+    return combine(call, [right_aligned(value, rank), (shape, range(rank))], range(rank))
 
 
 def _spread(call: Call, value: Value, sizes: Sequence[Size], new: dict[int, Size]) -> Value:

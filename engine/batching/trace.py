@@ -12,6 +12,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
 from engine.batching.counting import counted, places
+from engine.batching.elementwise import Rule
 from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
@@ -153,15 +154,19 @@ class Trace:
         fault = next((value.fault for value in inputs if value is not None and value.fault), None)
         if fault is None:
             try:
-                results = self._results(node, inputs, scope)
-                fault = next((fault for fault in map(self._disagreement, results) if fault), None)
-                if fault is None:
-                    return results
+                return self._agreed(self._results(node, inputs, scope))
             except UnprovenError as error:
                 fault = error.fault
             except (IndexError, TypeError, ValueError):  # shapes that do not fit: the model is not valid
                 fault = Call(node, inputs, self, scope).unknown().fault
         return [Value(name, fault=fault) for name in node.output]
+
+    def _agreed(self, results: list[Value]) -> list[Value]:
+        """Return them, or raise what is wrong with the first of them whose shape is not what ONNX infers."""
+        for fault in map(self._disagreement, results):
+            if fault is not None:
+                raise UnprovenError(fault)
+        return results
 
     def _disagreement(self, value: Value) -> Fault | None:
         """Return a fault where a shape is not what ONNX infers: one of the two is wrong, and no proof rests on it."""
@@ -179,10 +184,11 @@ class Trace:
         if computed is not None:
             return [computed]
         call = Call(node, inputs, self, scope)
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        rule = RULES.get((domain, node.op_type))
-        if (domain == "" and node.op_type in RANDOM) or (domain != "" and rule is None):
-            raise call.fault("draws random numbers", depends=False) if domain == "" else call.unknown()
+        domain, rule = _domain(node), _rule(node)
+        if domain == "" and node.op_type in RANDOM:
+            raise call.fault("draws random numbers", depends=False)
+        if domain != "" and rule is None:
+            raise call.unknown()
         picked = counted(call)
         if picked is not None:
             return picked
@@ -196,14 +202,11 @@ class Trace:
 
     def _computed(self, node: NodeProto, inputs: list[Value | None]) -> Value | None:
         """Return the output of a node that makes a constant, a shape or a small tensor out of known elements."""
-        if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        if _domain(node) != "" or len(node.output) != 1:
             return None
         name = node.output[0]
         if node.op_type == "Constant":
-            held = constant_content(node)
-            if held is None:
-                return Value(name, self.inferred(name))
-            return constant(name, held) if isinstance(held, TensorProto) else from_content(name, held)
+            return self._constant(node, name)
         if node.op_type in ("Shape", "Size") and inputs[0] is not None:
             return self._shape(node, inputs[0])
         contents: list[Array | None] = []
@@ -213,6 +216,12 @@ class Trace:
                 return None
         result = fold(node, contents)
         return None if result is None else from_content(name, result)
+
+    def _constant(self, node: NodeProto, name: str) -> Value:
+        held = constant_content(node)
+        if held is None:
+            return Value(name, self.inferred(name))
+        return constant(name, held) if isinstance(held, TensorProto) else from_content(name, held)
 
     def _shape(self, node: NodeProto, value: Value) -> Value:
         name = node.output[0]
@@ -234,7 +243,7 @@ class Trace:
     def _shared(self, node: NodeProto, call: Call) -> list[Value]:
         """Return the outputs of a node no input of which has to do with the samples."""
         known = [Value(name, self.inferred(name)) for name in node.output]
-        rule = RULES.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+        rule = _rule(node)
         if rule is None:
             return known
         try:
@@ -252,6 +261,15 @@ class Trace:
                 raise call.fault(f"is told how to work by the samples' values in '{value.name}'", depends=False)
             if value.sized and not (i in parameters and node.op_type in SIZED):
                 raise call.fault(f"computes with the number of samples in '{value.name}'", depends=True)
+
+
+def _domain(node: NodeProto) -> str:
+    """Return a node's operator set; the default one has two names."""
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def _rule(node: NodeProto) -> Rule | None:
+    return RULES.get((_domain(node), node.op_type))
 
 
 def _objects(sizes: Sequence[Size]) -> Array:

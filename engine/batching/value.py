@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -33,6 +33,10 @@ class Rows:
     def at(self, axis: int) -> Rows:
         """Return the same arrangement along another axis."""
         return replace(self, axis=axis)
+
+    def without(self, axes: Iterable[int]) -> Rows:
+        """Return the same arrangement where these other axes are gone."""
+        return self.at(self.axis - sum(axis < self.axis for axis in axes))
 
     @property
     def size(self) -> Size:
@@ -111,6 +115,10 @@ class Value:
     def rank(self) -> int | None:
         """Number of dimensions."""
         return None if self.dims is None else len(self.dims)
+
+    def has_samples_on(self, *axes: int) -> bool:
+        """Say whether its samples lie along one of these axes."""
+        return self.rows is not None and self.rows.axis in axes
 
 
 def constant(name: str, tensor: TensorProto) -> Value:
@@ -264,16 +272,25 @@ class Call:
     def out(self, rows: Rows | None, dims: Sequence[Size] | None = None, i: int = 0, rank: int | None = None) -> Value:
         """Return what is known of an output: where its samples are, and its shape as far as rule or ONNX know it."""
         name = self.node.output[i] if i < len(self.node.output) else ""
-        known = tuple(dims) if dims is not None else self.tracer.inferred(name)
-        if known is None and rank is not None:
-            known = tuple(symbol(f"{name}.{axis}") for axis in range(rank))
-        if known is not None and rows is not None:
+        known = tuple(dims) if dims is not None else self._shape_of(name, rank)
+        if known is None:
+            return Value(name, None, rows)
+        others = known
+        if rows is not None:
             if rows.axis >= len(known):
                 raise self.unknown()
-            known = (*known[: rows.axis], rows.size, *known[rows.axis + 1 :])
-        if known is not None and any(has_batch(d) for i, d in enumerate(known) if rows is None or i != rows.axis):
+            before, after = known[: rows.axis], known[rows.axis + 1 :]
+            known, others = (*before, rows.size, *after), (*before, *after)
+        if any(map(has_batch, others)):
             raise self.fault("takes the number of samples for the size of another axis", depends=True)
         return Value(name, known, rows)
+
+    def _shape_of(self, name: str, rank: int | None) -> Sizes | None:
+        """Return the shape that ONNX infers of a tensor, or one of symbols where the rank at least is known."""
+        known = self.tracer.inferred(name)
+        if known is not None or rank is None:
+            return known
+        return tuple(symbol(f"{name}.{axis}") for axis in range(rank))
 
     def fill(self, size: Size) -> Size:
         """Return a size with the number of samples put in where the model fixes that."""

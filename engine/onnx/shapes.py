@@ -56,21 +56,25 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
             raise ModelError(f"the model cannot take inputs of shape {given}: {info.name!r} has {len(have)} dimensions")
         for dim, size in zip(have, shapes[info.name], strict=True):
             dim.dim_value = size
-    changed = before != [dims(info) for info in graph_inputs(bound)]
-    known = {info.name: info.type for info in graph_inputs(bound)}
-    weights = {tensor.name for tensor in bound.graph.initializer}
-    for info in bound.graph.output:  # they follow from the inputs; a stale size or symbol would contradict them
+    _open_outputs(bound, changed=before != [dims(info) for info in graph_inputs(bound)])
+    del bound.graph.value_info[:]
+    try:
+        return _fill_outputs(infer_shapes(bound))
+    except onnx.shape_inference.InferenceError as error:
+        raise ModelError(f"the model cannot take inputs of shape {given}: {one_line(error)}") from error
+
+
+def _open_outputs(model: ModelProto, changed: bool) -> None:
+    """Forget what follows from the inputs of the outputs' shapes: a stale size or symbol would contradict them."""
+    known = {info.name: info.type for info in graph_inputs(model)}
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for info in model.graph.output:
         if info.name in known:
             info.type.CopyFrom(known[info.name])
             continue
         for dim in info.type.tensor_type.shape.dim:
             if (changed and info.name not in weights) or not is_fixed(dim):
                 dim.Clear()
-    del bound.graph.value_info[:]
-    try:
-        return _fill_outputs(infer_shapes(bound))
-    except onnx.shape_inference.InferenceError as error:
-        raise ModelError(f"the model cannot take inputs of shape {given}: {one_line(error)}") from error
 
 
 def _fill_outputs(model: ModelProto) -> ModelProto:

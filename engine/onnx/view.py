@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -116,11 +116,16 @@ def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
     needs = [{producer[name] for name in used_names(node) if name in producer} for node in nodes]
     if all(max(before, default=-1) < i for i, before in enumerate(needs)):
         return model
-    try:
-        order = list(graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)}).static_order())
-    except graphlib.CycleError as error:
-        names = [nodes[i].name or nodes[i].op_type for i in error.args[1]]
-        raise ModelError(f"{path}: the graph has a cycle: {' -> '.join(names)}; export it again") from error
+    order = _topological(nodes, needs, path)
     del model.graph.node[:]
     model.graph.node.extend(nodes[i] for i in order)
     return model
+
+
+def _topological(nodes: Sequence[NodeProto], needs: Sequence[set[int]], path: Path | str) -> list[int]:
+    """Return the places of nodes so that each comes behind those that it needs."""
+    try:
+        return list(graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)}).static_order())
+    except graphlib.CycleError as error:
+        names = [nodes[i].name or nodes[i].op_type for i in error.args[1]]
+        raise ModelError(f"{path}: the graph has a cycle: {' -> '.join(names)}; export it again") from error

@@ -82,12 +82,16 @@ def _arithmetic(op_type: str, other: Vector, first: bool) -> tuple[Vector, Vecto
     return 1 / other, zero
 
 
+def _is_plain(node: ir.Node, opset: int) -> bool:
+    """Say whether a batch norm scales every channel by its constants, and nobody reads statistics from it."""
+    per_position = opset < 9 and node.attributes.get_int("spatial", 1) != 1
+    read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
+    return not (per_position or read or node.attributes.get_int("training_mode"))
+
+
 def _batch_norm(node: ir.Node, x: ir.Value, channels: int, opset: int) -> tuple[Vector, Vector] | None:
     """Read an inference-time batch norm: gamma * (x - mean) / sqrt(variance + epsilon) + beta."""
-    per_position = opset < 9 and node.attributes.get_int("spatial", 1) != 1
-    if node.inputs[0] is not x or per_position or node.attributes.get_int("training_mode"):
-        return None
-    if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+    if node.inputs[0] is not x or not _is_plain(node, opset):
         return None
     parameters = [constant(value) for value in node.inputs[1:]]
     gamma, beta, mean, variance = parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from engine.passes.resnet.affine import only_consumer
 from engine.passes.rules._match import (
@@ -19,6 +19,9 @@ from engine.passes.rules._match import (
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+Shape: TypeAlias = "list[int | None] | None"
+"""A shape as :func:`~engine.passes.rules._match.sizes` returns it."""
 
 _DTYPES = frozenset({"FLOAT", "FLOAT16"})
 _TO_KEYS = [0, 1, 3, 2]
@@ -70,17 +73,25 @@ def _read(product: ir.Node) -> _Parts | None:
         return None
     scores, mask = _unmasked(softmax.inputs[0])
     scores, scale = _unscaled(scores)
+    factors = _factors(scores)
+    if scores is None or factors is None:
+        return None
+    query, turned, over = factors
+    keys, scale = _keys(turned), scale * over
+    fits = _fits(query, turned, value) and (mask is None or _is_mask(mask, scores))
+    if keys is None or not fits or not 0 < scale < math.inf:
+        return None
+    return _Parts(query, *keys, value, mask, scale)
+
+
+def _factors(scores: ir.Value | None) -> tuple[ir.Value, ir.Value, float] | None:
+    """Read scores that nobody else reads as q @ k.T: queries, transposed keys, and what both are multiplied by."""
     node = written_by(scores, "MatMul")
     if scores is None or node is None or only_consumer(scores) is None:
         return None
     query, over_query = _unscaled(node.inputs[0])
     turned, over_keys = _unscaled(node.inputs[1])
-    keys = _keys(turned)
-    scale *= over_query * over_keys
-    if query is None or turned is None or keys is None or scale <= 0 or not math.isfinite(scale):
-        return None
-    fits = _fits(query, turned, value) and (mask is None or _is_mask(mask, scores))
-    return _Parts(query, *keys, value, mask, scale) if fits else None
+    return None if query is None or turned is None else (query, turned, over_query * over_keys)
 
 
 def _unmasked(logits: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
@@ -97,26 +108,42 @@ def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
     return with_constant(value, "Mul") or (value, 1.0)
 
 
-def _keys(turned: ir.Value | None) -> tuple[ir.Value, list[int]] | None:
+def _keys(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
     """Return what transposed keys come from, and the order of its axes that makes it (batch, heads, positions, size).
 
     Newer exporters write the transpose in three dimensions, between two reshapes.
     """
+    return _turned_whole(turned) or _turned_flat(turned)
+
+
+def _turned_whole(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
     node = written_by(turned, "Transpose")
     perm = permutation(node) if node is not None else None
-    if node is not None and node.inputs[0] is not None and perm is not None and len(perm) == 4:
-        return node.inputs[0], [perm[i] for i in _TO_KEYS]
-    joined = written_by(turned, "Reshape")
-    swap = written_by(joined.inputs[0], "Transpose") if joined is not None else None
-    split = written_by(swap.inputs[0], "Reshape") if swap is not None else None
-    if swap is None or split is None or turned is None or permutation(swap) != [0, 2, 1]:
+    if node is None or node.inputs[0] is None or perm is None or len(perm) != 4:
         return None
-    keys, flat = split.inputs[0], sizes(swap.inputs[0])
-    whole, after = sizes(keys), sizes(turned)
-    if keys is None or flat is None or whole is None or after is None or len(whole) != 4 or len(after) != 4:
+    return node.inputs[0], [perm[i] for i in _TO_KEYS]
+
+
+def _turned_flat(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
+    swap = written_by(_reshaped(turned), "Transpose")
+    if swap is None or permutation(swap) != [0, 2, 1]:
         return None
-    same = whole[2:] == flat[1:] and [whole[i] for i in _TO_KEYS][1:] == after[1:] and None not in whole[1:]
-    return (keys, [0, 1, 2, 3]) if same else None
+    keys = _reshaped(swap.inputs[0])
+    same = _is_swapped(sizes(keys), sizes(swap.inputs[0]), sizes(turned))
+    return (keys, [0, 1, 2, 3]) if keys is not None and same else None
+
+
+def _reshaped(value: ir.Value | None) -> ir.Value | None:
+    """Return what a Reshape that writes a value reads."""
+    node = written_by(value, "Reshape")
+    return None if node is None else node.inputs[0]
+
+
+def _is_swapped(whole: Shape, flat: Shape, after: Shape) -> bool:
+    """Say whether a tensor of four known axes, flattened to three and turned, comes out with its last two swapped."""
+    if whole is None or flat is None or after is None or len(whole) != 4 or len(after) != 4:
+        return False
+    return whole[2:] == flat[1:] and [whole[i] for i in _TO_KEYS][1:] == after[1:] and None not in whole[1:]
 
 
 def _fits(query: ir.Value, turned: ir.Value, value: ir.Value) -> bool:

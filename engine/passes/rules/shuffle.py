@@ -53,15 +53,20 @@ def _order(x: ir.Value, split: ir.Value, turned: ir.Value, joined: ir.Value) -> 
     perm = permutation(node_of(turned))
     if before is None or inside is None or after is None or perm is None or len(before) < 2 or before[1:] != after[1:]:
         return None
+    groups = _groups(before, inside)
+    end = 1 + len(groups)
+    if not groups or perm[0] != 0 or perm[end:] != list(range(end, len(inside))):
+        return None
+    order = np.arange(prod(groups)).reshape(groups).transpose([axis - 1 for axis in perm[1:end]])
+    return [int(i) for i in order.reshape(-1)]
+
+
+def _groups(before: list[int | None], inside: list[int | None]) -> list[int]:
+    """Return the lengths into which axis 1 of a shape is split in another; none where more than that was done."""
     extra = len(inside) - len(before)
     groups, rest = [d or 0 for d in inside[1 : 2 + extra]], inside[2 + extra :]
-    axes = perm[1 : 2 + extra]
-    if extra < 1 or None in before[1:] or rest != before[2:] or prod(groups) != before[1]:
-        return None
-    if perm[0] != 0 or perm[2 + extra :] != list(range(2 + extra, len(inside))):
-        return None
-    order = np.arange(prod(groups)).reshape(groups).transpose([axis - 1 for axis in axes])
-    return [int(i) for i in order.reshape(-1)]
+    alone = None not in before[1:] and rest == before[2:] and prod(groups) == before[1]
+    return groups if extra >= 1 and alone else []
 
 
 def shuffle_split(model: ir.Model) -> int:
@@ -105,20 +110,25 @@ def _split(model: ir.Model, node: ir.Node) -> int:
     import onnx_ir as ir
 
     gather = node.inputs[0].producer() if node.inputs[0] is not None else None
-    order = _channels(gather)
-    lengths = [(sizes(output) or [None, None])[_AXIS : _AXIS + 1] for output in node.outputs]
+    order, lengths = _channels(gather), _lengths(node)
     axis = node.attributes.get_int("axis", 0)
     rank = len(sizes(node.outputs[0]) or ())
-    whole = [length[0] for length in lengths if length and length[0] is not None]
-    if gather is None or order is None or axis not in (_AXIS, _AXIS - rank) or len(whole) != len(lengths):
+    if gather is None or order is None or lengths is None or axis not in (_AXIS, _AXIS - rank):
         return 0
-    if only_consumer(gather.outputs[0]) is not node or sum(whole) != len(order):
+    if only_consumer(gather.outputs[0]) is not node or sum(lengths) != len(order):
         return 0
-    ends = list(accumulate(whole))
+    ends = list(accumulate(lengths))
     pieces = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     new, values = _gathers(gather, node.outputs, pieces)
     ir.convenience.replace_nodes_and_values(model.graph, node, [node, gather], new, list(node.outputs), values)
     return 1
+
+
+def _lengths(node: ir.Node) -> list[int] | None:
+    """Return how long each output of a node is along axis 1; ``None`` where that is not known of all of them."""
+    found = [(sizes(output) or [None, None])[_AXIS : _AXIS + 1] for output in node.outputs]
+    known = [length[0] for length in found if length and length[0] is not None]
+    return known if len(known) == len(found) else None
 
 
 def _gathers(
