@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -113,7 +113,7 @@ def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
     return TrialResult(str(chosen), seconds, refused) if known and (not seconds or chosen in seconds) else None
 
 
-def _are_times(entry: Any) -> bool:
+def _are_times(entry: Any) -> TypeGuard[Mapping[str, float]]:
     """Say whether an entry holds nothing but seconds by name."""
     return isinstance(entry, dict) and all(isinstance(s, float) and s > 0 for s in entry.values())
 
