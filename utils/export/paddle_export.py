@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,14 @@ import paddle2onnx
 from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
-    Expected,
     ExportResult,
     ModelNotes,
-    check_dynamic,
     dynamic_axes,
     dynamic_inputs,
     first_line,
     simplify,
-    three_variants,
-    write_onnx_files,
 )
+from utils.export.steps import Framework, source_outputs, told, write_exported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -55,20 +53,24 @@ def export_paddle_onnx(
     """
     arrays = [example_inputs] if isinstance(example_inputs, np.ndarray) else list(example_inputs)
     axes = dynamic_axes(arrays, input_names, output_names, dynamic)
-    told = dict(provenance or {"source": type(model).__name__})
-    told |= {"paddle": paddle.__version__, "paddle2onnx": paddle2onnx.__version__, "opset": str(opset)}
-    stored = ModelNotes(labels, preprocess, told, vocabulary, sample_rate, notes or {})
-    training = model.training
-    model.eval()
-    try:
-        cases = [Expected(x, _run(model, x)) for x in dynamic_inputs(arrays, axes)]
-        static = _to_onnx(model, arrays, [{} for _ in axes], (input_names, output_names), opset)
-        free = _to_onnx(model, arrays, axes, (input_names, output_names), opset)
-    finally:
-        if training:
-            model.train()
-    check_dynamic(free, axes)
-    return write_onnx_files(Path(stem), three_variants(static, free, cases, float16), stored, tolerances)
+    made = told(model, provenance, opset, paddle=paddle.__version__, paddle2onnx=paddle2onnx.__version__)
+    stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
+    names = (input_names, output_names)
+    tried = dynamic_inputs(arrays, axes)
+    framework = Framework(partial(_run, model), partial(_traced, model, arrays, axes, names, opset))
+    return write_exported(model, framework, Path(stem), tried, axes, stored, float16, tolerances)
+
+
+def _traced(
+    model: paddle.nn.Layer,
+    arrays: Sequence[Array],
+    axes: Sequence[Mapping[int, str]],
+    names: tuple[Sequence[str], Sequence[str]],
+    opset: int,
+) -> tuple[ModelProto, ModelProto]:
+    """Return the static and the dynamic graph."""
+    static = _to_onnx(model, arrays, [{} for _ in axes], names, opset)
+    return static, _to_onnx(model, arrays, axes, names, opset)
 
 
 _EXPORT_ERRORS = (
@@ -88,16 +90,14 @@ def _reason(error: BaseException) -> str:
 
 def _run(model: paddle.nn.Layer, inputs: Sequence[Array]) -> list[Array]:
     """Return the source model's outputs on these arrays."""
-    try:
-        with paddle.no_grad():
-            outputs = model(*(paddle.to_tensor(x) for x in inputs))
-    except (*_EXPORT_ERRORS, IndexError) as error:
-        shapes = [list(x.shape) for x in inputs]
-        raise ModelError(
-            f"the source model cannot run inputs of shapes {shapes}: {_reason(error)}; leave the axis out of dynamic"
-        ) from error
-    tensors = [outputs] if isinstance(outputs, paddle.Tensor) else list(outputs)
-    return [tensor.numpy() for tensor in tensors]
+    with paddle.no_grad():
+        return source_outputs(
+            lambda: model(*(paddle.to_tensor(x) for x in inputs)),
+            inputs,
+            paddle.Tensor,
+            (*_EXPORT_ERRORS, IndexError),
+            _reason,
+        )
 
 
 def _to_onnx(

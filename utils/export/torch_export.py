@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,15 @@ import torch
 from engine import Array, ModelError
 from utils.export.onnx_files import (
     TOLERANCES,
-    Expected,
     ExportResult,
     ModelNotes,
-    check_dynamic,
     dynamic_axes,
     dynamic_inputs,
     first_line,
     simplify,
-    three_variants,
     with_sizes,
-    write_onnx_files,
 )
+from utils.export.steps import Framework, source_outputs, told, write_exported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -81,23 +78,22 @@ def export_onnx(
     inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else list(example_inputs)
     arrays = [x.detach().cpu().numpy() for x in inputs]
     axes = dynamic_axes(arrays, input_names, output_names, dynamic)
-    stored = ModelNotes(labels, preprocess, _told(model, provenance, opset), vocabulary, sample_rate, notes or {})
+    made = told(model, provenance, opset, torch=torch.__version__)
+    stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
     tried = dynamic_inputs(arrays, axes)
     options = {"input_names": list(input_names), "output_names": list(output_names), "opset_version": opset}
     options["custom_translation_table"] = dict(custom_translation_table or {}) or None
-    with _evaluated(model):
-        cases = [Expected(x, _run(model, x)) for x in tried]
-        # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
-        exported = _to_onnx(model, tried[min(1, len(tried) - 1)], axes, options)
-    # Tracing is what takes the time, so the static graph is the same one with its sizes filled in.
-    static, free = simplify(with_sizes(exported, tried[0])), simplify(exported)
-    check_dynamic(free, axes)
-    return write_onnx_files(Path(stem), three_variants(static, free, cases, float16), stored, tolerances)
+    framework = Framework(partial(_run, model), partial(_traced, model, tried, axes, options))
+    return write_exported(model, framework, Path(stem), tried, axes, stored, float16, tolerances)
 
 
-def _told(model: torch.nn.Module, provenance: Mapping[str, str] | None, opset: int) -> dict[str, str]:
-    """Return where the model comes from, and by which versions it was exported."""
-    return dict(provenance or {"source": type(model).__name__}) | {"torch": torch.__version__, "opset": str(opset)}
+def _traced(
+    model: torch.nn.Module, tried: Sequence[list[Array]], axes: Sequence[Mapping[int, str]], options: dict[str, Any]
+) -> tuple[ModelProto, ModelProto]:
+    """Return the static and the dynamic graph; tracing takes the time, so one is the other with its sizes filled in."""
+    # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
+    exported = _to_onnx(model, tried[min(1, len(tried) - 1)], axes, options)
+    return simplify(with_sizes(exported, tried[0])), simplify(exported)
 
 
 def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:
@@ -137,29 +133,15 @@ def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | P
         raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")
 
 
-@contextmanager
-def _evaluated(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model in eval mode for a while."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
 def _run(model: torch.nn.Module, inputs: Sequence[Array]) -> list[Array]:
     """Return the source model's outputs on these arrays."""
-    try:
-        with torch.no_grad():
-            outputs = model(*(torch.from_numpy(x) for x in inputs))
-    except (RuntimeError, ValueError, IndexError) as error:
-        shapes = [list(x.shape) for x in inputs]
-        raise ModelError(
-            f"the source model cannot run inputs of shapes {shapes}: {first_line(error)}; leave the axis out of dynamic"
-        ) from error
-    tensors = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-    return [tensor.numpy() for tensor in tensors]
+    with torch.no_grad():
+        return source_outputs(
+            lambda: model(*(torch.from_numpy(x) for x in inputs)),
+            inputs,
+            torch.Tensor,
+            (RuntimeError, ValueError, IndexError),
+        )
 
 
 def _to_onnx(
