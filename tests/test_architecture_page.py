@@ -1,0 +1,103 @@
+"""``docs/architecture.md`` says what the source says: its floors, its rooms, and the files a sample goes through."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+from source_imports import graph_of, python_files, tree
+from support import ROOT
+from test_architecture import FLOORS
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PACKAGES = [package for package, floor in FLOORS.items() if floor < FLOORS["example"]]
+FILES = python_files(*PACKAGES)
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading, without its head."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def names(cell: str) -> set[str]:
+    """Return what a cell has between backticks."""
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def room_of(module: str) -> str:
+    """Return the folder that a module is a part of: a package, or a package of one."""
+    folder = "/".join(module.split(".")[:2])
+    return folder if (ROOT / folder / "__init__.py").is_file() else module.split(".")[0]
+
+
+@cache
+def imported_rooms() -> dict[str, set[str]]:
+    """Return room -> the other rooms that it imports, the faces' own tables left out."""
+    found: dict[str, set[str]] = {}
+    for module, targets in graph_of([name for name in FILES if name != "engine/__init__.py"]).items():
+        own = found.setdefault(room_of(module), set())
+        own |= {room_of(target) for target in targets} - {room_of(module)}
+    return found
+
+
+def test_the_floors_are_those_of_the_imports() -> None:
+    said = {}
+    for floor, packages, _, below in rows("Floors"):
+        for package in names(packages):
+            said[package.rstrip("/")] = (int(floor), {name.rstrip("/") for name in names(below)})
+    assert {package: floor for package, (floor, _) in said.items()} == FLOORS
+    for package in PACKAGES:
+        real = {
+            other.split("/")[0]
+            for room, others in imported_rooms().items()
+            for other in others
+            if room.split("/")[0] == package
+        }
+        assert said[package][1] == real - {package} | ({"engine"} if package != "engine" else set()), package
+
+
+def test_every_room_is_on_the_page() -> None:
+    said = [room for cells in rows("Rooms") for room in names(cells[0])]
+    folders = {room_of(name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")) for name in FILES}
+    assert sorted(room.rstrip("/") for room in said) == sorted(folders)
+    assert not [cells[0] for cells in rows("Rooms") if not cells[1]]
+
+
+def _cell(room: str) -> str:
+    """Return what the page is to say of a room's imports from its own package."""
+    package = room.split("/")[0]
+    own = sorted(
+        other.removeprefix(f"{package}/") for other in imported_rooms()[room] if other.split("/")[0] == package
+    )
+    return " ".join(f"`{name}`" for name in sorted(own, key=lambda name: name != package))
+
+
+def test_a_room_imports_what_the_page_says() -> None:
+    said = {room.rstrip("/"): cells[2] for cells in rows("Rooms") for room in names(cells[0])}
+    wrong = [f"{room}: {said[room]} is to be {_cell(room)}" for room in said if said[room] != _cell(room)]
+    assert wrong == []
+
+
+def test_a_sample_goes_through_what_is_there() -> None:
+    """Each step names a file, and something defined there."""
+    steps = rows("The way of a sample")
+    assert len(steps) > 8
+    missing = [where for cells in steps for where in names(cells[2]) if not _is_there(where)]
+    assert not missing
+
+
+def _is_there(where: str) -> bool:
+    file, _, name = where.partition(":")
+    if not (ROOT / file).is_file():
+        return False
+    defined = {node.name for node in ast.walk(tree(file)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    return name in defined
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.splitlines()) <= 120
+    assert not [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if not Path(ROOT, "docs", link).exists()]
