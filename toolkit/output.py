@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from engine import DataError, write_file
 from toolkit.arguments import Parser
@@ -16,6 +16,9 @@ from utils.pages.page import Pages
 from utils.plain import plain
 from utils.terminal import encodable, new_table, open_console, print_line
 from utils.text import NO_VALUE, as_csv, clean_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SCHEMA_VERSION = 1
 """Of the JSON files; a field that changes its meaning or goes raises it."""
@@ -241,23 +244,34 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
         ConfigError: rich is not installed.
     """
     console = open_console(file)
-    table = new_table(console)
-    rows = list(enumerate(report.rows))[:limit]
-    columns = _fitting([column for column in report.columns if column.brief], [row for _, row in rows], console.width)
-    for column in columns:
-        table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
-    for i, row in rows:
-        cells = [encodable(shown(row.get(column.key)), console) for column in columns]
-        table.add_row(*cells, style="bold red" if i in report.bad else "")
+    rows = report.rows[:limit]
+    brief = [column for column in report.columns if column.brief]
+    columns = _fitting(brief, rows, console.width)
     if rows:
-        console.print(table)
-    left = len(report.rows) - len(rows)
-    notes = [f"... and {left} more rows; --csv, --json and --html have all"] if left else []
-    unseen = [column.label for column in report.columns if column.brief and column not in columns]
-    if unseen:
-        notes.append(f"note: too narrow for {', '.join(unseen)}; --csv, --json and --html have all")
+        _print_table(console, columns, rows, report.bad)
+    notes = _left_out(len(report.rows) - len(rows), [column.label for column in brief if column not in columns])
     for line in (*notes, *(f"note: {note}" for note in report.notes), report.lead):
         print_line(console, clean_line(line))
+
+
+def _print_table(
+    console: Console, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], bad: Collection[int]
+) -> None:
+    """Print rows; those of the indices in ``bad`` stand out."""
+    table = new_table(console)
+    for column in columns:
+        table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
+    for i, row in enumerate(rows):
+        cells = [encodable(shown(row.get(column.key)), console) for column in columns]
+        table.add_row(*cells, style="bold red" if i in bad else "")
+    console.print(table)
+
+
+def _left_out(rows: int, columns: Sequence[str]) -> list[str]:
+    """Say how many rows and which columns a terminal does not show."""
+    where = "--csv, --json and --html have all"
+    more = [f"... and {rows} more rows; {where}"] if rows else []
+    return [*more, f"note: too narrow for {', '.join(columns)}; {where}"] if columns else more
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:

@@ -6,7 +6,7 @@ import keyword
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,13 +81,16 @@ def _task(domain: str, name: str, root: Path) -> Task:
     own = [task for task in known.values() if task.domain == domain]
     if len(own) == 1:
         return own[0]
-    choose = "choose one by --task NAME"
+    raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")
+
+
+def _no_task(domain: str, own: Sequence[Task], known: Mapping[str, Task]) -> str:
+    """Say why a domain alone does not say which task is meant; ``own`` are those of the domain."""
     if own:
-        names = ", ".join(sorted(task.name for task in own))
-        raise ConfigError(f"domain {domain!r} has several tasks: {names}; {choose}")
+        return f"domain {domain!r} has several tasks: {', '.join(sorted(task.name for task in own))}"
     near = did_you_mean(domain, [*known, *(task.domain for task in known.values())])
     listed = ", ".join(f"{task.name} ({task.domain})" for _, task in sorted(known.items()))
-    raise ConfigError(f"no task is for domain {domain!r};{near} tasks and their domains: {listed}; {choose}")
+    return f"no task is for domain {domain!r};{near} tasks and their domains: {listed}"
 
 
 def _template(task: Task, contrib: bool, root: Path) -> Template:
@@ -201,11 +204,15 @@ def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> 
     undo.callback(partial.unlink, missing_ok=True)
     partial.write_bytes(f"{before}{gap}{case}".encode())
     others = [file for file in config_files(root) if file != config]
-    problems = [one for one in read_cases([partial, *others], root)[1] if one.case in ("", name)]
-    wrong = [str(problem.finding) for problem in problems] or _not_a_list(partial, name)
+    wrong = _troubles([partial, *others], name, root) or _not_a_list(partial, name)
     if wrong:
         raise ConfigError(f"a case cannot be appended to {config}: {wrong[0].replace(partial.name, config.name)}")
     partial.replace(config)
+
+
+def _troubles(files: Sequence[Path], name: str, root: Path) -> list[str]:
+    """Return what the reader of cases finds wrong with the case of this name, or with a file as a whole."""
+    return [str(problem.finding) for problem in read_cases(files, root)[1] if problem.case in ("", name)]
 
 
 def _not_a_list(file: Path, name: str) -> list[str]:

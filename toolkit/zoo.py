@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +80,11 @@ class Model:
     cases: tuple[Case, ...]
 
     @property
+    def words(self) -> tuple[str, str, str]:
+        """What it goes by on a command line: its name, ``domain/name``, and path."""
+        return self.name, f"{self.domain}/{self.name}", self.path
+
+    @property
     def path(self) -> str:
         """The folder relative to the root, with forward slashes."""
         return self.folder.relative_to(self.root).as_posix()
@@ -144,25 +150,27 @@ def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
     Raises:
         ConfigError: no model, or more than one, has this name.
     """
-    plain = name.rstrip("/")
-    found = [model for model in models if plain in (model.name, f"{model.domain}/{model.name}", model.path)]
-    if len(found) > 1:
-        paths = ", ".join(model.path for model in found)
+    named = [model for model in models if name.rstrip("/") in model.words]
+    if len(named) > 1:
+        paths = ", ".join(model.path for model in named)
         raise ConfigError(f"model name {name!r} is ambiguous; write one of the paths: {paths}")
-    if found:
-        return found[0], None
-    for model in models:
-        case = next((case for case in model.cases if case.name == name), None)
-        if case is not None:
-            return model, case
-    places = dict.fromkeys(path.resolve() for path in (Path(name), models[0].root / name))
-    at_path = [model for model in models for path in places if path.is_relative_to(model.folder.resolve())]
-    if at_path:
-        return at_path[0], None
-    known = [word for model in models for word in (model.name, f"{model.domain}/{model.name}", model.path)]
-    near = did_you_mean(name, known)
+    found = next(chain(((model, None) for model in named), _of_case(name, models), _at_path(name, models)), None)
+    if found is not None:
+        return found
+    near = did_you_mean(name, [word for model in models for word in model.words])
     where = " and ".join(place.folder for place in PLACES.values())
     raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists those under {where}")
+
+
+def _of_case(name: str, models: Iterable[Model]) -> Iterator[tuple[Model, Case]]:
+    """Yield the case of this name, and its model."""
+    return ((model, case) for model in models for case in model.cases if case.name == name)
+
+
+def _at_path(name: str, models: Sequence[Model]) -> Iterator[tuple[Model, None]]:
+    """Yield the model in whose folder a path lies, which starts here or at the repository's root."""
+    places = dict.fromkeys(path.resolve() for path in (Path(name), models[0].root / name))
+    yield from ((model, None) for model in models for path in places if path.is_relative_to(model.folder.resolve()))
 
 
 def find_case(model: Model, name: str) -> Case:

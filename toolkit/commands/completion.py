@@ -77,8 +77,7 @@ def candidates(words: Sequence[str], root: Path = ROOT) -> list[str]:
 
 
 def _models(root: Path) -> list[str]:
-    models = load_zoo(root).models
-    return [word for model in models for word in (model.name, f"{model.domain}/{model.name}")]
+    return [word for model in load_zoo(root).models for word in model.words[:2]]
 
 
 def _cases(root: Path) -> list[str]:

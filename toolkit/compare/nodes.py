@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 
@@ -145,13 +145,11 @@ def compare_nodes(
     if len(groups) > 1:
         size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
-    fused = fused_nodes(b)
     for group in progress(groups, "group"):
-        only = {name for node in group for name in node.outputs if name}
-        rows = _compare_group(a, b, replay, inputs, group, only, result, clock)
-        result.rows += [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]
-    _say_where_to(result.rows)
-    _say_what_is_missing(a, b, result)
+        result.rows += _compare_group(a, b, replay, inputs, group, result, clock)
+    _say_what_was_fused(result.rows, fused_nodes(b))
+    result.rows.sort(key=lambda row: row.node.index)
+    result.notes += _missing(a, result.rows)
     return result
 
 
@@ -184,10 +182,10 @@ def _compare_group(
     replay: Replay | None,
     inputs: Sequence[Array],
     group: Sequence[Node],
-    only: Collection[str],
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
+    only = {name for node in group for name in node.outputs if name}
     # Named tensors are run in a session that ends with the run: each holds the weights once more, as it packs them.
     baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
     clock.lap(f"run {a.target}")
@@ -213,15 +211,14 @@ def _rows(
     values: Mapping[str, Array],
     alone: Mapping[str, Array],
 ) -> Iterator[Row]:
+    there = baseline.keys() & values.keys()
     tensors = [(node, name) for node in group for name in node.outputs if name]
-    if a.note or b.note:  # outputs only: rows of everything else would say nothing
-        tensors = [(node, name) for node, name in tensors if name in baseline.keys() & values.keys()]
     threshold = THRESHOLD[precision_of(a.dtype, b.dtype)]
     for node, name in tensors:
-        if name in baseline and name in values:
+        if name in there:
             dtype = "float16" if name in b.half else values[name].dtype.name
             yield _row(node, name, dtype, threshold, baseline[name], values[name], alone.get(name))
-        else:
+        elif not (a.note or b.note):  # of an engine that shows outputs only, rows of the rest would say nothing
             yield Row(node, name, _why_not(name, a, b))
 
 
@@ -230,16 +227,20 @@ def _row(
 ) -> Row:
     if any(array.dtype.kind not in "fiub" for array in (value, reference)):
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
-    judged = [value] if alone is None else [value, alone]
-    fit = [array for array in judged if array.shape == reference.shape]
-    measured = iter(differences(fit, reference, threshold) if fit else ())
-    found = [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
+    found = _measured([value] if alone is None else [value, alone], reference, threshold)
     isolated = None if alone is None else found[1]
     if value.shape != reference.shape:
         status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
         return Row(node, name, status, dtype, value.shape, None, None, found[0], isolated)
     held = census(value, reference, dtype == "float16")
     return Row(node, name, "compared", dtype, value.shape, held, _range(reference), found[0], isolated)
+
+
+def _measured(judged: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:
+    """Return the difference of each array from the reference."""
+    fit = [array for array in judged if array.shape == reference.shape]
+    measured = iter(differences(fit, reference, threshold) if fit else ())
+    return [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
 
 
 def _range(array: Array) -> Census:
@@ -269,13 +270,9 @@ def fused_nodes(traced: Traced) -> dict[str, tuple[Node, ...]]:
     """
     if traced.model is None:
         return {}
-    data = {spec.name for spec in traced.inputs}
     hidden: dict[str, list[Node]] = {}
     found: dict[str, tuple[Node, ...]] = {}
-    for node in traced.nodes:
-        if not data.intersection(node.inputs) or node.op in ("Shape", "Size"):
-            continue  # known when the engine is built
-        data.update(node.outputs)
+    for node in _of_data(traced):
         before = dict.fromkeys(one for name in node.inputs for one in hidden.get(name, ()))
         for name in filter(None, node.outputs):
             if traced.exposes(name):
@@ -285,27 +282,39 @@ def fused_nodes(traced: Traced) -> dict[str, tuple[Node, ...]]:
     return found
 
 
-def _say_where_to(rows: list[Row]) -> None:
-    """Say of nodes that are not there which one they were fused into."""
+def _of_data(traced: Traced) -> Iterator[Node]:
+    """Yield the nodes whose outputs follow from the inputs; all others are known when the engine is built."""
+    data = {spec.name for spec in traced.inputs}
+    for node in traced.nodes:
+        if data.intersection(node.inputs) and node.op not in ("Shape", "Size"):
+            data.update(node.outputs)
+            yield node
+
+
+def _say_what_was_fused(rows: list[Row], fused: Mapping[str, tuple[Node, ...]]) -> None:
+    """Say of tensors which nodes were fused into theirs, and of nodes that are not there into which one."""
+    rows[:] = [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]
     into = {node.name: row.node.name for row in reversed(rows) for node in row.fused}
     for i, row in enumerate(rows):
         if not row.shape and row.accumulated is None and row.node.name in into and row.status.startswith("not there"):
             rows[i] = replace(row, status=f"fused into {into[row.node.name]}")
 
 
-def _say_what_is_missing(a: Traced, b: Traced, result: Comparison) -> None:
-    kinds = Counter(a.skipped.values())
-    if kinds:
-        counted = ", ".join(plural(count, f"{kind} tensor") for kind, count in sorted(kinds.items()))
-        result.notes.append(f"not compared, for they are no arrays of numbers: {counted}")
+def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
+    """Say what the rows do not show, and of which nothing follows."""
+    kinds = [plural(count, f"{kind} tensor") for kind, count in sorted(Counter(a.skipped.values()).items())]
     inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
-    if inner:
-        result.notes.append(f"nodes inside the bodies of {', '.join(inner[:3])} are not shown; the node as a whole is")
     drawn = [node.name for node in a.nodes if node.op in _RANDOM]
-    if drawn:
-        result.notes.append(f"{', '.join(drawn[:3])} draw random numbers: they and what follows differ in every run")
-    result.rows.sort(key=lambda row: row.node.index)
-    broken = [row.node.name for row in result.rows if row.reference and (row.reference.nan or row.reference.infinite)]
-    if broken:
-        names = ", ".join(dict.fromkeys(broken[:3]))
-        result.notes.append(f"NaN or infinity on {a.target} already, the same counts as equal: {names}")
+    broken = [row.node.name for row in rows if _is_broken(row.reference)]
+    notes: Iterable[tuple[Iterable[str], str, str]] = (
+        (kinds, "not compared, for they are no arrays of numbers: ", ""),
+        (inner[:3], "nodes inside the bodies of ", " are not shown; the node as a whole is"),
+        (drawn[:3], "", " draw random numbers: they and what follows differ in every run"),
+        (dict.fromkeys(broken[:3]), f"NaN or infinity on {a.target} already, the same counts as equal: ", ""),
+    )
+    return [f"{before}{', '.join(names)}{after}" for names, before, after in notes if names]
+
+
+def _is_broken(held: Census | None) -> bool:
+    """Say whether a value holds NaN or infinity."""
+    return held is not None and bool(held.nan or held.infinite)

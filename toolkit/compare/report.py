@@ -75,13 +75,18 @@ def lead(found: Comparison) -> str:
     if bad is None:
         worst, row = max(compared, key=lambda pair: pair[0])
         return f"no bad node: {plural(len(compared), 'tensor')} compared, largest diff2 {worst:.3g} at {row.node.name}"
+    module = f", module {bad.node.module}" if bad.node.module else ""
+    return f"first bad node: {bad.node.name} ({bad.node.op}{module}){_together(bad)}, {_why_bad(found, bad)}"
+
+
+def _why_bad(found: Comparison, bad: Row) -> str:
+    if bad.census is None:
+        return bad.status
     alone = bad is found.first_isolated
     difference = bad.isolated if alone else bad.accumulated
-    module = f", module {bad.node.module}" if bad.node.module else ""
     figure = f"diff2 {difference.diff2:.3g} " if difference else ""
     how = f"by itself, beyond {found.limit:g}" if alone else f"accumulated, beyond {INHERITED * found.limit:g}"
-    what = bad.status if bad.census is None else f"{figure}{how}"
-    return f"first bad node: {bad.node.name} ({bad.node.op}{module}){_together(bad)}, {what}"
+    return f"{figure}{how}"
 
 
 def _together(row: Row) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine import OTHER_SHAPE, THRESHOLD, DataError, measure, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
@@ -26,22 +28,31 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
         )
     precision = precision_of(*(str(dump.about.get("dtype")) for dump in (a, b)))
     result = Comparison([], LIMIT[precision] if limit is None else limit)
-    if a.about.get("model_sha256") != b.about.get("model_sha256"):
-        result.notes.append(f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}")
-    for dump, other in ((a, b), (b, a)):
-        if "recovered_from" in dump.about:
-            result.notes.append(f"{dump.path} is what was left of {dump.about['recovered_from']}")
-        alone = [name for name in dump.outputs if name not in other.outputs]
-        if alone:
-            result.notes.append(f"{len(alone)} tensors only in {dump.path}: {', '.join(alone[:3])}")
-    for name in common:
-        row = _row(a, b, a.outputs[name], b.outputs[name], precision)
-        result.rows.append(row)
-        if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
-            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
-            result.notes.append(f"the dumps are of different inputs: {name!r} {how}")
+    result.notes += _differences(a, b)
+    result.rows += [_row(a, b, a.outputs[name], b.outputs[name], precision) for name in common]
+    result.notes += _other_inputs(result)
     result.rows.sort(key=lambda row: row.node.index)
     return result
+
+
+def _differences(a: Dump, b: Dump) -> Iterator[str]:
+    """Say in what the dumps differ as a whole."""
+    if a.about.get("model_sha256") != b.about.get("model_sha256"):
+        yield f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}"
+    for dump, other in ((a, b), (b, a)):
+        if "recovered_from" in dump.about:
+            yield f"{dump.path} is what was left of {dump.about['recovered_from']}"
+        alone = [name for name in dump.outputs if name not in other.outputs]
+        if alone:
+            yield f"{len(alone)} tensors only in {dump.path}: {', '.join(alone[:3])}"
+
+
+def _other_inputs(result: Comparison) -> Iterator[str]:
+    """Say which inputs of the model are not the same in both dumps."""
+    for row in result.rows:
+        if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
+            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
+            yield f"the dumps are of different inputs: {row.tensor!r} {how}"
 
 
 def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str) -> Row:

@@ -52,7 +52,7 @@ def write_dump(
         groups = list(grouped(nodes, sizes, memory))
         missing: list[str] = []
         for group in progress(groups, "group"):
-            wanted = {name for node in group for name in (*node.outputs, *(node.inputs if with_inputs else ())) if name}
+            wanted = {place.tensor for node in group for place in _places(node, 0, with_inputs)}
             some = len(groups) > 1 or len(nodes) < len(traced.nodes)
             values = {**given, **traced.run(inputs, wanted if some else None)}
             for node in group:

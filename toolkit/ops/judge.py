@@ -48,6 +48,11 @@ class Judgement:
     dtype: str = ""
 
     @property
+    def lacks(self) -> str:
+        """What a target lacks that lacks it: the operator, or the operator in a type."""
+        return f"{self.need.op} in {self.dtype}" if self.dtype else self.need.op
+
+    @property
     def dynamic(self) -> bool:
         """Whether the shape of something it writes is not known beforehand."""
         return any(re.search(r"[^\dx, ]", shape.replace("scalar", "")) for shape in self.need.shapes)
@@ -106,15 +111,17 @@ def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) ->
     cut = _cut(model, need)
     refused = trial(cut) if trial is not None and cut is not None and not _has_body(need) else None
     support = _support(need, table, refused)
-    if support.level not in LACKING:
+    if not support.lacking:
         return Judgement(need, support.level, support.source, support.fix)
     dtype = next((name for name in need.dtypes if table.dtypes.get(name) is support), "")
-    rewrite = _rewrite(cut, table, trial) if trial is not None and cut is not None else None
-    if rewrite is not None:
-        operators = ", ".join(rewrite.operators)
-        fix = f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
-        return Judgement(need, support.level, support.source, support.fix or fix, rewrite, dtype)
-    return Judgement(need, support.level, support.source, support.fix or _advice(need, refused), dtype=dtype)
+    rewrite = _rewrite(cut, table, trial)
+    fix = support.fix or (_advice(need, refused) if rewrite is None else _told(rewrite))
+    return Judgement(need, support.level, support.source, fix, rewrite, dtype)
+
+
+def _told(rewrite: Rewrite) -> str:
+    operators = ", ".join(rewrite.operators)
+    return f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
 
 
 def _has_body(need: Need) -> bool:
@@ -131,18 +138,22 @@ def _support(need: Need, table: Table, refused: str | None) -> Support:
     """
     entry = table.operator(need.op)
     known = [table.dtypes[name] for name in need.dtypes if name in table.dtypes]
-    if entry is not None and entry.level in LACKING:
-        return entry
     worst = max(known, key=lambda one: LEVELS.index(one.level), default=None)
-    if worst is not None and worst.level in LACKING:
-        return worst
+    lacking = [one for one in (entry, worst) if one is not None and one.lacking]
+    if lacking:
+        return lacking[0]
     if need.end:
         return Support("host", f"{need.end!r} goes in or out of the model and is no tensor: engines take arrays")
     if refused:
         return Support("missing", refused)
-    unlisted = [name for name in need.dtypes if name not in table.dtypes]
+    return _listed(need, table, entry, refused)
+
+
+def _listed(need: Need, table: Table, entry: Support | None, refused: str | None) -> Support:
+    """Return what is known of an operator that nothing speaks against."""
     if entry is None:
         return _tried(need, table, refused)
+    unlisted = [name for name in need.dtypes if name not in table.dtypes]
     if unlisted and table.dtypes:
         return Support(_tried(need, table, refused).level, f"{entry.source}, but not in {', '.join(unlisted)}")
     return entry
@@ -177,13 +188,17 @@ def _cut(model: ModelProto, need: Need) -> ModelProto | None:
         return cut
 
 
-def _rewrite(cut: ModelProto, table: Table, trial: Trial) -> Rewrite | None:
+def _rewrite(cut: ModelProto | None, table: Table, trial: Trial | None) -> Rewrite | None:
+    """Return what stands for a single node on the target; ``None`` without the node or somebody to ask, too."""
     from toolkit.ops.rewrites import find_rewrite
+
+    if cut is None or trial is None:
+        return None
 
     def runs(made: ModelProto) -> str:
         for node in made.graph.node:
             entry = table.operator(op_name(node))
-            if entry is not None and entry.level in LACKING:
+            if entry is not None and entry.lacking:
                 return f"{op_name(node)} is {entry.level}"
         return trial(made) or ""
 
@@ -198,13 +213,12 @@ def _advice(need: Need, refused: str | None) -> str:
 
 def summary(findings: Sequence[Judgement], target: str) -> str:
     """Return the answer in a sentence."""
-    lacking = [one for one in findings if one.level in LACKING]
+    lacking = dict.fromkeys(one.lacks for one in findings if one.level in LACKING)
     levels = Counter(one.level for one in findings)
     words = {"host": "for the host"}
     known = ", ".join(f"{levels[level]} {words.get(level, level)}" for level in LEVELS if levels[level])
     if lacking:
-        names = dict.fromkeys(f"{one.need.op} in {one.dtype}" if one.dtype else one.need.op for one in lacking)
-        return f"{target} lacks {', '.join(names)} ({known})"
+        return f"{target} lacks {', '.join(lacking)} ({known})"
     if levels["unknown"]:
         return f"whether {target} has everything the model needs is not known ({known})"
     return f"{target} has everything the model needs ({known or 'which is nothing'})"

@@ -42,6 +42,17 @@ class Need:
     end: str = ""
     nodes: list[str] = field(default_factory=list)
 
+    def add(self, name: str, shape: str) -> None:
+        """Add a node, by its name, and the shape of what it writes."""
+        self.nodes.append(name)
+        if shape not in self.shapes:
+            self.shapes.append(shape)
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What it shares with every node of the same need."""
+        return (self.op, self.reads, self.writes, self.end, *sorted(self.attributes.items()))
+
     @property
     def dtypes(self) -> list[str]:
         """All of them, each once."""
@@ -58,19 +69,17 @@ def find_needs(model: ModelProto) -> list[Need]:
     odd = {info.name for info in (*model.graph.input, *model.graph.output) if info.type.WhichOneof("value") in _ODD}
     found: dict[tuple[object, ...], Need] = {}
     for place, node, scope in placed_nodes(model.graph):
-        op = op_name(node)
-        reads = tuple(_dtype(name, scope) if name else "" for name in node.input)
-        writes = tuple(_dtype(name, scope) if name else "" for name in node.output)
-        attributes = {a.name: _text(a) for a in node.attribute}
         version = versions.get(node.domain, versions.get("" if node.domain == "ai.onnx" else node.domain, 0))
         end = next((name for name in (*node.input, *node.output) if name in odd), "")
-        key = (op, reads, writes, end, *sorted(attributes.items()))
-        need = found.setdefault(key, Need(op, version, reads, writes, attributes, [], node, scope, end))
-        need.nodes.append(place)
-        shape = ", ".join(_shape(name, scope) for name in node.output if name)
-        if shape not in need.shapes:
-            need.shapes.append(shape)
+        need = _need(node, version, scope, end)
+        found.setdefault(need.form, need).add(place, ", ".join(_shape(name, scope) for name in node.output if name))
     return list(found.values())
+
+
+def _need(node: NodeProto, version: int, scope: Scope, end: str) -> Need:
+    """Return what a node needs, with neither its name nor its shapes."""
+    reads, writes = (tuple(_dtype(name, scope) if name else "" for name in part) for part in (node.input, node.output))
+    return Need(op_name(node), version, reads, writes, {a.name: _text(a) for a in node.attribute}, [], node, scope, end)
 
 
 def op_name(node: NodeProto) -> str:
@@ -107,8 +116,12 @@ def _shape(name: str, scope: Scope) -> str:
         return "x".join(map(str, found.dims)) or "scalar"
     if found is None or not found.type.tensor_type.HasField("shape"):
         return UNKNOWN
-    words = [str(d) if isinstance(d, int) or (d or "").isidentifier() else UNKNOWN for d in dims(found)]
-    return ("x" if all(word.isdigit() for word in words) else " x ").join(words) or "scalar"
+    words = [_size(d) for d in dims(found)]
+    return ("x" if all(map(str.isdigit, words)) else " x ").join(words) or "scalar"
+
+
+def _size(dim: int | str | None) -> str:
+    return str(dim) if isinstance(dim, int) or (dim or "").isidentifier() else UNKNOWN
 
 
 def _text(attribute: AttributeProto) -> str:

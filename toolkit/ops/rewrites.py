@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from toolkit.graph.inputs import draw
 from toolkit.optest.outcome import worst_error
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2
 """Largest error of an equivalent as a share of an output's largest value."""
@@ -73,33 +73,45 @@ def spelled_out(cut: ModelProto) -> ModelProto | None:
 
 def in_float32(cut: ModelProto) -> ModelProto | None:
     """Return the node with casts to float32 and back around it, or ``None`` where it holds no other floats."""
-    from onnx import ModelProto, TensorProto, helper, numpy_helper
+    from onnx import ModelProto, TensorProto, numpy_helper
 
-    wide, half, plain = TensorProto.DOUBLE, (TensorProto.FLOAT16, TensorProto.BFLOAT16), TensorProto.FLOAT
+    others = (TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     made = ModelProto()
     made.CopyFrom(cut)
-    node, before, after = made.graph.node[0], [], []
     kinds = {info.name: info.type.tensor_type.elem_type for info in (*made.graph.input, *made.graph.output)}
-    odd = {name for name, kind in kinds.items() if kind == wide or kind in half}
-    for tensor in made.graph.initializer:
-        if tensor.data_type == wide or tensor.data_type in half:
-            values = numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    odd = {name: kind for name, kind in kinds.items() if kind in others}
     if not odd:
         return None
+    for tensor in made.graph.initializer:
+        if tensor.data_type in others:
+            values = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    nodes = _between_casts(made.graph.node[0], odd)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def _between_casts(node: NodeProto, odd: Mapping[str, int]) -> list[NodeProto]:
+    """Return a node with a cast to float32 before each of its inputs, and one back behind each of its outputs.
+
+    Args:
+        node: which. odd: types of the inputs and outputs that are meant, by name.
+    """
+    from onnx import NodeProto, TensorProto, helper
+
+    copy, casts = NodeProto(), []
+    copy.CopyFrom(node)
     for i, name in enumerate(node.input):
         if name in odd:
-            before.append(helper.make_node("Cast", [name], [f"{name}:float32_{i}"], to=plain))
-            node.input[i] = f"{name}:float32_{i}"
+            copy.input[i] = f"{name}:float32_{i}"
+            casts.append(helper.make_node("Cast", [name], [copy.input[i]], to=TensorProto.FLOAT))
+    casts.append(copy)
     for i, name in enumerate(node.output):
         if name in odd:
-            after.append(helper.make_node("Cast", [f"{name}:float32"], [name], to=kinds[name]))
-            node.output[i] = f"{name}:float32"
-    nodes = [*before, node, *after]
-    kept = [type(one).FromString(one.SerializeToString()) for one in nodes]
-    del made.graph.node[:]
-    made.graph.node.extend(kept)
-    return made
+            copy.output[i] = f"{name}:float32"
+            casts.append(helper.make_node("Cast", [copy.output[i]], [name], to=odd[name]))
+    return casts
 
 
 REWRITES: dict[str, Callable[[ModelProto], ModelProto | None]] = {

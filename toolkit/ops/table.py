@@ -24,6 +24,11 @@ class Support:
     source: str = ""
     fix: str = ""
 
+    @property
+    def lacking(self) -> bool:
+        """Whether the target does not have it."""
+        return self.level in LACKING
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

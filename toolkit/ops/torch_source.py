@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from engine import ConfigError, ModelError, TargetError, import_file, typed_reas
 from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Judgement, dynamic_notes, judge
 from toolkit.ops.needs import Need
-from toolkit.ops.table import LACKING, Table
+from toolkit.ops.table import Table
 
 if TYPE_CHECKING:
     from toolkit.ops.trial import Trial
@@ -177,16 +177,22 @@ def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any
         ConfigError: a name is no argument of it, or one that it needs is missing.
     """
     found = inspect.signature(model.forward).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in found):
+    kinds = {one.kind for one in found}
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
         return tuple(inputs.values()), {}
-    takes = [one.name for one in found if one.kind is not one.VAR_KEYWORD]
-    free = any(one.kind is one.VAR_KEYWORD for one in found)
-    wrong = [] if free else sorted(inputs.keys() - set(takes))
-    needs = [one.name for one in found if one.default is one.empty and one.name in takes and one.name not in inputs]
-    if wrong or needs:
-        what = f"no argument of it is called {wrong[0]!r}" if wrong else f"it needs {needs[0]!r} too"
-        raise ConfigError(f"{source}: {what}; forward takes {', '.join(takes) or 'nothing'}: pass --shape NAME=N,N,..")
+    free = inspect.Parameter.VAR_KEYWORD
+    takes = {one.name: one.default is one.empty for one in found if one.kind is not free}
+    wrong = [] if free in kinds else sorted(inputs.keys() - takes.keys())
+    why = [*(f"no argument of it is called {name!r}" for name in wrong), *_lacking(takes, inputs)]
+    if why:
+        known = ", ".join(takes) or "nothing"
+        raise ConfigError(f"{source}: {why[0]}; forward takes {known}: pass --shape NAME=N,N,..")
     return (), dict(inputs)
+
+
+def _lacking(takes: Mapping[str, bool], inputs: Collection[str]) -> list[str]:
+    """Say which arguments without a default are not given."""
+    return [f"it needs {name!r} too" for name, needed in takes.items() if needed and name not in inputs]
 
 
 def _parts(model: Any, classes: Mapping[str, list[str]], table: Table) -> list[Judgement]:
@@ -214,7 +220,7 @@ def _unexported(one: Any, table: Table) -> Judgement:
     if one.exportable is False:
         return Judgement(need, "missing", _EXPORTER, CUSTOM)
     known = [table.dtypes[name] for name in one.dtypes if name in table.dtypes]
-    bad = next((entry for entry in known if entry.level in LACKING), None)
+    bad = next((entry for entry in known if entry.lacking), None)
     if bad is not None:
         return Judgement(need, bad.level, bad.source, bad.fix)
     return Judgement(need, "unknown", "the exporter can write it; what it becomes is known only after the export")

@@ -39,16 +39,13 @@ def _opened(target: str, model: ModelProto) -> str | None:
     Raises:
         TargetError: the target's packages or its device are missing.
     """
-    from engine.onnx import graph_inputs, save_model, signature
+    from engine.onnx import save_model
 
     try:
-        shapes = [spec.shape for spec in signature(model)[0]]
-        fixed = tuple(tuple(d for d in shape if d) for shape in shapes)
-        whole = bool(graph_inputs(model)) and all(len(a) == len(b) for a, b in zip(fixed, shapes, strict=True))
         with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
             path = Path(folder) / "model.onnx"
             save_model(model, path)
-            open_engine(target, EngineSpec(path, input_size=fixed if whole else None, divided=False)).release()
+            open_engine(target, EngineSpec(path, input_size=_fixed(model), divided=False)).release()
     except TargetError:
         raise
     except ConfigError:
@@ -56,3 +53,13 @@ def _opened(target: str, model: ModelProto) -> str | None:
     except TecoInferError as error:
         return str(error)
     return ""
+
+
+def _fixed(model: ModelProto) -> tuple[tuple[int, ...], ...] | None:
+    """Return the shapes of a model's inputs; ``None`` where it has none, or one of them has an open size."""
+    from engine.onnx import graph_inputs, signature
+
+    shapes = [spec.shape for spec in signature(model)[0]]
+    fixed = tuple(tuple(size for size in shape if size) for shape in shapes)
+    whole = all(len(found) == len(shape) for found, shape in zip(fixed, shapes, strict=True))
+    return fixed if whole and graph_inputs(model) else None

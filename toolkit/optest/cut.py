@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,26 +27,26 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
         ConfigError: there is no such node.
     """
     nodes: list[NodeProto] = list(model.graph.node)
-    for fits in (
-        lambda i, node: node.name == wanted,
-        lambda i, node: wanted in node.output,
-        lambda i, node: wanted.removeprefix("#") == str(i),
-    ):
-        found = [node for i, node in enumerate(nodes) if fits(i, node)]
-        if found and wanted:
-            return found[0]
+    writers = {name: node for node in reversed(nodes) for name in node.output}
+    places = {str(i): node for i, node in enumerate(nodes)}
+    named = {node.name: node for node in reversed(nodes)}
+    tables = (named, wanted), (writers, wanted), (places, wanted.removeprefix("#"))
+    found = [table[word] for table, word in tables if wanted and word in table]
+    if not found:
+        raise ConfigError(f"{path}{_no_node(model, nodes, wanted)}")
+    return found[0]
+
+
+def _no_node(model: ModelProto, nodes: Sequence[NodeProto], wanted: str) -> str:
+    """Say why no node is meant by a word."""
     same = [node.name for node in nodes if wanted and re.fullmatch(rf"{re.escape(wanted)}#\d+_*", node.name)]
     if same:
-        raise ConfigError(f"{path}: {len(same)} nodes are called {wanted!r}; pass one of: {', '.join(same)}")
+        return f": {len(same)} nodes are called {wanted!r}; pass one of: {', '.join(same)}"
     holder = _holder(model, wanted)
     if holder:
-        raise ConfigError(
-            f"{path}: {wanted!r} lies in the body of {holder!r}, whose inner values cannot be seen; pass {holder!r}"
-        )
+        return f": {wanted!r} lies in the body of {holder!r}, whose inner values cannot be seen; pass {holder!r}"
     near = did_you_mean(wanted, [name for node in nodes for name in (node.name, *node.output)])
-    raise ConfigError(
-        f"{path} has no node {wanted!r};{near} pass a node's name, a tensor it writes, or 0 to {len(nodes) - 1}"
-    )
+    return f" has no node {wanted!r};{near} pass a node's name, a tensor it writes, or 0 to {len(nodes) - 1}"
 
 
 def _holder(model: ModelProto, wanted: str) -> str:
@@ -76,13 +76,12 @@ def single_node(
 
     from engine.onnx import used_names
 
-    known = scope_of(model.graph) if scope is None else scope
-    read = list(dict.fromkeys(used_names(node)))
-    held = [tensor for tensor in (known.get(name) for name in read) if isinstance(tensor, TensorProto)]
-    weights = {tensor.name for tensor in held}
-    inputs = [_input(name, known, values or {}, node) for name in read if name not in weights]
-    outputs = [_output(name, values or {}) for name in node.output if name]
-    graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs, held)
+    known, values = scope_of(model.graph) if scope is None else scope, values or {}
+    read = dict.fromkeys(used_names(node))
+    weights = {name: found for name in read if isinstance(found := known.get(name), TensorProto)}
+    inputs = [_input(name, known, values, node) for name in read if name not in weights]
+    outputs = [_output(name, values) for name in node.output if name]
+    graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs, list(weights.values()))
     cut = ModelProto()
     cut.CopyFrom(helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4)))
     return cut

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,27 +79,38 @@ class Values:
         return name in self.card and self.card[name].dtype.kind == "f" and not np.isfinite(self.card[name]).all()
 
 
-def count(one: NodeRange, values: Values, names: list[str]) -> None:
+def count(one: NodeRange, values: Values, names: Sequence[str]) -> None:
     """Add the values of a part, whose samples have these names, to what is known of a node."""
     for name in one.node.outputs:
-        if name not in values.wide or values.wide[name].dtype.kind != "f":
-            continue
-        wide, stored = values.pair(name)
-        with np.errstate(invalid="ignore"):
-            size = np.abs(wide)
-            flags = {"beyond": size > LARGEST, "below": (size < SMALLEST) & (size > 0)}
-            if stored is not None and stored.shape == wide.shape:
-                one.stored = True
-                flags["inf"], flags["nan"] = np.isinf(stored) & ~np.isinf(wide), np.isnan(stored) & ~np.isnan(wide)
-                flags["saturated"] = (np.abs(stored) == LARGEST) & flags["beyond"]
-                flags["flushed"] = (stored == 0) & (wide != 0)
-        one.elements += wide.size
-        finite = size[np.isfinite(size) & (size > 0)]
-        if finite.size:
-            one.largest, one.smallest = max(one.largest, float(finite.max())), min(one.smallest, float(finite.min()))
-        for kind, flag in flags.items():
-            one.counts[kind] += int(np.count_nonzero(flag))
-            if kind not in one.triggers and flag.any():
-                row = int(np.flatnonzero(flag.any(axis=1))[0])
-                one.triggers[kind] = names[row] if len(wide) == len(names) else f"{names[0]} ..."
+        if name in values.wide and values.wide[name].dtype.kind == "f":
+            _add(one, *values.pair(name), names)
     one.inherited = one.inherited or any(values.broken(source) for source in one.node.inputs)
+
+
+def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str]) -> None:
+    """Add a tensor: as float32, and as it is stored, if it is."""
+    with np.errstate(invalid="ignore"):
+        size = np.abs(wide)
+        flags = {"beyond": size > LARGEST, "below": (size < SMALLEST) & (size > 0)}
+        if stored is not None and stored.shape == wide.shape:
+            one.stored = True
+            flags |= _actual(wide, stored, flags["beyond"])
+    one.elements += wide.size
+    finite = size[np.isfinite(size) & (size > 0)]
+    if finite.size:
+        one.largest, one.smallest = max(one.largest, float(finite.max())), min(one.smallest, float(finite.min()))
+    for kind, flag in flags.items():
+        one.counts[kind] += int(np.count_nonzero(flag))
+        if kind not in one.triggers and flag.any():
+            row = int(np.flatnonzero(flag.any(axis=1))[0])
+            one.triggers[kind] = names[row] if len(wide) == len(names) else f"{names[0]} ..."
+
+
+def _actual(wide: Array, stored: Array, beyond: Array) -> dict[str, Array]:
+    """Return by a name of :data:`ACTUAL` where what is stored is that, and the float32 value is not."""
+    return {
+        "inf": np.isinf(stored) & ~np.isinf(wide),
+        "nan": np.isnan(stored) & ~np.isnan(wide),
+        "saturated": (np.abs(stored) == LARGEST) & beyond,
+        "flushed": (stored == 0) & (wide != 0),
+    }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, TensorSpec
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
@@ -41,18 +41,25 @@ def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path
         specs = batched_specs(load_named(path))
         found = [NodeRange(node) for node in wide.nodes]
         axis = next((spec.batch_axis for spec in specs if spec.batch_axis is not None), 0)
-        for part in progress(parts, "batch"):
-            names = part.names
-            for full in in_parts(part.inputs, specs, batch):
-                card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
-                given, names = names[:batch], names[batch:] or names
-                for group in _groups(wide, full):
-                    only = None if group is None else {name for n in group for name in (*n.inputs, *n.outputs)}
-                    both = wide.run(full, only), card.run(full, only)
-                    values = Values(*both, batch, axis, len(given), card.half)
-                    for one in found if group is None else [found[node.index] for node in group]:
-                        count(one, values, given)
+        for full, names in _calls(progress(parts, "batch"), specs, batch):
+            card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
+            for nodes, only in _groups(wide, full):
+                both = wide.run(full, only), card.run(full, only)
+                values = Values(*both, batch, axis, len(names), card.half)
+                for node in nodes:
+                    count(found[node.index], values, names)
     return found
+
+
+def _calls(
+    parts: Iterable[Feed], specs: Sequence[TensorSpec], batch: int
+) -> Iterator[tuple[list[Array], Sequence[str]]]:
+    """Yield what each call is fed, and the names of the samples in it."""
+    for part in parts:
+        names = part.names
+        for full in in_parts(part.inputs, specs, batch):
+            yield full, names[:batch]
+            names = names[batch:] or names
 
 
 class _Cards:
@@ -83,6 +90,11 @@ class _Cards:
             card.close()
 
 
-def _groups(wide: Traced, inputs: list[Array]) -> Iterator[list[Node] | None]:
+def _groups(wide: Traced, inputs: list[Array]) -> Iterator[tuple[Sequence[Node], set[str] | None]]:
+    """Yield nodes that are run together, and the tensors they need; ``None`` where these are all there are."""
     groups = wide.groups(inputs)
-    yield from [None] if len(groups) < 2 else groups
+    if len(groups) < 2:
+        yield wide.nodes, None
+        return
+    for group in groups:
+        yield group, {name for node in group for name in (*node.inputs, *node.outputs)}

@@ -10,7 +10,7 @@ from engine.sdaa import ACTIVATIONS, SELECTING
 from toolkit.profile.record import Bottleneck, Launch, Profile, WhatIf
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 SLOW_SHARE, SLOW_ROOF = 0.10, 0.5
 """A slow operator takes at least so much of the time, and reaches at most so much of the roof."""
@@ -56,22 +56,24 @@ def kinds_of_shape(original: ModelProto, run: ModelProto, unknown: Iterable[str]
     Args:
         original: as in the file. run: as it ran. unknown: kernels whose size is not known beforehand.
     """
-    inputs = []
-    for info in graph_inputs(original):
-        shape = dims(info)
-        if any(not isinstance(d, int) for d in shape[1:]):
-            inputs.append(f"{info.name} [{', '.join(str(d or '?') for d in shape)}]")
+    inputs = [f"{info.name} [{', '.join(str(d or '?') for d in dims(info))}]" for info in _dynamic(original)]
     # An unnamed node is called as the kernels call it.
     changing = [n.name or f"{n.op_type}_{i}" for i, n in enumerate(run.graph.node) if n.op_type in _CHANGING]
-    turned = {
-        node.name
-        for node in run.graph.node
-        if node.op_type == "Transpose"
-        and any(list(a.ints) in _LAYOUT_ORDERS for a in node.attribute if a.name == "perm")
-    }
     # Without such an operator a size is unknown for want of a pass that works it out, and is the same in every call.
     open_nodes = dict.fromkeys([*changing, *unknown]) if changing else ()
-    return ShapeFacts(tuple(inputs), tuple(open_nodes), frozenset(turned))
+    turned = frozenset(node.name for node in run.graph.node if _turns(node))
+    return ShapeFacts(tuple(inputs), tuple(open_nodes), turned)
+
+
+def _dynamic(model: ModelProto) -> list[ValueInfoProto]:
+    """Return the inputs that have an open size besides the first one."""
+    return [info for info in graph_inputs(model) if any(not isinstance(d, int) for d in dims(info)[1:])]
+
+
+def _turns(node: NodeProto) -> bool:
+    """Say whether a node is a transpose between layouts."""
+    orders = [list(a.ints) for a in node.attribute if a.name == "perm"]
+    return node.op_type == "Transpose" and any(order in _LAYOUT_ORDERS for order in orders)
 
 
 def fusion(profile: Profile) -> list[WhatIf]:
@@ -105,25 +107,37 @@ def _converts(step: Launch, facts: ShapeFacts) -> bool:
 
 def _slow(profile: Profile, moved: set[str]) -> list[Bottleneck]:
     found = []
+    known = [step for step in profile.steps if step.name not in moved and step.bound != "unknown"]
     for op_type, count, seconds in profile.operators():
-        steps = [s for s in profile.steps if s.op_type == op_type and s.name not in moved and s.bound != "unknown"]
-        reached = sum(s.roof for s in steps) / seconds if seconds else 0.0
+        steps = [step for step in known if step.op_type == op_type]
+        reached = _reached(steps, seconds)
         if not steps or profile.share(seconds) < SLOW_SHARE or reached > SLOW_ROOF:
             continue
-        bound = max((s.bound for s in steps), key=lambda b: sum(s.seconds for s in steps if s.bound == b))
+        bound = _bound(steps)
         text = f"{op_type}: {count} kernels take {profile.share(seconds):.0%} of the time at {reached:.0%} of the roof"
-        found.append(
-            Bottleneck("slow operator", f"{text}, mostly {bound}-bound", _slow_fix(bound), _names(steps), seconds)
-        )
+        fix = _SLOW_FIXES.get(bound, _REPLACE)
+        found.append(Bottleneck("slow operator", f"{text}, mostly {bound}-bound", fix, _names(steps), seconds))
     return found
 
 
-def _slow_fix(bound: str) -> str:
-    if bound == "launch":
-        return "launch less: fuse (teco profile --suggest), or a larger batch, which shares each launch"
-    if bound == "memory":
-        return "move less: fuse with its neighbours (teco profile --suggest), another layout, or float16"
-    return "replace it by a cheaper equivalent, or send it to its owner (teco optest cuts out a test case)"
+def _reached(steps: Sequence[Launch], seconds: float) -> float:
+    """Return which share of the roof steps reach in this time."""
+    return sum(step.roof for step in steps) / seconds if seconds else 0.0
+
+
+def _bound(steps: Sequence[Launch]) -> str:
+    """Return what bounds the steps for most of their time."""
+    spent: dict[str, float] = {}
+    for step in steps:
+        spent[step.bound] = spent.get(step.bound, 0.0) + step.seconds
+    return max(spent, key=spent.__getitem__)
+
+
+_SLOW_FIXES = {
+    "launch": "launch less: fuse (teco profile --suggest), or a larger batch, which shares each launch",
+    "memory": "move less: fuse with its neighbours (teco profile --suggest), another layout, or float16",
+}
+_REPLACE = "replace it by a cheaper equivalent, or send it to its owner (teco optest cuts out a test case)"
 
 
 def _copies(profile: Profile, steps: Sequence[Launch]) -> list[Bottleneck]:

@@ -25,6 +25,8 @@ from toolkit.profile.record import Launch, Profile
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from engine.onnx import NodeView
+
 WARMUP = 3
 
 _FUSED = {"FusedConv": "Conv", "NhwcFusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul"}
@@ -218,29 +220,45 @@ def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tupl
     """
     from engine.onnx import NodeView
 
-    kind = _FUSED.get(op_type, op_type)
-    read = [next(iter(entry.items())) for entry in args.get("input_type_shape", [])]
-    written = [next(iter(entry.items())) for entry in args.get("output_type_shape", [])]
+    read, written = (
+        [next(iter(entry.items())) for entry in args.get(side, [])]
+        for side in ("input_type_shape", "output_type_shape")
+    )
     if not read or not written:
         return 0.0, 0
-    if kind == source.op_type and len(read) < len(source.weights):
-        read = _with_weights(read, source.weights)
-    if kind in ("Gemm", "MatMul") and (len(read) < 2 or len(read[1][1]) < 2):
-        read.insert(1, _second_factor(read[0], written[0]))
-    names = [*(f"in{i}" for i in range(len(read))), *(f"out{i}" for i in range(len(written)))]
-    sides = dict(zip(names, (*read, *written), strict=True))
+    kind = _FUSED.get(op_type, op_type)
+    read = _all_read(kind, read, written, source)
+    inputs, outputs = _numbered("in", read), _numbered("out", written)
+    sides = inputs | outputs
     shapes: dict[str, tuple[int | None, ...]] = {name: tuple(shape) for name, (_, shape) in sides.items()}
-    sizes: dict[str, int | None] = {n: int(np.prod(shape)) * _BYTES.get(k, 1) for n, (k, shape) in sides.items()}
-    view = NodeView("", kind, tuple(names[: len(read)]), tuple(names[len(read) :]), shapes, sizes)
-    try:
-        found = kernels_of([view], (), set())
-    except (IndexError, KeyError, ValueError):
-        return 0.0, sum(size or 0 for size in sizes.values())
-    return (found[0].flops, found[0].read + found[0].written) if found else (0.0, 0)
+    sizes = {name: int(np.prod(shape)) * _BYTES.get(kind, 1) for name, (kind, shape) in sides.items()}
+    return _priced(NodeView("", kind, tuple(inputs), tuple(outputs), shapes, {**sizes}), sum(sizes.values()))
 
 
 Side = tuple[str, Sequence[int]]
 """Type and shape of what a node reads or writes, as ONNX Runtime's profiler names them."""
+
+
+def _numbered(word: str, sides: Sequence[Side]) -> dict[str, Side]:
+    return {f"{word}{i}": side for i, side in enumerate(sides)}
+
+
+def _all_read(kind: str, read: list[Side], written: list[Side], source: OriginalNode) -> list[Side]:
+    """Return what a node reads, with the weights that were not told."""
+    if kind == source.op_type and len(read) < len(source.weights):
+        read = _with_weights(read, source.weights)
+    if kind in ("Gemm", "MatMul") and (len(read) < 2 or len(read[1][1]) < 2):
+        return [read[0], _second_factor(read[0], written[0]), *read[1:]]
+    return read
+
+
+def _priced(view: NodeView, size: int) -> tuple[float, int]:
+    """Return operations and bytes of a node; none, and this size, where the cost model cannot tell them."""
+    try:
+        found = kernels_of([view], (), set())
+    except (IndexError, KeyError, ValueError):
+        return 0.0, size
+    return (found[0].flops, found[0].read + found[0].written) if found else (0.0, 0)
 
 
 def _with_weights(read: list[Side], weights: Sequence[Shape | None]) -> list[Side]:

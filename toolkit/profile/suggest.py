@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine import ConfigError, PassError
 from engine.passes import RULES, Gain, PassOptions, apply_passes, choose, compute_cost, predict, rewrite
 from engine.sdaa import Lowered
 from utils.progress import progress
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
 
@@ -60,12 +64,8 @@ def suggest(loaded: Lowered) -> Suggestion:
     """Try every rule on a model, after its own passes; the gain is that over the model as it runs now."""
     options, float16 = loaded.options, loaded.half
     now = compute_cost(loaded.model, options, float16)
-    own = max((entry.version for entry in loaded.model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-    newest = max(rule.min_opset for rule in RULES.values())
-    try:
-        model, reached = rewrite(loaded.model, (), newest), max(own, newest)
-    except PassError:
-        model, reached = loaded.model, own
+    own = _opset(loaded.model)
+    model, reached = _raised(loaded.model, own)
     watch = partial(progress, unit="rule", what="trying rules")
     alone = predict(model, options=options, float16=float16, watch=watch)
     chosen = choose(model, options=options, float16=float16, watch=watch) if alone else []
@@ -83,6 +83,19 @@ def suggest(loaded: Lowered) -> Suggestion:
         opset=opset,
         too_new=tuple((name, rule.min_opset) for name, rule in RULES.items() if not rule.fits(reached)),
     )
+
+
+def _opset(model: ModelProto) -> int:
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def _raised(model: ModelProto, own: int) -> tuple[ModelProto, int]:
+    """Return a model in the newest opset that a rule needs, or as it is where it cannot be raised, and its opset."""
+    newest = max(rule.min_opset for rule in RULES.values())
+    try:
+        return rewrite(model, (), newest), max(own, newest)
+    except PassError:
+        return model, own
 
 
 def check_free(path: Path) -> None:
