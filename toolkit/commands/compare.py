@@ -35,7 +35,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = parse(argv)
     path = model_file(args.model, root)
     held = source(path)  # read once, for the inputs and both engines
-    dumps = {name: Golden(path, Path(name)) for name in (args.a, args.b) if is_dump(Path(name)) and not is_target(name)}
+    dumps = _dumps(path, args.a, args.b)
     golden = dumps.get(args.a) or dumps.get(args.b)
     inputs, origin = given_inputs(args, path, golden)
     with (
@@ -44,19 +44,23 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     ):
         del held
         found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
-        found.notes += [
-            f"dump {dump.target} is of other inputs than these" for dump in dumps.values() if dump.other(inputs)
-        ]
-        drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
+        others = [dump.target for dump in dumps.values() if dump.other(inputs)]
+        found.notes += [f"dump {target} is of other inputs than these" for target in others]
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
+    drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
     shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts
     for file in publish(made, args, shown):
         print(f"written: {file}")
     return found.code
 
 
+def _dumps(path: Path, *names: str) -> dict[str, Golden]:
+    """Return the names that are dumps', and the dumps; a folder called ``onnx``, as an engine is, is not meant."""
+    return {name: Golden(path, Path(name)) for name in names if is_dump(Path(name)) and not is_target(name)}
+
+
 def is_target(name: str) -> bool:
-    """Say whether an engine goes by a name; a folder called ``onnx`` is no dump for all that."""
+    """Say whether an engine goes by a name."""
     from engine import available_targets
 
     return name in available_targets()

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
-from model_config.results import Verdict
+from model_config.results import Accuracy, Verdict
 from toolkit.arguments import Parser
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.opening import Wanted
@@ -51,7 +52,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     wanted = wanted_samples(args, flags, root)
     path = model_file(args.model, root)
     out = args.out or Path()
-    if args.reference is not None or args.golden is not None:
+    if _looks_for_mistakes(args):
         report, done = _mistakes(path, args, wanted)
     else:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
@@ -82,15 +83,23 @@ def _parser() -> Parser:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse flags that contradict each other, before anything runs."""
-    mistakes = args.reference is not None or args.golden is not None
     other = next((f"--{name}" for name in ("baseline", "pass_path") if getattr(args, name) is not None), None)
-    if mistakes and other:
+    if other and _looks_for_mistakes(args):
         raise ConfigError(f"--reference and --golden look for what is not precision, {other} for nodes; leave one out")
     if not args.data and args.task is None:
         raise ConfigError("the following arguments are required: --data (see teco fix --help)")
-    raw = args.task is None and not needs_labels(args.metric or "top1")
-    if args.reference is not None and args.golden is None and raw:
+    if args.reference is not None and args.golden is None and not _has_labels(args):
         raise ConfigError(f"--reference is a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
+
+
+def _looks_for_mistakes(args: argparse.Namespace) -> bool:
+    """Say whether what is not precision is looked for, rather than nodes."""
+    return args.reference is not None or args.golden is not None
+
+
+def _has_labels(args: argparse.Namespace) -> bool:
+    """Say whether the metric is one with labels, as a task's may be."""
+    return args.task is not None or needs_labels(args.metric or "top1")
 
 
 def _say(trial: Trial) -> None:
@@ -114,6 +123,27 @@ def _share(text: str) -> float:
 
 def describe(found: Fix, path: Path, data: str) -> ToolReport:
     """Return the report on a search."""
+    gates = _gates(found)
+    files = [str(file) for file in (found.pass_file, found.model_file) if file is not None]
+    notes = [f"{name}: {gate.reason}" for name, gate in gates.items()]
+    notes += [*found.notes, *(f"written: {file}" for file in files)]
+    hidden = "overflows" if found.verdict == "model" else ""
+    return ToolReport(
+        "teco fix",
+        path.name,
+        _lead(found),
+        [column for column in COLUMNS if column.key != hidden],
+        _rows(found) if found.errors else [],
+        frozenset(range(len(set(found.culprits)))),
+        {"model": str(path), "data": data, **_facts(found, gates)},
+        notes,
+        _charts(found),
+        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": trials_as_json(found.trials)},
+    )
+
+
+def _rows(found: Fix) -> list[dict[str, Any]]:
+    """Return a row per node: those that were found in the graph's order, then the others, the worst first."""
     culprits = set(found.culprits)
     word = _WORDS[found.verdict]
     rows = [
@@ -127,36 +157,28 @@ def describe(found: Fix, path: Path, data: str) -> ToolReport:
         }
         for node in found.nodes
     ]
-    worst = [0.0 if node.name in culprits else -found.errors.get(node.name, -1.0) for node in found.nodes]
-    order = sorted(range(len(rows)), key=lambda i: (rows[i]["name"] not in culprits, worst[i], i))
-    facts = {"model": str(path), "data": data, "metric": found.metric, "baseline": f"{found.baseline:.6g}"}
-    facts |= {"runs": str(len(found.trials)), "nodes": str(len(rows))}
-    differs = found.verdict == "model"
-    after = "after (repaired model)" if differs else "after (pass file)"
+    blamed = [row for row in rows if row["name"] in culprits]
+    others = [row for row in rows if row["name"] not in culprits]
+    return blamed + sorted(others, key=lambda row: -found.errors.get(str(row["name"]), -1.0))
+
+
+def _gates(found: Fix) -> dict[str, Accuracy]:
+    """Return what the gate says before and after, as far as it came to that."""
+    after = "after (repaired model)" if found.verdict == "model" else "after (pass file)"
     gates = {"before": found.before, after: found.after, "after (mixed ONNX)": found.mixed}
-    reached = {name: gate for name, gate in gates.items() if gate is not None}
-    facts |= {name: f"{gate.metric:.6g}" for name, gate in reached.items()}
+    return {name: gate for name, gate in gates.items() if gate is not None}
+
+
+def _facts(found: Fix, gates: Mapping[str, Accuracy]) -> dict[str, str]:
+    facts = {"metric": found.metric, "baseline": f"{found.baseline:.6g}"}
+    facts |= {"runs": str(len(found.trials)), "nodes": str(len(found.nodes))}
+    facts |= {name: f"{gate.metric:.6g}" for name, gate in gates.items()}
     if found.cost is not None:
         facts["simulated time of a shard"] = (
             f"float16 {found.cost.float16 * 1e3:.3f} ms, fixed {found.cost.fixed * 1e3:.3f} ms, "
             f"float32 {found.cost.float32 * 1e3:.3f} ms"
         )
-    files = [str(file) for file in (found.pass_file, found.model_file) if file is not None]
-    notes = [f"{name}: {gate.reason}" for name, gate in reached.items()]
-    notes += [*found.notes, *(f"written: {file}" for file in files)]
-    first = min((i for i, row in enumerate(rows) if row["name"] in culprits), default=None)
-    return ToolReport(
-        "teco fix",
-        path.name,
-        _lead(found),
-        [column for column in COLUMNS if not (differs and column.key == "overflows")],
-        [rows[i] for i in order] if found.errors else [],
-        frozenset(range(len(culprits))),
-        facts,
-        notes,
-        _charts(found, first),
-        {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": trials_as_json(found.trials)},
-    )
+    return facts
 
 
 def _lead(found: Fix) -> str:
@@ -179,10 +201,11 @@ def _lead(found: Fix) -> str:
     return f"fixed: {len(found.culprits)} of {len(found.nodes)} nodes stay float32: {names} ({runs}){price}"
 
 
-def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
+def _charts(found: Fix) -> tuple[Chart, ...]:
     if not found.errors:
         return ()
     errors = [found.errors.get(node.name) for node in found.nodes]
+
     culprits = [error if n.name in found.culprits else None for n, error in zip(found.nodes, errors, strict=True)]
     label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
@@ -190,9 +213,14 @@ def _charts(found: Fix, mark: int | None) -> tuple[Chart, ...]:
     runs = [None if math.isnan(size) else size for size in differences]
     passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
     return (
-        Chart("Isolated error of every node", "node", lines, None, mark),
+        Chart("Isolated error of every node", "node", lines, None, _first(found)),
         Chart("Relative difference of the metric, run by run", "run", passed, found.before.tolerance),
     )
+
+
+def _first(found: Fix) -> int | None:
+    """Return the place of the first node that was found."""
+    return next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
 
 
 def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[ToolReport, bool]:

@@ -27,16 +27,17 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     zoo = load_zoo(root)
     for problem in zoo.problems:
         print(f"warning: {problem}", file=sys.stderr)
-    described = [describe(model) for model in zoo.models]
-    rows = [_row(found) for found in described]
-    kept = [all(word.lower() in " ".join(row).lower() for word in args.words) for row in rows]
-    if not any(kept):
-        raise ConfigError(f"no model matches {' '.join(args.words)!r}; 'teco list' lists all {len(rows)}")
-    if args.json:
-        print(json.dumps([found for found, keep in zip(described, kept, strict=True) if keep], indent=2))
-    else:
-        print("\n".join(aligned([COLUMNS, *(row for row, keep in zip(rows, kept, strict=True) if keep)])))
+    kept = [found for found in map(describe, zoo.models) if _matches(_row(found), args.words)]
+    if not kept:
+        raise ConfigError(f"no model matches {' '.join(args.words)!r}; 'teco list' lists all {len(zoo.models)}")
+    print(json.dumps(kept, indent=2) if args.json else "\n".join(aligned([COLUMNS, *map(_row, kept)])))
     return 0
+
+
+def _matches(row: Sequence[str], words: Sequence[str]) -> bool:
+    """Say whether a line has all of these words, in upper or lower case."""
+    line = " ".join(row).lower()
+    return all(word.lower() in line for word in words)
 
 
 def describe(model: Model) -> dict[str, Any]:

@@ -80,14 +80,11 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolRe
     else:
         batch, part = _drawn(path, model, wanted)
         found, given = find_overflow(path, [part], batch, pass_path), ""
-    bad = frozenset(i for i, one in enumerate(found) if one.overflows or (one.counts["beyond"] and one.stored))
-    worst = [found[i] for i in sorted(bad)]
-    lead = f"{len(worst)} of {len(found)} nodes overflow float16"
-    lead += f"; the first is {worst[0].node.name} ({worst[0].node.op}), sample {worst[0].trigger}" if worst else ""
+    bad = frozenset(i for i, one in enumerate(found) if _stands_out(one))
     return ToolReport(
         "teco overflow",
         path.name,
-        lead,
+        _lead(found),
         COLUMNS,
         [_row(one) for one in found],
         bad,
@@ -95,6 +92,20 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolRe
         _notes(found, given),
         (_chart(found, min(bad, default=None)),),
     )
+
+
+def _stands_out(one: NodeRange) -> bool:
+    """Say whether a node's values overflow, or would but for where they are clipped."""
+    return one.overflows or bool(one.counts["beyond"] and one.stored)
+
+
+def _lead(found: Sequence[NodeRange]) -> str:
+    """Return the answer in a sentence."""
+    worst = [one for one in found if _stands_out(one)]
+    lead = f"{len(worst)} of {len(found)} nodes overflow float16"
+    if not worst:
+        return lead
+    return f"{lead}; the first is {worst[0].node.name} ({worst[0].node.op}), sample {worst[0].trigger}"
 
 
 def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:

@@ -39,13 +39,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     before = read_profile(args.against) if args.against else None
     if args.apply is not None:
         check_free(args.apply)
-    spec = EngineSpec(model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=args.pass_path)
-    shapes = dict(args.shape)
-    wanted = args.suggest or args.apply is not None
-    on_card = args.target == "sdaa"
-    loaded = prepare(spec, shapes) if on_card or wanted else None
-    suggestion = suggest(loaded) if loaded and wanted else None
-    found = profile_prepared(spec, loaded) if loaded and on_card else profile_host(spec, shapes, args.runs)
+    found, suggestion, loaded = _profiled(args, root)
     comparison = compare(before, found) if before else None
     try:
         print_profile(found, comparison, suggestion, args.top)
@@ -54,6 +48,18 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     for file in files:
         print(f"written: {file}")
     return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
+
+
+def _profiled(args: Namespace, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
+    """Return the profile that the flags ask for, the suggestion if they ask for one, and the model for the card."""
+    spec = EngineSpec(model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=args.pass_path)
+    shapes = dict(args.shape)
+    wanted = args.suggest or args.apply is not None
+    on_card = args.target == "sdaa"
+    loaded = prepare(spec, shapes) if on_card or wanted else None
+    suggestion = suggest(loaded) if loaded and wanted else None
+    found = profile_prepared(spec, loaded) if loaded and on_card else profile_host(spec, shapes, args.runs)
+    return found, suggestion, loaded
 
 
 def _apply(path: Path, suggestion: Suggestion, loaded: Lowered) -> int:

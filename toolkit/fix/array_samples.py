@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,21 +55,32 @@ class ArraySamples(Samples):
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return single samples as one part, in order of their place in the data set."""
-        wanted, first = sorted(set(indices)), 0
-        found: list[Feed] = []
         axes = [spec.batch_axis for spec in self.specs]
+        found = [_picked(part, rows, axes) for part, rows in self._places(set(indices)) if rows]
+        return [_joined(found, axes)]
+
+    def _places(self, wanted: Collection[int]) -> Iterator[tuple[Feed, list[int]]]:
+        """Yield the parts, each with the rows of the samples that are wanted."""
+        first = 0
         for part in self:
-            rows = [i - first for i in wanted if first <= i < first + len(part.names)]
+            yield part, [row for row in range(len(part.names)) if first + row in wanted]
             first += len(part.names)
-            if rows:
-                both = zip(part.inputs, axes, strict=True)
-                taken: list[Array] = [array if axis is None else array.take(rows, axis) for array, axis in both]
-                found.append(Feed(taken, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows)))
-        columns = zip(zip(*(part.inputs for part in found), strict=True), axes, strict=True)
-        known = [part.targets for part in found if part.targets is not None]
-        names = [name for part in found for name in part.names]
-        inputs = [column[0] if axis is None else np.concatenate(column, axis) for column, axis in columns]
-        return [Feed(inputs, np.concatenate(known) if known else None, names)]
+
+
+def _picked(part: Feed, rows: Sequence[int], axes: Sequence[int | None]) -> Feed:
+    """Return some samples of a part."""
+    both = zip(part.inputs, axes, strict=True)
+    inputs: list[Array] = [array if axis is None else array.take(rows, axis) for array, axis in both]
+    return Feed(inputs, pick(part.targets, rows), pick(part.names, rows), pick(part.units, rows))
+
+
+def _joined(parts: Sequence[Feed], axes: Sequence[int | None]) -> Feed:
+    """Return the samples of several parts as one."""
+    columns = zip(zip(*(part.inputs for part in parts), strict=True), axes, strict=True)
+    known = [part.targets for part in parts if part.targets is not None]
+    names = [name for part in parts for name in part.names]
+    inputs = [column[0] if axis is None else np.concatenate(column, axis) for column, axis in columns]
+    return Feed(inputs, np.concatenate(known) if known else None, names)
 
 
 def load_samples(
@@ -106,11 +117,7 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
         raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")
     found = [_column(path, arrays, spec, alone=len(inputs) == 1) for spec in inputs]
     columns = [_taken(array, axis, slice(limit)) for array, axis in zip(found, axes, strict=True)]
-    counts = {column.shape[axis] for column, axis in zip(columns, axes, strict=True) if axis is not None}
-    counts |= {len(labels[:limit])} if labels is not None else set()
-    if len(counts) != 1 or 0 in counts:
-        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
-    count = counts.pop()
+    count = _count(path, columns, axes, None if labels is None else labels[:limit])
 
     def parts() -> Iterator[Feed]:
         for first in range(0, count, batch):
@@ -122,22 +129,28 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
     return ArraySamples(count, labels is not None, inputs, batch, parts, notes)
 
 
+def _count(path: Path, columns: Sequence[Array], axes: Sequence[int | None], labels: Array | None) -> int:
+    """Return how many samples arrays hold: all equally many."""
+    counts: set[int] = {column.shape[axis] for column, axis in zip(columns, axes, strict=True) if axis is not None}
+    counts |= {len(labels)} if labels is not None else set()
+    if len(counts) != 1 or 0 in counts:
+        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
+    return counts.pop()
+
+
 def _taken(array: Array, axis: int | None, rows: slice) -> Array:
     """Return a slice of the samples of an array; one without a batch as it is."""
     return array if axis is None else array[(slice(None),) * axis + (rows,)]
 
 
 def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bool) -> Array:
-    found = arrays.get(spec.name)
-    if found is None and alone:
-        found = next((arrays[name] for name in ("images", "x") if name in arrays), None)
+    names = (spec.name, "images", "x") if alone else (spec.name,)
+    found = next((arrays[name] for name in names if name in arrays), None)
     if found is None:
         raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
     if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
-        want = shape_text(spec.shape)
-        raise DataError(
-            f"{path}: {spec.name!r} is {found.dtype} of shape {found.shape}, the model takes {spec.dtype} {want}"
-        )
+        what = f"{found.dtype} of shape {found.shape}"
+        raise DataError(f"{path}: {spec.name!r} is {what}, the model takes {spec.dtype} {shape_text(spec.shape)}")
     return found
 
 

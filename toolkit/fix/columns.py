@@ -44,6 +44,11 @@ class Columns:
         return cls(values, np.arange(len(values)), len(values))
 
     @property
+    def bare(self) -> bool:
+        """Whether there is one record per sample, in order, and no unit besides the samples."""
+        return self.units is None and self.sample_units is None and np.array_equal(self.samples, np.arange(self.count))
+
+    @property
     def named(self) -> list[Hashable]:
         """The unit of each record: what the metric says, or else the data, or else its sample."""
         if self.units is not None:
@@ -56,22 +61,31 @@ class Columns:
 def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
     """Return the records of all parts of a run, in order."""
     values: list[Array] = []
-    samples: list[Array] = []
+    samples: list[Array] = [np.zeros(0, np.int64)]
     units: list[str] = []
     names: list[str] = []
     count = 0
     for part, record in found:
         columns = record if isinstance(record, Records) else Records(record)
         values.append(np.asarray(columns.values))
-        own = np.arange(len(columns.values)) if columns.samples is None else np.asarray(columns.samples, np.int64)
-        samples.append(own + count)
+        samples.append(_places(columns) + count)
         units += columns.units or ()
         names += part.units or ()
         count += len(part.names)
+    return Columns(_together(values), np.concatenate(samples), count, units or None, names or None)
+
+
+def _together(values: Sequence[Array]) -> Array:
+    """Return arrays one behind the other; empty ones, whose columns may be others, only where there is nothing else."""
     filled = [array for array in values if len(array)] or values[:1]
-    together = np.concatenate(filled) if filled else np.zeros(0)
-    places = np.concatenate(samples) if samples else np.zeros(0, np.int64)
-    return Columns(together, places, count, units or None, names or None)
+    return np.concatenate(filled) if filled else np.zeros(0)
+
+
+def _places(records: Records) -> Array:
+    """Return the sample of each record: what they say, or else one record each."""
+    if records.samples is None:
+        return np.arange(len(records.values))
+    return np.asarray(records.samples, np.int64)
 
 
 def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
@@ -80,11 +94,7 @@ def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
     Args:
         ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
     """
-    plain = all(
-        run.units is None and run.sample_units is None and np.array_equal(run.samples, np.arange(run.count))
-        for run in (ours, theirs)
-    )
-    if plain and ours.values.shape == theirs.values.shape:
+    if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
         return Pairs(ours.values, theirs.values, name)
     table: dict[Hashable, int] = {}
     if ours.units is None and theirs.units is None:  # units whose samples have no record count too

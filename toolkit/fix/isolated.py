@@ -18,7 +18,7 @@ from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 FLOAT, HALF = 1, 10
 """``onnx.TensorProto`` element types."""
@@ -73,9 +73,7 @@ class _Twins:
         self.model = infer_shapes(widen(right))
         graph = self.model.graph
         self.half = suspect is None
-        self.floats = {t.name for t in graph.initializer if t.data_type == FLOAT}
-        infos = (*graph.input, *graph.value_info, *graph.output)
-        self.floats |= {info.name for info in infos if info.type.tensor_type.elem_type == FLOAT}
+        self.floats = _floats(graph)
         other = self.model if suspect is None else widen(suspect)
         self.twins = {node.name: node for node in other.graph.node}
         self.inner = inner_tensors(graph, keep) & self.floats if self.half else set()
@@ -94,29 +92,38 @@ class _Twins:
         self._finish()
 
     def _add(self, node: NodeProto) -> None:
-        from engine.onnx import subgraphs
-
+        """Add the twin of a node, if it has one, and what measures its outputs."""
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
-        if twin is None or not outputs or list(twin.output) != list(node.output) or any(True for _ in subgraphs(node)):
+        if twin is None or not outputs or not self._can_stand_in(twin, node):
             return
-        if self.half and self.keep(node):
-            return
-        copy = type(node)()
-        copy.CopyFrom(twin)
-        copy.name = f"{node.name}{TWIN}"
-        group = [node.name]
-        for i, name in enumerate(copy.input):
-            if name in self.inner:
-                group += self.kernel.get(name, [])
-            copy.input[i] = self._input(name, i, node)
-        copy.output[:] = [f"{name}{TWIN}" if name else "" for name in copy.output]
-        self.added.append(copy)
+        group = [node.name, *(other for name in twin.input for other in self._inside(name))]
+        self.added.append(self._copy(twin, node))
         for name in outputs:
             if name in self.inner:
                 self.kernel[name] = group
             else:
                 self._measure(name, group)
+
+    def _can_stand_in(self, twin: NodeProto, node: NodeProto) -> bool:
+        """Say whether a twin can be measured beside a node."""
+        from engine.onnx import subgraphs
+
+        kept = self.half and self.keep(node)
+        return not kept and list(twin.output) == list(node.output) and not any(True for _ in subgraphs(node))
+
+    def _inside(self, name: str) -> list[str]:
+        """Return the nodes that share a kernel with what reads a tensor."""
+        return self.kernel.get(name, []) if name in self.inner else []
+
+    def _copy(self, twin: NodeProto, node: NodeProto) -> NodeProto:
+        copy = type(node)()
+        copy.CopyFrom(twin)
+        copy.name = f"{node.name}{TWIN}"
+        for i, name in enumerate(twin.input):
+            copy.input[i] = self._input(name, i, node)
+        copy.output[:] = [f"{name}{TWIN}" if name else "" for name in twin.output]
+        return copy
 
     def _input(self, name: str, position: int, node: NodeProto) -> str:
         """Return what the twin reads for an input of the node."""
@@ -165,3 +172,10 @@ class _Twins:
         del graph.output[:]
         ends = [node.output[0] for node in self.added if node.output[0].endswith((ERROR, SIZE))]
         graph.output.extend(helper.make_tensor_value_info(name, FLOAT, []) for name in ends)
+
+
+def _floats(graph: GraphProto) -> set[str]:
+    """Return the names of all float32 tensors of a graph."""
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    floats = {info.name for info in infos if info.type.tensor_type.elem_type == FLOAT}
+    return floats | {tensor.name for tensor in graph.initializer if tensor.data_type == FLOAT}

@@ -184,19 +184,12 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
     """
     shapes, dims = [], dict[str, set[int]]()
     for spec, column in zip(specs, zip(*seen, strict=True), strict=True):
-        shape: list[int | None] = []
-        for axis, found in enumerate(zip(*column, strict=True)):
-            size = batch if axis == spec.batch_axis else found[0] if len(set(found)) == 1 else None
-            shape.append(size)
-            if size is None:
-                symbol = spec.symbols[axis] if axis < len(spec.symbols) else None
-                if symbol is None:
-                    raise DataError(
-                        f"input {spec.name!r}: dimension {axis} has sizes from {min(found)} to {max(found)} over the "
-                        "data and no name in the model; pad the samples to one size, or export it with a name"
-                    )
-                dims.setdefault(symbol, set()).update(found)
-        shapes.append(tuple(shape))
+        sizes = list(zip(*column, strict=True))
+        shape = tuple(batch if axis == spec.batch_axis else _only(found) for axis, found in enumerate(sizes))
+        for axis, found in enumerate(sizes):
+            if shape[axis] is None:
+                dims.setdefault(_symbol(spec, axis, found), set()).update(found)
+        shapes.append(shape)
     plans = len({tuple(_sizes_in(call, specs, dims)) for call in seen})
     if plans > PLANS:
         symbol, values = max(dims.items(), key=lambda item: len(item[1]))
@@ -206,6 +199,22 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
             f"each; pad to a few: --dim {symbol}={','.join(map(str, few))}"
         )
     return Sizes(tuple(shapes), {symbol: tuple(sorted(values)) for symbol, values in dims.items()})
+
+
+def _only(found: Sequence[int]) -> int | None:
+    """Return the one size that was found, or ``None`` of several."""
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _symbol(spec: TensorSpec, axis: int, found: Sequence[int]) -> str:
+    """Return the name of a dimension that has several sizes."""
+    symbol = spec.symbols[axis] if axis < len(spec.symbols) else None
+    if symbol is None:
+        raise DataError(
+            f"input {spec.name!r}: dimension {axis} has sizes from {min(found)} to {max(found)} over the "
+            "data and no name in the model; pad the samples to one size, or export it with a name"
+        )
+    return symbol
 
 
 def _sizes_in(
