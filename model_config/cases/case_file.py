@@ -50,8 +50,7 @@ class Entry:
         """Return the line of a key such as ``run_export.params``, or of the nearest thing around it that is there."""
         node, line = self.node, self.line
         for part in key.split("."):
-            pairs = node.value if node is not None and isinstance(node.value, list) else []
-            found = next((pair for pair in pairs if isinstance(pair, tuple) and str(pair[0].value) == part), None)
+            found = next((pair for pair in _pairs(node) if str(pair[0].value) == part), None)
             if found is None:
                 return line
             line, node = found[0].start_mark.line + 1, found[1]
@@ -69,13 +68,20 @@ def read_entries(text: str) -> tuple[list[Entry], list[Trouble]]:
         return entries, [trouble] if trouble else []
     entries = []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        piece, before = text[start:end], text.count("\n", 0, start)
-        read, trouble = _read("\n" * before + piece)
-        name = _NAME.search(piece)
-        entries += [Entry(before + 1, None, name[1] if name else "", (trouble,))] if trouble else read
+        found, trouble = _read_piece(text[start:end], text.count("\n", 0, start))
+        entries += found
     # A first piece that is no entry, such as a broken comment, was what made the text unreadable.
     broken = any(entry.troubles for entry in entries)
     return entries, [] if broken or trouble is None else [trouble]
+
+
+def _read_piece(piece: str, before: int) -> tuple[list[Entry], Trouble | None]:
+    """Return the entries of a piece of a file that stands behind so many lines, and what is wrong with it."""
+    found, trouble = _read("\n" * before + piece)
+    if trouble is None:
+        return found, None
+    name = _NAME.search(piece)
+    return [Entry(before + 1, None, name[1] if name else "", (trouble,))], trouble
 
 
 def _read(text: str) -> tuple[list[Entry], Trouble | None]:
@@ -108,9 +114,15 @@ def _entry(node: yaml.Node) -> Entry:
 
 
 def _named(node: yaml.Node) -> str:
-    pairs = [pair for pair in node.value if isinstance(pair, tuple)] if isinstance(node.value, list) else []
-    names = [str(value.value) for key, value in pairs if key.value == "case_name"]
+    names = [str(value.value) for key, value in _pairs(node) if key.value == "case_name"]
     return names[0] if names and re.fullmatch(r"\w[\w.+-]*", names[0]) else ""
+
+
+def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return keys and values of a mapping; none of any other node."""
+    if node is None or not isinstance(node.value, list):
+        return []
+    return [pair for pair in node.value if isinstance(pair, tuple)]
 
 
 def _not_yaml(error: Exception, line: int) -> Trouble:
@@ -130,7 +142,7 @@ def _duplicates(top: yaml.Node) -> Iterator[Trouble]:
         if id(node) in seen or not isinstance(node.value, list):
             continue
         seen.add(id(node))
-        pairs = [pair for pair in node.value if isinstance(pair, tuple)]
+        pairs = _pairs(node)
         waiting += [value for _, value in pairs] or node.value
         keys: set[str] = set()
         for key, _ in pairs:

@@ -33,14 +33,19 @@ def changed_cases(cases: Sequence[Case], rev: str, root: Path = ROOT) -> tuple[l
         ConfigError: there is no git repository, ``rev`` is unknown, or the history that is here is too short.
     """
     base = _merge_base(rev, root)
-    diff = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", base).split("\0")
-    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    changed = sorted({name for name in (*diff, *untracked) if name})
+    changed = _changed_files(base, root)
     imports = Imports(root, [name for name in changed if not (root / name).exists()])
     before = {source: _described(_at(base, relative(source, root), root)) for source in {case.source for case in cases}}
     why = {case.name: _reason(case, changed, imports, before[case.source]) for case in cases}
     touched = {name: reason for name, reason in why.items() if reason}
     return [case for case in cases if case.name in touched], touched
+
+
+def _changed_files(base: str, root: Path) -> list[str]:
+    """Return the files that differ from a commit, and those that git does not know yet, sorted."""
+    diff = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", base).split("\0")
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    return sorted({name for name in (*diff, *untracked) if name})
 
 
 def _reason(case: Case, changed: Sequence[str], imports: Imports, before: dict[str, Any]) -> str:

@@ -228,16 +228,22 @@ class _Reader:
         """Read the parameters that are not among ``others``."""
         texts: dict[str, Any] = {key: self._text(params, key, where) for key in ("target", "dtype")}
         texts |= {key: self._paths(params, key, where) for key in ("ckpt", "data_path")}
-        if texts["dtype"] and texts["dtype"] not in ALL_DTYPES:
-            known = f"use one of: {', '.join(ALL_DTYPES)}"
-            near = did_you_mean(texts["dtype"], ALL_DTYPES).strip()
-            self.problem(f"{where}.dtype", f"{texts['dtype']!r} is unknown", f"{near} {known}".strip())
-        batch = params.get("batch_size")
-        if "batch_size" in params and (type(batch) is not int or batch < 1):
-            what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
-            self.problem(f"{where}.batch_size", what, "write a number without quotes, such as 64")
-        own = {**texts, "batch_size": batch}
+        self._check_dtype(texts["dtype"], f"{where}.dtype")
+        if "batch_size" in params:
+            self._check_batch(params["batch_size"], f"{where}.batch_size")
+        own = {**texts, "batch_size": params.get("batch_size")}
         return {key: own[key] for key in PARAMETERS if key in params or key in REQUIRED}
+
+    def _check_dtype(self, dtype: str, where: str) -> None:
+        if dtype and dtype not in ALL_DTYPES:
+            known = f"use one of: {', '.join(ALL_DTYPES)}"
+            near = did_you_mean(dtype, ALL_DTYPES).strip()
+            self.problem(where, f"{dtype!r} is unknown", f"{near} {known}".strip())
+
+    def _check_batch(self, batch: Any, where: str) -> None:
+        if type(batch) is not int or batch < 1:
+            what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
+            self.problem(where, what, "write a number without quotes, such as 64")
 
     def _paths(self, params: dict[str, Any], key: str, where: str) -> Paths:
         """Return a path, or several by name; what cannot be used is left out and noted."""
@@ -283,17 +289,18 @@ class _Reader:
                 where, _what(item), f"write 'key: value' lines with the keys {', '.join(required or optional)}"
             )
             return {}
-        prefix = "" if where == "case" else f"{where}."
         known = [*required, *optional]
+        self._check_keys(item, "" if where == "case" else f"{where}.", required, known)
+        return {key: item[key] for key in item if key in known}
+
+    def _check_keys(self, item: dict[Any, Any], prefix: str, required: Sequence[str], known: Sequence[str]) -> None:
         for key in item:
             if key not in known:
                 near = did_you_mean(str(key), known).strip() or f"use one of: {', '.join(known)}"
-                shown = key if isinstance(key, str) and key.isprintable() else repr(key)
-                self.problem(f"{prefix}{shown}", "is an unknown key", near)
+                self.problem(f"{prefix}{_shown(key)}", "is an unknown key", near)
         for key in required:
             if key not in item:
                 self.problem(f"{prefix}{key}", "is missing", "add it")
-        return {key: item[key] for key in item if key in known}
 
     def _text(self, fields: dict[str, Any], key: str, where: str = "", fix: str = "write a text") -> str:
         """Return a required text, or nothing where it is missing (noted already) or unusable (noted here)."""
@@ -346,6 +353,10 @@ def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str
     if isinstance(value, Mapping):
         return [(f"{where}.{name}.{key}", path) for key, path in value.items()]
     return [(f"{where}.{name}", value)] if value else []
+
+
+def _shown(key: Any) -> str:
+    return key if isinstance(key, str) and key.isprintable() else repr(key)
 
 
 def _usable(value: Any) -> bool:

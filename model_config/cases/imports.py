@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -148,18 +149,24 @@ def _read(path: Path, folder: str) -> _Source:
     except (OSError, SyntaxError, ValueError, RecursionError):  # the step that runs it says what is wrong with it
         return _Source(frozenset(), frozenset(), frozenset())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
-            if node.level:
-                above = "/".join(folder.split("/")[: len(folder.split("/")) - node.level + 1])
-                relative.update((above, name) for name in names)
-            else:
-                modules.update(names)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = "/".join(folder.split("/")[: len(folder.split("/")) - node.level + 1])
+            relative.update(zip(repeat(above), _imported(node), strict=False))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules.update(_imported(node))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _TEXT:
-            if match := _MODULE.fullmatch(node.value):
-                modules.add(match[1] or match[2])
-            if _FILE.fullmatch(node.value):
-                files.add(node.value)
+            modules.update(_module_in(node.value))
+            files.update([node.value] if _FILE.fullmatch(node.value) else [])
     return _Source(frozenset(modules), frozenset(relative), frozenset(files))
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return what a statement imports: modules, or names of one."""
+    module = node.module if isinstance(node, ast.ImportFrom) else None
+    return [".".join(filter(None, (module, alias.name))) for alias in node.names]
+
+
+def _module_in(text: str) -> list[str]:
+    """Return the module that a text names, if it is one."""
+    match = _MODULE.fullmatch(text)
+    return [match[1] or match[2]] if match else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,52 +104,59 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
     change = Change.of(metric, reference, direction(valid.result))
     drift = math.nan if change.relative is None else change.relative
 
-    def unpaired(verdict: Verdict, reason: str) -> Accuracy:
-        return Accuracy(
-            verdict,
-            reason,
-            against,
-            "eval_metric",
-            metric,
-            reference,
-            drift,
-            tolerance,
-            higher_is_better=change.higher_is_better,
-        )
-
+    failed = Accuracy(
+        Verdict.FAIL,
+        f"{against} could not be run: {other.reason}",
+        against,
+        "eval_metric",
+        metric,
+        reference,
+        drift,
+        tolerance,
+        higher_is_better=change.higher_is_better,
+    )
     if not other.passed:
-        return unpaired(Verdict.FAIL, f"{against} could not be run: {other.reason}")
-    ours, theirs = (None if path is None else _records_of(path) for path in (valid.result, other.result))
-    if ours is not None and theirs is not None and valid.result is not None and other.result is not None:
-        try:
-            return _by_records(valid.result, other.result, (ours, theirs), against, tolerance, root)
-        except DataError as error:
-            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {error}")
-        except KeyError as error:
-            lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
-            return unpaired(Verdict.FAIL, f"cannot be compared with {against}: {lack}")
-    # By the printed metrics alone: a difference fails, and none says little about other samples.
-    what = f"eval_metric {metric:g} against {reference:g} of {against}"
-    if not abs(drift) <= tolerance:
-        return unpaired(
-            Verdict.FAIL, f"{what}: {change.percent(3)}, {change.word}, beyond the tolerance of {tolerance:.3%}"
-        )
+        return failed
+    results = _with_records(valid, other)
+    if len(results) < 2:
+        return _by_figures(failed, change)
+    try:
+        return _by_records(results, against, tolerance, root)
+    except DataError as error:
+        return replace(failed, reason=f"cannot be compared with {against}: {error}")
+    except KeyError as error:
+        lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
+        return replace(failed, reason=f"cannot be compared with {against}: {lack}")
+
+
+def _by_figures(failed: Accuracy, change: Change) -> Accuracy:
+    """Judge by the printed metrics alone: a difference fails, and none says little about other samples."""
+    what = f"eval_metric {failed.metric:g} against {failed.reference:g} of {failed.against}"
+    if not abs(failed.relative_difference) <= failed.tolerance:
+        beyond = f"beyond the tolerance of {failed.tolerance:.3%}"
+        return replace(failed, reason=f"{what}: {change.percent(3)}, {change.word}, {beyond}")
     lack = "no per-sample records to judge by; let the script take --json, as utils.pipeline.cli does"
-    return unpaired(Verdict.INCONCLUSIVE, f"{what}, but {lack}")
+    return replace(failed, verdict=Verdict.INCONCLUSIVE, reason=f"{what}, but {lack}")
 
 
-def _by_records(
-    valid: Path, other: Path, records: tuple[Path, Path], against: str, tolerance: float, root: Path
-) -> Accuracy:
+def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
+    """Return the ``--json`` file of each step, and its records; without steps that have not written both."""
+    written = [step.result for step in steps if step.result is not None]
+    found = [(result, _records_of(result)) for result in written]
+    return [(result, records) for result, records in found if records is not None]
+
+
+def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: float, root: Path) -> Accuracy:
     from model_config.judge.gate import judge, read_pairs
 
+    (valid, ours), (other, theirs) = results
     definitions = [_read(path).get("metric_definition") for path in (valid, other)]
     known = [definition for definition in definitions if definition is not None]
     if len(known) == 2 and known[0] != known[1]:
         raise DataError(f"one run measured {known[0]} and the other {known[1]}; measure the same in both")
     metric = metric_from_json(known[0], root) if known else None
     figures = [read_result(path)["metric"] for path in (valid, other)]
-    return judge(read_pairs(*records), *figures, metric_of=metric, tolerance=tolerance, against=against)
+    return judge(read_pairs(ours, theirs), *figures, metric_of=metric, tolerance=tolerance, against=against)
 
 
 def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:

@@ -231,18 +231,19 @@ def _with_reason(result: Accuracy, counts: str = "", *, directed: bool = False) 
     if result.interval is not None:
         low, high = (f"{100 * end:+.{places}f}" for end in result.interval)
         words += f" (95 %: {low} to {high} %)"
-    words += f"{counts}; tolerance {100 * result.tolerance:g} %"
-    if result.verdict is Verdict.FAIL:
-        words += ": outside"
-    elif result.verdict is Verdict.INCONCLUSIVE and result.needed is not None:
-        words += f": {_spaced(result.needed)} samples would decide"
-    elif result.verdict is Verdict.INCONCLUSIVE:
-        unknown = result.bootstrap is not None and max(map(abs, result.bootstrap)) >= WIDEST
-        why = "the reference cannot be told from 0" if unknown else "the difference sits at the tolerance"
-        if result.units == 1:
-            why = "there is one unit alone"
-        words += f": no number of samples can be named, since {why}"
+    words += f"{counts}; tolerance {100 * result.tolerance:g} %{_conclusion(result)}"
     return replace(result, reason=words)
+
+
+def _conclusion(result: Accuracy) -> str:
+    """Return how the line ends: what a result that does not pass means, and what would decide it."""
+    if result.verdict is not Verdict.INCONCLUSIVE:
+        return ": outside" if result.verdict is Verdict.FAIL else ""
+    if result.needed is not None:
+        return f": {_spaced(result.needed)} samples would decide"
+    unknown = result.bootstrap is not None and max(map(abs, result.bootstrap)) >= WIDEST
+    why = "the reference cannot be told from 0" if unknown else "the difference sits at the tolerance"
+    return f": no number of samples can be named, since {'there is one unit alone' if result.units == 1 else why}"
 
 
 def _spaced(number: int) -> str:

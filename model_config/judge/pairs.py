@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -118,34 +119,48 @@ def read_pairs(target: Path, baseline: Path) -> Pairs:
 def _row_pairs(target: Path, baseline: Path) -> Pairs:
     files = SampleRecords(target), SampleRecords(baseline)
     _refuse_others((target, baseline), [file.metric_name for file in files])
-    rows: list[tuple[float, float]] = []
-    labels: list[int | str | None] = []
-    units: list[str | None] = []
-    alone: tuple[list[str], list[str]] = [], []
+    rows = _Rows()
     for number, (ours, theirs) in enumerate(zip_longest(*files), start=2):
         if ours is None or theirs is None or _identity(ours) != _identity(theirs):
             raise _others((target, baseline), f"row {number}", _words(ours), _words(theirs))
+        rows.add(ours, theirs)
+    return rows.pairs(files[0].metric_name, files[0].has_units)
+
+
+class _Rows:
+    """Collects the samples of two runs that both could do, and the names of those that only one could."""
+
+    def __init__(self) -> None:
+        self._values: list[tuple[float, float]] = []
+        self._labels: list[int | str | None] = []
+        self._units: list[str | None] = []
+        self._alone: tuple[list[str], list[str]] = [], []
+
+    def add(self, ours: SampleRecord, theirs: SampleRecord) -> None:
+        """Add a sample."""
         if ours.value is not None and theirs.value is not None:
-            rows.append((ours.value, theirs.value))
-            labels.append(ours.label)
-            units.append(ours.unit)
+            self._values.append((ours.value, theirs.value))
+            self._labels.append(ours.label)
+            self._units.append(ours.unit)
         elif ours.value is not theirs.value:
-            alone[ours.value is not None].append(ours.name)
-    values = np.array(rows, dtype=np.float64).reshape(-1, 2)
-    known = [label for label in labels if isinstance(label, int)]
-    table: dict[str | None, int] = {}
-    codes = np.array([table.setdefault(unit, len(table)) for unit in units], np.int64)
-    return Pairs(
-        values[:, 0].copy(),
-        values[:, 1].copy(),
-        files[0].metric_name,
-        np.array(known, dtype=np.int64) if len(known) == len(labels) else None,
-        tuple(alone[0]),
-        tuple(alone[1]),
-        units=(codes, codes) if files[0].has_units else None,
-        count=len(table) if files[0].has_units else 0,
-        samples=len(rows),
-    )
+            self._alone[ours.value is not None].append(ours.name)
+
+    def pairs(self, metric_name: str, has_units: bool) -> Pairs:
+        """Return all of them."""
+        values = np.array(self._values, dtype=np.float64).reshape(-1, 2)
+        known = [label for label in self._labels if isinstance(label, int)]
+        codes, count = coded([self._units])
+        return Pairs(
+            values[:, 0].copy(),
+            values[:, 1].copy(),
+            metric_name,
+            np.array(known, dtype=np.int64) if len(known) == len(self._labels) else None,
+            tuple(self._alone[0]),
+            tuple(self._alone[1]),
+            units=(codes[0], codes[0]) if has_units else None,
+            count=count if has_units else 0,
+            samples=len(values),
+        )
 
 
 def _array_pairs(target: Path, baseline: Path) -> Pairs:
@@ -153,14 +168,7 @@ def _array_pairs(target: Path, baseline: Path) -> Pairs:
 
     both = read_arrays(target), read_arrays(baseline)
     _refuse_others((target, baseline), [one.metric_name for one in both])
-    identities = [
-        [
-            SampleRecord(index, name, None, None, None if one.sample_units is None else one.sample_units[place])
-            for place, (index, name) in enumerate(zip(one.index.tolist(), one.names, strict=True))
-        ]
-        for one in both
-    ]
-    for place, (left, right) in enumerate(zip_longest(*identities)):
+    for place, (left, right) in enumerate(zip_longest(*map(_samples, both))):
         if left != right:
             raise _others((target, baseline), f"sample {place}", _words(left), _words(right))
     ours, theirs = both
@@ -179,23 +187,42 @@ def _array_pairs(target: Path, baseline: Path) -> Pairs:
     )
 
 
+def _samples(one: Any) -> list[SampleRecord]:
+    """Return the samples of a run, with what both runs must agree on."""
+    units = one.sample_units or [None] * len(one.names)
+    both = zip(one.index.tolist(), one.names, units, strict=True)
+    return [SampleRecord(index, name, None, None, unit) for index, name, unit in both]
+
+
 def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array], int]:
     """Return the unit of every record of both runs, and how many units there are.
 
     Units are what the metric says of each record, or else what the data set says of its sample, or else the sample.
     Units of samples that ran and have no record count too.
     """
-    named: list[list[str | int]] = [
-        one.record_units or [(one.sample_units[i] if one.sample_units else i) for i in one.sample.tolist()]
-        for one in both
-    ]
-    table: dict[str | int, int] = {}
+    first: list[str | int] = []
     if both[0].record_units is None and both[1].record_units is None:
-        of_samples: list[str | int] = [*(both[0].sample_units or range(len(ran)))]
-        for unit in (unit for unit, done in zip(of_samples, ran.tolist(), strict=True) if done):
-            table.setdefault(unit, len(table))
-    codes = [np.array([table.setdefault(unit, len(table)) for unit in units], np.int64) for units in named]
-    return (codes[0], codes[1]), len(table)
+        of_samples = both[0].sample_units or range(len(ran))
+        first = [unit for unit, done in zip(of_samples, ran.tolist(), strict=True) if done]
+    codes, count = coded(map(_named, both), first)
+    return (codes[0], codes[1]), count
+
+
+def _named(one: Any) -> list[str | int]:
+    """Return the unit of every record of a run."""
+    units: list[str | int] = one.sample_units
+    return one.record_units or [units[i] if units else i for i in one.sample.tolist()]
+
+
+def coded(runs: Iterable[Iterable[Hashable]], first: Iterable[Hashable] = ()) -> tuple[list[Array], int]:
+    """Return the units of runs as numbers from 0, each for one unit in all runs, and how many there are.
+
+    Args:
+        runs: for each the unit of every record. first: units that count even where no record has them.
+    """
+    table = {unit: i for i, unit in enumerate(dict.fromkeys(first))}
+    codes = [np.array([table.setdefault(unit, len(table)) for unit in units], np.int64) for units in runs]
+    return codes, len(table)
 
 
 def _refuse_others(paths: tuple[Path, Path], names: list[str]) -> None:

@@ -182,7 +182,7 @@ class _Run:
             eval_metric=metric,
             peak_memory=outcome["peak"] or None,
             result=written if written is not None and written.is_file() else None,
-            pictures=tuple(sorted(path for path in folder.glob("*") if path.is_file())) if folder is not None else (),
+            pictures=_files(folder),
         )
 
     def _supervised(self, result: StepResult) -> tuple[dict[str, Any], str]:
@@ -251,6 +251,11 @@ def _environment(tree: Path) -> dict[str, str]:
     if cache := os.environ.get("TECO_CACHE_DIR"):
         changes["TECO_CACHE_DIR"] = os.path.abspath(cache)  # the step starts in another folder
     return os.environ | changes
+
+
+def _files(folder: Path | None) -> tuple[Path, ...]:
+    """Return the files of a folder, sorted; none where there is no folder."""
+    return () if folder is None else tuple(sorted(path for path in folder.glob("*") if path.is_file()))
 
 
 def _clear(result: StepResult, written: Path | None, folder: Path | None) -> None:

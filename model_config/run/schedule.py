@@ -89,9 +89,8 @@ def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Even
         try:
             for future in as_completed([future for future in futures if future not in seen]):
                 seen.add(future)
-                if error := future.exception():
-                    bugs.append(error)
-                elif (result := future.result()) is not None:
+                result = _result(future, bugs)
+                if result is not None:
                     yield result
             break
         except KeyboardInterrupt as error:  # while waiting: what is running ends now, and is waited for
@@ -101,6 +100,15 @@ def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Even
         raise interrupt
     if bugs:
         raise bugs[0]
+
+
+def _result(future: Future[CaseResult | None], bugs: list[BaseException]) -> CaseResult | None:
+    """Return what a case that has ended came to; note among the bugs what it raised."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    bugs.append(error)
+    return None
 
 
 def _failed(case: Case, error: TecoInferError, root: Path) -> CaseResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from engine import nearest
@@ -67,18 +67,25 @@ def check_names(folder: Folder) -> Iterator[Broken]:
             yield folder.broken(
                 f"folder {part!r} is not in lower case with underscores", f"rename it to {_snake(part)}"
             )
+    yield from _check_scripts(folder)
+
+
+def _check_scripts(folder: Folder) -> Iterator[Broken]:
+    """The scripts and modules of a folder, and the folders in it that hold them, have usable names."""
     steps = {folder.full(step.run_file) for step in folder.case.steps}
-    folders: set[str] = set()
-    for source in folder.files:
-        if source.suffix not in (".py", ".sh"):
-            continue
+    folders: set[PurePosixPath] = set()
+    for source in (source for source in folder.files if source.suffix in (".py", ".sh")):
         path = PurePosixPath(source.name).relative_to(folder.run_dir)
-        pattern = NAME if len(path.parts) == 1 or source.name in steps else MODULE
-        if not pattern.fullmatch(path.stem):
+        folders.update(path.parents[:-1])
+        is_script = len(path.parts) == 1 or source.name in steps
+        if not (NAME if is_script else MODULE).fullmatch(path.stem):
             fix = f"rename it to {_snake(path.stem)}{path.suffix}"
             yield source.broken(0, f"script {path.name!r} is not in lower case with underscores", fix)
-        folders |= {parent.as_posix() for parent in path.parents if not MODULE.fullmatch(parent.name or "_")}
-    for name in sorted(folders):
+    yield from _check_packages(folder, folders)
+
+
+def _check_packages(folder: Folder, found: Iterable[PurePosixPath]) -> Iterator[Broken]:
+    for name in sorted(inner.as_posix() for inner in found if not MODULE.fullmatch(inner.name)):
         fix = f"rename it to {_snake(PurePosixPath(name).name)}"
         yield Broken(folder.full(name), 0, f"folder {name!r} of scripts has a name Python cannot import", fix)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from engine import nearest
 from model_config.structure.source import Folder, SourceFile
-from model_config.structure.syntax import aliases, called
+from model_config.structure.syntax import aliases, called, text_of
 from model_config.structure.task_flags import runs_task, task_flags
 
 FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "simple_parsing")
@@ -19,31 +19,39 @@ def known_flags(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     """Return the flags of a script and of the folder's modules it imports; ``None`` where they cannot be told."""
     flags: set[str] = set()
     modules = with_imports(source, folder)
-    own = {node.name for module in modules for node in module.nodes if isinstance(node, ast.FunctionDef)}
+    own = {function.name for module in modules for function in module.of(ast.FunctionDef)}
     for module in modules:
-        names, parsers = aliases(module), {_parser(node) for node in module.nodes}
-        if _hides(module, names):
+        added = _flags_of(module, modules, own)
+        if added is None:
             return None
-        for call in (node for node in module.nodes if isinstance(node, ast.Call)):
-            given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
-            elsewhere = given and called(call, names).split(".")[-1] not in own  # a parser handed to foreign code
-            added = None if elsewhere else _added(call, names, module, modules)
-            if added is None:
-                return None
-            flags |= added
+        flags |= added
     return frozenset(flags) or None
+
+
+def _flags_of(module: SourceFile, modules: Sequence[SourceFile], own: Collection[str]) -> set[str] | None:
+    """Return the flags that a module adds; ``None`` where only a run can tell. ``own``: functions of the modules."""
+    flags: set[str] = set()
+    names, parsers = aliases(module), {_parser(node) for node in module.nodes}
+    if _hides(module, names):
+        return None
+    for call in module.of(ast.Call):
+        given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
+        elsewhere = given and called(call, names).split(".")[-1] not in own  # a parser handed to foreign code
+        added = None if elsewhere else _added(call, names, module, modules)
+        if added is None:
+            return None
+        flags |= added
+    return flags
 
 
 def _hides(module: SourceFile, names: dict[str, str]) -> bool:
     """Say whether a module reads its flags in a way that only a run can follow."""
-    if {name.split(".")[0] for name in names.values()} & set(FREE_PARSERS):
-        return True
-    direct = {id(node.func) for node in module.nodes if isinstance(node, ast.Call)}
-    attributes = [node for node in module.nodes if isinstance(node, ast.Attribute)]
-    if any(node.attr in ("parse_known_args", "argv") for node in attributes):
-        return True
+    packages = {name.split(".")[0] for name in names.values()}
+    direct = {id(call.func) for call in module.of(ast.Call)}
     # `add = parser.add_argument` hides the calls that follow.
-    return any(node.attr == "add_argument" and id(node) not in direct for node in attributes)
+    handed = {node.attr for node in module.of(ast.Attribute) if id(node) not in direct} & {"add_argument"}
+    used = {node.attr for node in module.of(ast.Attribute)} & {"parse_known_args", "argv"}
+    return bool(packages & set(FREE_PARSERS) or used or handed)
 
 
 def _parser(node: ast.AST) -> str:
@@ -60,9 +68,12 @@ def _added(call: ast.Call, names: dict[str, str], module: SourceFile, modules: S
     if any(keyword.arg == "parents" for keyword in call.keywords):
         return None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    if name != "add_argument":
-        return set()
-    texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return _spelt(call) if name == "add_argument" else set()
+
+
+def _spelt(call: ast.Call) -> set[str] | None:
+    """Return the flags among the arguments of a call; ``None`` where one of them is not simply written there."""
+    texts = [text for text in map(text_of, call.args) if text is not None]
     return {text for text in texts if text.startswith("-")} if len(texts) == len(call.args) else None
 
 

@@ -28,13 +28,17 @@ def check_data(folder: Folder) -> Iterator[Broken]:
     told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
         for name, text in step.data_paths.items():
-            there = os.path.isabs(text) or os.path.exists(folder.path / text)
-            if not text or there or any(text in line for line in told):
+            if _is_there(folder, text) or any(text in line for line in told):
                 continue
             several = isinstance(step.params["data_path"], Mapping)
             file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")
             message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
             yield Broken(file, line, message, f"add the data, or name {text!r} in section 2.4 of the README")
+
+
+def _is_there(folder: Folder, path: str) -> bool:
+    """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
+    return not path or os.path.isabs(path) or os.path.exists(folder.path / path)
 
 
 def place(folder: Folder, step: str, name: str) -> tuple[str, int]:

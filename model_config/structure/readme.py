@@ -64,25 +64,47 @@ class Section:
 
 def sections(source: SourceFile) -> list[Section]:
     """Split a Markdown file at its headings; the first section is what stands before any."""
-    found, fence, language, part, first = [Section(0, "")], "", "", "", 0
+    reader = _Reader()
     for number, text in enumerate(source.text.split("\n"), start=1):
+        reader.read(number, text)
+    return reader.found
+
+
+class _Reader:
+    """Reads Markdown line by line: what is open is a block of code, and in it a command over several lines."""
+
+    def __init__(self) -> None:
+        self.found = [Section(0, "")]
+        self.fence, self.language = "", ""
+        self.command, self.first = "", 0
+
+    def read(self, number: int, text: str) -> None:
+        """Take the next line, from 1."""
         mark, heading = FENCE.match(text), HEADING.match(text)
-        if mark and (not fence or (mark[1].startswith(fence) and not mark[2])):
-            fence, language = ("" if fence else mark[1]), mark[2].lower()
-            part = ""
-        elif heading and not fence:
-            found.append(Section(number, f"{heading[1]} {_title(text[heading.end() :])}".strip()))
-            continue
-        elif fence and language in COMMAND_LANGUAGES:
-            first = first if part else number
-            part += text.removesuffix("\\")
-            if not text.endswith("\\"):
-                found[-1].commands += [(first, command) for command in _commands(part)]
-                part = ""
-        elif not fence:
-            found[-1].prose.append((number, text))
-        found[-1].lines.append((number, text))
-    return found
+        if mark and self._turns(mark):
+            self.fence, self.language = ("" if self.fence else mark[1]), mark[2].lower()
+            self.command = ""
+        elif self.fence:
+            self._code(number, text)
+        elif heading:
+            self.found.append(Section(number, f"{heading[1]} {_title(text[heading.end() :])}".strip()))
+            return
+        else:
+            self.found[-1].prose.append((number, text))
+        self.found[-1].lines.append((number, text))
+
+    def _turns(self, mark: re.Match[str]) -> bool:
+        """Say whether a fence begins or ends a block of code, rather than stands in it."""
+        return not self.fence or (mark[1].startswith(self.fence) and not mark[2])
+
+    def _code(self, number: int, text: str) -> None:
+        if self.language not in COMMAND_LANGUAGES:
+            return
+        self.first = self.first if self.command else number
+        self.command += text.removesuffix("\\")
+        if not text.endswith("\\"):
+            self.found[-1].commands += [(self.first, command) for command in _commands(self.command)]
+            self.command = ""
 
 
 def _title(text: str) -> str:
@@ -130,21 +152,30 @@ def check_headings(folder: Folder) -> Iterator[Broken]:
         return
     found = [part for part in sections(readme) if re.match(r"#{1,3} |#{1,3}$", part.heading)]
     yield from _check_title(readme, found)
-    rest = [part for part in found if part.heading.startswith("##")]
-    unknown_ones = [part for part in rest if part.heading not in HEADINGS]
+    yield from _check_given(readme, [part for part in found if part.heading.startswith("##")])
+
+
+def _check_given(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
+    """Each of the specification's headings is among those found, once, and no other is."""
+    others = [part for part in found if part.heading not in HEADINGS]
     for wanted in HEADINGS:
-        same = [part for part in rest if part.heading == wanted]
-        for again in same[1:]:
-            yield readme.broken(again.line, f"heading {wanted!r} stands here a second time", "keep one of the two")
-        near = None if same else _near(wanted, unknown_ones)
-        if near is not None:
-            unknown_ones.remove(near)
-            yield readme.broken(near.line, f"heading {near.heading!r} is misspelt", f"write {wanted!r}")
-        elif not same:
-            yield readme.broken(0, f"heading {wanted!r} is missing", "add it with its text, spelt like this")
-    for part in unknown_ones:
+        same = [part.line for part in found if part.heading == wanted]
+        for line in same[1:]:
+            yield readme.broken(line, f"heading {wanted!r} stands here a second time", "keep one of the two")
+        if not same:
+            yield _missing(readme, wanted, others)
+    for part in others:
         fix = "use '####' or deeper for headings of your own"
         yield readme.broken(part.line, f"heading {part.heading!r} is not one of the specification's", fix)
+
+
+def _missing(readme: SourceFile, wanted: str, others: list[Section]) -> Broken:
+    """Say that a heading is missing, or misspelt: then it no longer is one of the others."""
+    near = _near(wanted, others)
+    if near is None:
+        return readme.broken(0, f"heading {wanted!r} is missing", "add it with its text, spelt like this")
+    others.remove(near)
+    return readme.broken(near.line, f"heading {near.heading!r} is misspelt", f"write {wanted!r}")
 
 
 def _check_title(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:

@@ -53,6 +53,14 @@ UNSAFE_CALLS = {
     "yaml.full_load": "use yaml.safe_load",
 }
 
+UNSAFE_LOADS = {
+    "torch.load": ("weights_only", True, "add weights_only=True"),
+    "numpy.load": ("allow_pickle", False, "remove allow_pickle"),
+}
+"""Calls that are safe where a keyword has a value: the keyword, that value, and the fix; all are false by default."""
+
+_FALSE = ast.Constant(False)
+
 DEVICE = re.compile(r"(cuda|gpu|npu|sdaa|xpu):\d+")
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "SDAA_VISIBLE_DEVICES")
 
@@ -78,10 +86,10 @@ def check_absolute(source: SourceFile) -> Iterator[Broken]:
 
 def _texts(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield every text but those that continue another: the right side of ``+``, the later pieces of an f-string."""
-    later = {id(piece) for node in source.nodes if isinstance(node, ast.JoinedStr) for piece in node.values[1:]}
-    later |= {id(node.right) for node in source.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)}
-    for node in source.nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in later:
+    later = {id(piece) for joined in source.of(ast.JoinedStr) for piece in joined.values[1:]}
+    later |= {id(sum_.right) for sum_ in source.of(ast.BinOp) if isinstance(sum_.op, ast.Add)}
+    for node in source.of(ast.Constant):
+        if isinstance(node.value, str) and id(node) not in later:
             yield node.lineno, node.value
 
 
@@ -150,33 +158,45 @@ def _code_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
 def check_unsafe(source: SourceFile) -> Iterator[Broken]:
     """Nothing runs what it reads: no eval, no shell, no unpickling."""
     names = aliases(source)
-    for call in source.nodes:
-        if not isinstance(call, ast.Call):
-            continue
-        name = called(call, names)
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
-        if name in UNSAFE_CALLS:
-            yield source.broken(call.lineno, f"calls {name}", UNSAFE_CALLS[name])
-        elif "shell" in given and not _is(given["shell"], False):
-            yield source.broken(call.lineno, f"{name} runs a shell", "give a list of arguments, without shell=True")
-        elif name == "torch.load" and not _is(given.get("weights_only"), True):
-            yield source.broken(call.lineno, "torch.load unpickles anything", "add weights_only=True")
-        elif name == "numpy.load" and "allow_pickle" in given and not _is(given["allow_pickle"], False):
-            yield source.broken(call.lineno, "numpy.load unpickles anything", "remove allow_pickle")
-        elif name == "yaml.load" and not any("Safe" in dotted(node, names) for node in [*call.args, *given.values()]):
-            yield source.broken(call.lineno, "yaml.load builds any object", "use yaml.safe_load")
+    for call in source.of(ast.Call):
+        danger = _danger(call, names)
+        if danger is not None:
+            yield source.broken(call.lineno, *danger)
+
+
+def _danger(call: ast.Call, names: dict[str, str]) -> tuple[str, str] | None:
+    """Return what is unsafe about a call, and what to do; ``None`` where nothing is."""
+    name = called(call, names)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if name in UNSAFE_CALLS:
+        return f"calls {name}", UNSAFE_CALLS[name]
+    if not _is(given.get("shell", _FALSE), False):
+        return f"{name} runs a shell", "give a list of arguments, without shell=True"
+    if name in UNSAFE_LOADS:
+        keyword, safe, fix = UNSAFE_LOADS[name]
+        return None if _is(given.get(keyword, _FALSE), safe) else (f"{name} unpickles anything", fix)
+    if name == "yaml.load" and not any("Safe" in dotted(node, names) for node in [*call.args, *given.values()]):
+        return "yaml.load builds any object", "use yaml.safe_load"
+    return None
 
 
 def check_devices(source: SourceFile) -> Iterator[Broken]:
     """No script names one device of one machine, except as the default of a flag."""
     names = aliases(source)
-    defaults = {id(node.value) for node in source.nodes if isinstance(node, ast.keyword) and node.arg == "default"}
+    defaults = {id(keyword.value) for keyword in source.of(ast.keyword) if keyword.arg == "default"}
     fix = "take it as a flag, or leave it to the environment"
     for node in source.nodes:
-        bound = isinstance(node, ast.Assign) and _items(node) & set(VISIBLE) and isinstance(node.value, ast.Constant)
-        text = isinstance(node, ast.Constant) and id(node) not in defaults and DEVICE.fullmatch(str(node.value))
-        if bound or text or (isinstance(node, ast.Call) and _names_device(node, called(node, names))):
+        if _chooses_device(node, names, defaults):
             yield source.broken(at(node), f"{source.line(at(node))!r} chooses a device", fix)
+
+
+def _chooses_device(node: ast.AST, names: dict[str, str], defaults: set[int]) -> bool:
+    """Say whether a node is the text of a device, sets which ones can be seen, or hands a number to what takes one."""
+    if isinstance(node, ast.Constant):
+        return id(node) not in defaults and bool(DEVICE.fullmatch(str(node.value)))
+    if isinstance(node, ast.Assign):
+        return isinstance(node.value, ast.Constant) and bool(_items(node) & set(VISIBLE))
+    return isinstance(node, ast.Call) and _names_device(node, called(node, names))
 
 
 def _names_device(call: ast.Call, name: str) -> bool:

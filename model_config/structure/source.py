@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from model_config.cases.config import Case, Command
+
+NodeT = TypeVar("NodeT", bound=ast.AST)
 
 TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
 """Files that are read as text; all others are data."""
@@ -118,6 +120,10 @@ class SourceFile:
     def nodes(self) -> list[ast.AST]:
         """Every node of the tree, without the docstrings."""
         return list(_walk(self.tree))
+
+    def of(self, kind: type[NodeT]) -> list[NodeT]:
+        """Return the nodes of a kind."""
+        return [node for node in self.nodes if isinstance(node, kind)]
 
     def line(self, number: int) -> str:
         """Return the beginning of a line, for a message."""

@@ -12,12 +12,21 @@ def aliases(source: SourceFile) -> dict[str, str]:
     names: dict[str, str] = {}
     for node in source.nodes:
         if isinstance(node, ast.Import):
-            names |= {
-                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
-            }
+            names |= dict(map(_bound, node.names))
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
     return names
+
+
+def _bound(alias: ast.alias) -> tuple[str, str]:
+    """Return the name that an ``import`` binds, and what it stands for."""
+    top = alias.name.split(".")[0]
+    return (alias.asname, alias.name) if alias.asname else (top, top)
+
+
+def text_of(node: ast.AST | None) -> str | None:
+    """Return the text that a node is; ``None`` for any other node."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def called(call: ast.Call, names: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from model_config.structure.source import SourceFile
-from model_config.structure.syntax import aliases, called, dotted
+from model_config.structure.syntax import aliases, called, dotted, text_of
 from utils.tasks import Task
 from utils.tasks.base import SCRIPTS
 from utils.tasks.find import add_contrib
@@ -36,8 +36,7 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
     task = _Reader(modules, source.root).task(_argument(call, 1, "task"), source)
     script = _CALLS.get(called(call, aliases(source)))
     if script is None:
-        given = _argument(call, 2, "script")
-        script = given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+        script = text_of(_argument(call, 2, "script"))
     if task is None or script not in SCRIPTS:
         return None
     from utils.pipeline.options import script_flags
@@ -67,45 +66,47 @@ class _Reader:
         if node is None or depth > _DEEPEST:
             return None
         names = aliases(source)
-        if isinstance(node, ast.Call):  # dataclasses.replace(TASK, decode=...) has the flags of TASK
-            changed = {keyword.arg for keyword in node.keywords}
-            same = (
-                called(node, names) == "dataclasses.replace" and len(node.args) == 1 and not changed & {None, "flags"}
-            )
-            return self.task(node.args[0], source, depth + 1) if same else None
-        if isinstance(node, ast.Name):
-            given = list(_bindings(node.id, source))
-            if given:
-                alone = len(given) == 1 and node.id not in names
-                return self.task(given[0], source, depth + 1) if alone else None
+        if isinstance(node, ast.Call):
+            return self.task(_replaced(node, names), source, depth + 1)
+        if isinstance(node, ast.Name) and (given := list(_bindings(node.id, source))):
+            alone = len(given) == 1 and node.id not in names
+            return self.task(given[0], source, depth + 1) if alone else None
         where, _, name = dotted(node, names).rpartition(".")
-        local = next((module for module in self._modules if _is_module(module, where, source)), None)
+        local = self._module(where, source)
         if local is not None:
             return self.task(ast.Name(name), local, depth + 1)
         return _imported(where, name, self._root)
 
+    def _module(self, name: str, source: SourceFile) -> SourceFile | None:
+        """Return the module of this name beside a script."""
+        path = PurePosixPath(source.name).parent.joinpath(*name.split("."))
+        return next((module for module in self._modules if name and module.name == f"{path.as_posix()}.py"), None)
+
+
+def _replaced(call: ast.Call, names: dict[str, str]) -> ast.expr | None:
+    """Return ``TASK`` of ``dataclasses.replace(TASK, decode=...)``, which has the flags of it; else ``None``."""
+    changed = {keyword.arg for keyword in call.keywords}
+    same = called(call, names) == "dataclasses.replace" and len(call.args) == 1 and not changed & {None, "flags"}
+    return call.args[0] if same else None
+
 
 def _bindings(name: str, source: SourceFile) -> Iterator[ast.expr | None]:
     """Yield every value that a name is given in a module; ``None`` for one that is not simply written there."""
-    values: dict[int, ast.expr | None] = {}
+    values: dict[int, ast.expr | None] = {id(node.target): node.value for node in source.of(ast.AnnAssign)}
+    values |= {id(target): node.value for node in source.of(ast.Assign) for target in node.targets}
     for node in source.nodes:
-        if isinstance(node, ast.Assign):
-            values |= {id(target): node.value for target in node.targets}
-        elif isinstance(node, ast.AnnAssign):
-            values[id(node.target)] = node.value
-    for node in source.nodes:
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-            yield values.get(id(node))
-        elif getattr(node, "name", None) == name and not isinstance(node, ast.alias):
-            yield None  # a function, a class, a caught error
-        elif isinstance(node, ast.arg) and node.arg == name:
+        if isinstance(node, ast.Name):
+            if node.id == name and isinstance(node.ctx, ast.Store):
+                yield values.get(id(node))
+        elif name in _names(node):
             yield None
 
 
-def _is_module(module: SourceFile, name: str, source: SourceFile) -> bool:
-    """Say whether a file beside a script is the module of this name."""
-    path = PurePosixPath(source.name).parent.joinpath(*name.split("."))
-    return bool(name) and module.name == f"{path.as_posix()}.py"
+def _names(node: ast.AST) -> tuple[str | None, ...]:
+    """Return the name that a function, a class, a caught error or an argument has in its module."""
+    if isinstance(node, ast.arg):
+        return (node.arg,)
+    return () if isinstance(node, ast.alias) else (getattr(node, "name", None),)
 
 
 def _imported(where: str, name: str, root: Path) -> Task | None:

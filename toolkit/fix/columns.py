@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine import Array, TecoInferError
-from model_config.judge.gate import Pairs
+from model_config.judge.pairs import Pairs, coded
 from toolkit.fix.records import Feed
 from utils.metrics.base import Metric, Records
 
@@ -96,12 +96,11 @@ def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
     """
     if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
         return Pairs(ours.values, theirs.values, name)
-    table: dict[Hashable, int] = {}
+    first: Iterable[Hashable] = ()
     if ours.units is None and theirs.units is None:  # units whose samples have no record count too
-        for unit in ours.sample_units or range(ours.count):
-            table.setdefault(unit, len(table))
-    codes = [np.array([table.setdefault(unit, len(table)) for unit in run.named], np.int64) for run in (ours, theirs)]
-    return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=len(table), samples=ours.count)
+        first = ours.sample_units or range(ours.count)
+    codes, count = coded([ours.named, theirs.named], first)
+    return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=count, samples=ours.count)
 
 
 def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
