@@ -66,10 +66,7 @@ def request_of(args: argparse.Namespace) -> Request:
     Raises:
         ConfigError: a value cannot be used.
     """
-    if args.loadEngine is not None and args.loadEngine.suffix != ENGINE_SUFFIX:
-        raise ConfigError(f"--loadEngine {args.loadEngine} is not a {ENGINE_SUFFIX} file; use --onnx for a model")
-    if args.saveEngine is not None and (args.loadEngine is not None or args.saveEngine.suffix != ENGINE_SUFFIX):
-        raise ConfigError(f"--saveEngine {args.saveEngine} goes with --onnx and names a {ENGINE_SUFFIX} file")
+    _check_engines(args.loadEngine, args.saveEngine)
     files = {
         name: getattr(args, name) for name in ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
     }
@@ -87,6 +84,14 @@ def request_of(args: argparse.Namespace) -> Request:
         simulate_only=args.simulateOnly,
         save_to=args.saveEngine,
     )
+
+
+def _check_engines(load: Path | None, save: Path | None) -> None:
+    """Refuse files that are no saved engines, and to save what was loaded."""
+    if load is not None and load.suffix != ENGINE_SUFFIX:
+        raise ConfigError(f"--loadEngine {load} is not a {ENGINE_SUFFIX} file; use --onnx for a model")
+    if save is not None and (load is not None or save.suffix != ENGINE_SUFFIX):
+        raise ConfigError(f"--saveEngine {save} goes with --onnx and names a {ENGINE_SUFFIX} file")
 
 
 def execute(argv: Sequence[str] | None = None) -> int:

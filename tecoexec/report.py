@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,22 +55,37 @@ def summary(measured: Measurement) -> dict[str, Any]:
 
 def caveats(measured: Measurement, engine: Engine, shapes: CardShapes) -> list[str]:
     """Return why figures of a run should not be trusted, one sentence each."""
+    events = engine.device_report().get("events", [])
+    return [*events, *_few_or_unsteady(measured), *_bounds(measured), *_padding(engine, shapes)]
+
+
+def _few_or_unsteady(measured: Measurement) -> Iterator[str]:
+    """Say why a mean over the calls says little."""
     compute = np.array([call.compute for call in measured.calls])
     variation = float(compute.std() / compute.mean()) if compute.mean() else 0.0
-    found = list(engine.device_report().get("events", []))
     if variation > UNSTEADY:
         why = "" if measured.simulated else ", nothing else should run beside a measurement"
-        found.append(f"computing times vary by {variation:.0%} (deviation over mean): look at the median{why}")
+        yield f"computing times vary by {variation:.0%} (deviation over mean): look at the median{why}"
     if len(measured.calls) < FEW and not (measured.simulated and measured.run_sync):
-        found.append(f"{len(measured.calls)} iterations are few: use --iterations={FEW} or more")
-    for name, copy in (("in", "copy_in"), ("out", "copy_out")):
-        seconds = [getattr(call, copy) or 0.0 for call in measured.calls]
-        if np.mean(seconds) > compute.mean():
-            found.append(f"copies {name} take longer than computing: the throughput is that of the copies")
+        yield f"{len(measured.calls)} iterations are few: use --iterations={FEW} or more"
+
+
+def _bounds(measured: Measurement) -> Iterator[str]:
+    """Say what else than computing decides on the throughput."""
+    compute = _mean(call.compute for call in measured.calls)
+    copies_in = _mean(call.copy_in for call in measured.calls)
+    copies_out = _mean(call.copy_out for call in measured.calls)
+    for name, seconds in (("in", copies_in), ("out", copies_out)):
+        if seconds > compute:
+            yield f"copies {name} take longer than computing: the throughput is that of the copies"
     # On a simulated device the host's time of queueing has no meaning beside the device's time.
-    if not measured.simulated and (measured.enqueue_seconds or 0.0) > compute.mean():
-        found.append("enqueue bound: queueing a call takes longer than running it; use a larger batch")
-    return found + _padding(engine, shapes)
+    if not measured.simulated and (measured.enqueue_seconds or 0.0) > compute:
+        yield "enqueue bound: queueing a call takes longer than running it; use a larger batch"
+
+
+def _mean(seconds: Iterable[float | None]) -> float:
+    """Return a mean in which what was not measured is 0."""
+    return float(np.mean([one or 0.0 for one in seconds]))
 
 
 def _padding(engine: Engine, shapes: CardShapes) -> list[str]:

@@ -93,10 +93,7 @@ def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShap
         if len(shape) != len(dims):
             raise ConfigError(f"{_told(shape, spec)}: it has {len(shape)} dimensions, not {len(dims)}; {_takes(model)}")
     axes = model.axes(shapes)
-    for shape, spec, dims, batch_axis in zip(shapes, model.inputs, model.dims, axes, strict=True):
-        for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):
-            if isinstance(dim, int) and dim != size and axis != batch_axis:
-                raise ConfigError(f"{_told(shape, spec)}: the model has {dim} where it says {size}; {_takes(model)}")
+    _check_sizes(shapes, axes, model)
     sizes = sorted({shape[axis] for shape, axis in zip(shapes, axes, strict=True) if axis is not None})
     if len(sizes) > 1:
         raise ConfigError(
@@ -105,22 +102,36 @@ def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShap
     return CardShapes(tuple(shapes), axes, sizes[0] if sizes else 1, model.split)
 
 
+def _check_sizes(shapes: Sequence[Shape], axes: Sequence[int | None], model: Signature) -> None:
+    """Refuse a size other than the model's, which a batch may be."""
+    for shape, spec, dims, batch_axis in zip(shapes, model.inputs, model.dims, axes, strict=True):
+        for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):
+            if isinstance(dim, int) and dim != size and axis != batch_axis:
+                raise ConfigError(f"{_told(shape, spec)}: the model has {dim} where it says {size}; {_takes(model)}")
+
+
 def own_shapes(model: Signature, spa_count: int) -> CardShapes:
     """Return what fills the card where no shape is given: the model's own batch on every SPA.
 
     Raises:
         ConfigError: the model has dynamic dimensions.
     """
-    if any(not isinstance(d, int) for dims in model.dims for d in dims):
+    own, axes = _fixed(model), model.axes()
+    batches = [shape[axis] for shape, axis in zip(own, axes, strict=True) if axis is not None]
+    shards = spa_count if model.split and batches else 1
+    batch = shards * (batches[0] if batches else 1)
+    whole = tuple(with_batch(shape, axis, batch) for shape, axis in zip(own, axes, strict=True))
+    return CardShapes(whole, axes, batch, model.split)
+
+
+def _fixed(model: Signature) -> list[Shape]:
+    """Return the model's own shapes."""
+    own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
+    if any(len(shape) != len(dims) for shape, dims in zip(own, model.dims, strict=True)):
         raise ConfigError(
             f"{model.path}: the model's shapes are dynamic, so --input_shapes must say them; {_takes(model)}"
         )
-    axes = model.axes()
-    own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
-    batch = next((shape[axis] for shape, axis in zip(own, axes, strict=True) if axis is not None), 1)
-    batch *= spa_count if model.split and any(axis is not None for axis in axes) else 1
-    whole = tuple(with_batch(shape, axis, batch) for shape, axis in zip(own, axes, strict=True))
-    return CardShapes(whole, axes, batch, model.split)
+    return own
 
 
 def _in_order(given: Sequence[tuple[str, Shape]], model: Signature) -> list[Shape]:
