@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         provider as provider,
         register as register,
     )
-    from engine.shard import split as split
+    from engine.shard import run_sharded as run_sharded, split as split
     from engine.signature import (
         Array as Array,
         Dim as Dim,
@@ -148,7 +148,7 @@ _HOMES = {
     ),
     "engine.independence": ("batching_of",),
     "engine.random_arrays": ("random_array",),
-    "engine.shard": ("split",),
+    "engine.shard": ("run_sharded", "split"),
     "engine.text": (
         "did_you_mean",
         "nearest",

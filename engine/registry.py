@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 class _Builtin(NamedTuple):
     where: str
     """``module:Class``."""
+    computes: str
+    """What computes behind the target, in a few words."""
     needs: tuple[str, ...] = ()
     """Modules, or ``module/file in its folder``, of which at least one must be installed."""
     install: str = ""
@@ -37,15 +39,16 @@ class _Builtin(NamedTuple):
 
 
 _BUILTIN = {
-    "cpu": _Builtin("engine.backends.cpu:CpuEngine"),
+    "cpu": _Builtin("engine.backends.cpu:CpuEngine", "OpenVINO or ONNX Runtime on the CPU, whichever is faster"),
     "cuda": _Builtin(
         "engine.backends.cuda:CudaEngine",
+        "TensorRT, else ONNX Runtime, on an NVIDIA GPU",
         needs=("tensorrt", "onnxruntime/capi/libonnxruntime_providers_cuda.so"),
         install='".[tensorrt]"',
     ),
-    "null": _Builtin("engine.backends.null:NullEngine"),
-    "onnx": _Builtin("engine.backends.ort:OnnxRuntimeEngine"),
-    "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine"),
+    "null": _Builtin("engine.backends.null:NullEngine", "nothing computes; for tests"),
+    "onnx": _Builtin("engine.backends.ort:OnnxRuntimeEngine", "ONNX Runtime on the CPU; the accuracy baseline"),
+    "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine", "the simulated T1 card"),
 }
 
 _registered: dict[str, type[Engine]] = {}
@@ -102,6 +105,11 @@ def unavailable_targets() -> dict[str, str]:
     """Return the built-in targets whose packages are missing, sorted, each with what to install for it."""
     names = available_targets()
     return {name: builtin.install for name, builtin in sorted(_BUILTIN.items()) if name not in names}
+
+
+def computes(target: str) -> str | None:
+    """Return what computes behind a built-in target; ``None`` for a name that is none."""
+    return _BUILTIN[target].computes if target in _BUILTIN else None
 
 
 def _unknown(target: str) -> TargetError:

@@ -10,7 +10,7 @@ import platform
 from typing import Any
 
 from engine.base import ConfigError, engine_nums, usable_cores
-from engine.registry import available_targets, provider, unavailable_targets
+from engine.registry import available_targets, computes, provider, unavailable_targets
 from engine.text import one_line
 
 SCHEMA_VERSION = 1
@@ -29,15 +29,6 @@ PACKAGES = {
     "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
 }
 """Each component and the distributions that may bring it."""
-
-SERVED_BY = {
-    "cpu": "OpenVINO or ONNX Runtime on the CPU, whichever is faster",
-    "cuda": "TensorRT, else ONNX Runtime, on an NVIDIA GPU",
-    "null": "nothing computes; for tests",
-    "onnx": "ONNX Runtime on the CPU; the accuracy baseline",
-    "sdaa": "the simulated T1 card",
-}
-"""What computes behind each built-in target."""
 
 PREFIXES = ("TECO_", "OMPI_", "SDAA_VISIBLE_DEVICES", "MAX_ENGINE_NUMS")
 """Environment variables that change what the zoo does begin with one of these."""
@@ -79,9 +70,9 @@ def targets() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in available_targets():
         by = provider(name)
-        found[name] = {"available": True, "provider": by, "computes": SERVED_BY.get(name) if by == "built-in" else None}
+        found[name] = {"available": True, "provider": by, "computes": computes(name) if by == "built-in" else None}
     for name, install in unavailable_targets().items():
-        found[name] = {"available": False, "computes": SERVED_BY.get(name), "install": install}
+        found[name] = {"available": False, "computes": computes(name), "install": install}
     return dict(sorted(found.items()))
 
 
