@@ -38,30 +38,9 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
-    from onnxconverter_common import float16
-
     copy = ModelProto()
     copy.CopyFrom(model)
-    blocked = []
-    for i, node in enumerate(copy.graph.node):
-        node.name = node.name or f"{node.op_type}_{i}"
-        if keep is not None and keep(node):
-            blocked.append(node.name)
-        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
-            _own_constants(copy.graph, node)
-    try:
-        with np.errstate(over="ignore"):
-            converted: ModelProto = float16.convert_float_to_float16(
-                infer_shapes(copy),  # the library's own inference takes no model over 2 GiB
-                # The library's defaults move tiny and huge weights to values of its choice.
-                min_positive_val=_SMALLEST if clamp else 0.0,
-                max_finite_val=_LARGEST if clamp else np.inf,
-                node_block_list=blocked,
-                check_fp16_ready=False,
-                disable_shape_infer=True,
-            )
-    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    converted = _converted(copy, _blocked(copy, keep), clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
@@ -69,9 +48,44 @@ def to_float16(
     # The library can only keep all inputs and outputs, so single inputs are kept here.
     was = {info.name: _kind(info) for info in graph_inputs(model)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
-    for name in fed.keys() & set(keep_inputs):
+    for name in sorted(fed.keys() & set(keep_inputs)):
         _keep_input(converted.graph, fed[name])
     return sort_nodes(converted)
+
+
+def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None) -> list[str]:
+    """Name every node, give those that stay float32 their own weights, and return the names of those to keep."""
+    from onnxconverter_common import float16
+
+    blocked = []
+    for i, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{i}"
+        if keep is not None and keep(node):
+            blocked.append(node.name)
+        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
+            _own_constants(model.graph, node)
+    return blocked
+
+
+def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto:
+    """Return what the library makes of a model; nodes of these names, and those it cannot convert, stay float32."""
+    from onnxconverter_common import float16
+
+    # The library's defaults move tiny and huge weights to values of its choice.
+    smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
+    try:
+        with np.errstate(over="ignore"):
+            converted: ModelProto = float16.convert_float_to_float16(
+                infer_shapes(model),  # the library's own inference takes no model over 2 GiB
+                min_positive_val=smallest,
+                max_finite_val=largest,
+                node_block_list=blocked,
+                check_fp16_ready=False,
+                disable_shape_infer=True,
+            )
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    return converted
 
 
 def _kind(info: ValueInfoProto) -> int:
