@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 from pathlib import Path
@@ -167,3 +168,23 @@ def test_contributed_utilities_merge_behind_the_core(copy: Path, run_python: Run
     assert same == "True"
     assert Path(mine).is_relative_to(copy / "contrib")
     assert Path(core).is_relative_to(copy / "utils")
+
+
+PATHS = {
+    "engine.base": "PASS_PATH ConfigError Engine EngineSpec TensorSpec engine_nums",
+    "engine.tecoinfer_pytorch": "TecoInferEngine",
+    "engine.tecoinfer_paddle": "TecoInferEngine",
+    "utils.datasets.image_classification_dataset": "load_data",
+    "utils.preprocess.pytorch.classification": "preprocess",
+    "utils.preprocess.paddle.classification": "preprocess",
+    "utils.postprocess.pytorch.classification": "postprocess",
+    "utils.postprocess.paddle.classification": "postprocess",
+    "utils.pipeline": "evaluate predict",
+}
+"""What scripts that people have import, whatever room the code itself moves to."""
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_a_path_that_scripts_import_holds(module: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in PATHS[module].split() if not hasattr(found, name)] == []
