@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import Array, ConfigError, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
+from engine import (
+    Array,
+    ConfigError,
+    EngineError,
+    EngineSpec,
+    InputError,
+    ModelError,
+    TecoInferError,
+    TensorSpec,
+    one_line,
+)
 from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs
 from toolkit.graph.nodes import Node, nodes_of
@@ -204,7 +214,7 @@ class _OutputsTraced(Traced):
         except TecoInferError:
             raise
         except Exception as error:  # a third party's engine may fail in any way
-            reason = " ".join(str(error).split()) or "no reason given"
+            reason = one_line(error) or "no reason given"
             raise EngineError(f"target {self.target!r} failed: {type(error).__name__}: {reason}") from error
         values = [found] if isinstance(found, np.ndarray) else found
         if len(values) != len(self.outputs):
