@@ -101,7 +101,7 @@ def detector() -> Path:
 
 
 def detector_input() -> np.ndarray:
-    """Return scikit-image's scanned page as the detector takes it: float32 of shape (1, 3, 192, 384), in -1 to 1."""
+    """Return scikit-image's scanned page as the detector takes it: float32 of shape (1, 3, 160, 384), in -1 to 1."""
     from skimage import data
 
     page = data.page()
@@ -113,8 +113,8 @@ def detector_input() -> np.ndarray:
 def minilm(stem: Path) -> Path:
     """Export MiniLM as transformers has it (its mask is ``Where(mask, 0, -3.4e38)``) and return the dynamic file.
 
-    Inputs ``input_ids`` and ``attention_mask`` (int64, (batch, seq)); output ``sentence_embedding`` (float32, (batch, 384)), of
-    length 1. ``<stem>_dyn.onnx`` is what comes back.
+    Inputs ``input_ids`` and ``attention_mask`` (int64, (batch, seq)); output ``sentence_embedding`` (float32,
+    (batch, 384)), of length 1. ``<stem>_dyn.onnx`` is what comes back.
     """
     import torch
 
