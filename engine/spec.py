@@ -34,7 +34,8 @@ class EngineSpec:
         input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
         dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
             takes the target's own default.
-        pass_path: Python file with optimisation passes; ``None`` runs the model as it is.
+        pass_path: Python file with optimisation passes, by any name :func:`find_pass` takes; ``None`` runs the model as
+            it is.
         rank: index of the card (device) to use.
         save_engine: keep the built engine beside the model, where the target builds one.
         divided: split a call over every SPA of the card; ``False`` uses a single one.
@@ -70,11 +71,7 @@ class EngineSpec:
             if not all(map(_is_dimension, shape)):
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
-        if self.pass_path is not None and not self.pass_path.is_file():
-            known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
-            raise PassError(
-                f"pass file {self.pass_path} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}"
-            )
+        object.__setattr__(self, "pass_path", find_pass(self.pass_path))
 
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}
@@ -108,12 +105,23 @@ def engine_nums() -> int:
     return int(text)
 
 
-def find_pass(text: str, folder: Path = Path()) -> Path | None:
-    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; ``none`` means no passes.
+def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Path | None:
+    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; the ending ``.py`` may be left out.
 
-    A file that is nowhere comes back as it was named: :class:`EngineSpec` says what is wrong with it.
+    Args:
+        name: such as ``my_pass.py``, ``default_pass`` or ``resnet/resnet_pass.py``; ``none`` or ``None``: no passes.
+        folder: what a relative name is relative to, besides the current folder and that of the zoo's passes.
+
+    Raises:
+        PassError: there is no such file.
     """
-    if text == "none":
+    if name is None or str(name) == "none":
         return None
-    places = (Path(text), folder / text, PASS_PATH / text)
-    return next((place for place in places if place.is_file()), Path(text))
+    path = Path(name)
+    names = [path] if path.suffix == ".py" or not path.name else [path, path.with_name(f"{path.name}.py")]
+    places = (root / one for root in (Path(), folder, PASS_PATH) for one in names)
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
+        raise PassError(f"pass file {name} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}")
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, find_pass
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
@@ -153,7 +153,7 @@ def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None,
     pairs = list(zip(specs, inputs, strict=True))
     batch = next((array.shape[s.batch_axis] for s, array in pairs if s.batch_axis is not None), args.batch_size)
     shapes = {spec.name: array.shape for spec, array in pairs}
-    return traced(path, target, dtype=dtype, pass_path=args.pass_path, batch=max(batch, 1), shapes=shapes)
+    return traced(path, target, dtype=dtype, pass_path=find_pass(args.pass_path), batch=max(batch, 1), shapes=shapes)
 
 
 def is_dump(path: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base import PassError
 from engine.host.source_file import import_file
+from engine.spec import find_pass
 from engine.text import typed_reason
 
 if TYPE_CHECKING:
@@ -80,11 +81,14 @@ class PassOptions:
 
     @classmethod
     def load(cls, path: Path | None) -> PassOptions:
-        """Read a pass file; ``None`` gives the defaults (no optimisation, everything convertible is converted).
+        """Read a pass file, by any name :func:`engine.spec.find_pass` takes.
+
+        ``None`` gives the defaults: no optimisation, everything convertible is converted.
 
         Raises:
             PassError: the file is missing, cannot be imported, or gives a name a value of the wrong type.
         """
+        path = find_pass(path)
         if path is None:
             return cls()
         found = vars(_import(path))
@@ -125,10 +129,6 @@ def short_reason(error: BaseException) -> str:
 
 def _import(path: Path) -> Any:
     """Run a pass file as a module under a name of its own, so that two files called alike do not meet."""
-    if not path.is_file():
-        raise PassError(
-            f"pass file {path} does not exist; check pass_path (the zoo's own: PASS_PATH / 'default_pass.py')"
-        )
     if path.suffix != ".py":
         raise PassError(f"pass file {path} is not a Python file; give it the ending .py")
     try:

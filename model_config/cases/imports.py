@@ -58,7 +58,7 @@ class Imports:
         steps = [*case.steps, *filter(None, [case.accuracy.run_reference])]
         scripts = [os.path.normpath(f"{case.run_dir}/{step.run_file}") for step in steps]
         named = [value for step in case.steps for value in map(str, step.params.values())]
-        given = list(self._files(named, case.run_dir))  # a pass file, say
+        given = list(self._files([*named, *(f"{name}.py" for name in named)], case.run_dir))  # a pass file, say
         contrib = [CONTRIB] if PurePosixPath(case.run_dir).parts[:1] == (CONTRIB,) else []
         return self.closure([*scripts, *given], [case.run_dir, "", *contrib])
 

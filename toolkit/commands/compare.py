@@ -87,9 +87,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--b", default="sdaa", metavar="TARGET", help="the engine that is judged (default: sdaa)")
     parser.add_argument("--a_dtype", metavar="DTYPE", help="precision of a; default: its own")
     parser.add_argument("--b_dtype", metavar="DTYPE", help="precision of b; default: its own")
-    parser.add_argument(
-        "--pass_path", type=Path, metavar="FILE", help="optimisation passes, used where the engine does"
-    )
+    parser.add_argument("--pass_path", metavar="FILE", help="optimisation passes, used where the engine does")
     parser.add_argument(
         "--threshold", type=float, metavar="DIFF2", help="a node beyond it is bad (1e-2; 1e-4 where both are float32)"
     )

@@ -96,9 +96,7 @@ def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--target", default="onnx", help="where to run the model (default: onnx)")
     parser.add_argument("--dtype", help="precision; default: the target's own")
-    parser.add_argument(
-        "--pass_path", type=Path, metavar="FILE", help="optimisation passes, where the target uses them"
-    )
+    parser.add_argument("--pass_path", metavar="FILE", help="optimisation passes, where the target uses them")
     parser.add_argument("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help="held at once (2048)")
     parser.add_argument("--no_inputs", dest="inputs", action="store_false", help="keep only what the nodes write")
     if kind == "full":

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, find_pass
 from model_config.cases.config import ROOT
 from model_config.results import Accuracy, Verdict
 from toolkit.arguments import Parser
@@ -56,7 +56,12 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         report, done = _mistakes(path, args, wanted)
     else:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
-        how |= {"baseline": args.baseline, "pass_path": args.pass_path, "shapes": wanted.shapes, "dims": wanted.dims}
+        how |= {
+            "baseline": args.baseline,
+            "pass_path": find_pass(args.pass_path),
+            "shapes": wanted.shapes,
+            "dims": wanted.dims,
+        }
         found = fix(path, args.data, args.metric, out, **how, heard=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
     for file in publish(report, args, limit=20):
@@ -73,7 +78,7 @@ def _parser() -> Parser:
     add("--tolerance", type=_share, default=0.001, help="of the gate, relative (default: 0.001)")
     add("--batch_size", type=positive, default=32, help="samples of a call (default: 32)")
     add("--out", type=Path, metavar="DIR", help="folder for the fixed model and its pass file (default: here)")
-    add("--pass_path", type=Path, metavar="FILE", help="pass file that the card goes by already; its passes are kept")
+    add("--pass_path", metavar="FILE", help="pass file that the card goes by already; its passes are kept")
     add("--baseline", type=Path, metavar="FILE", help="the ONNX model that is right, with the same nodes by name")
     add("--reference", type=float, metavar="VALUE", help="the metric of the source: try what is not precision")
     add("--golden", type=Path, metavar="FILE", help="the source's outputs (.npz): try what is not precision")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import batch_of
+from engine import batch_of, find_pass
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.guide import LARGEST
@@ -50,12 +50,12 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
     add_sample_flags(parser, "data set: .npz or pictures; default: random values")
     parser.add_argument("--batch_size", type=positive, default=8, help="samples of a call (default: 8)")
-    parser.add_argument("--pass_path", type=Path, metavar="FILE", help="pass file of the float16 form, such as a fix")
+    parser.add_argument("--pass_path", metavar="FILE", help="pass file of the float16 form, such as a fix")
     parser.add_argument("--all", action="store_true", help="print all nodes, not only those with something to say")
     add_output_flags(parser)
     words, flags = split_flags(argv)
     args = parser.parse_args(words)
-    report = examine(model_file(args.model, root), wanted_samples(args, flags, root), args.pass_path)
+    report = examine(model_file(args.model, root), wanted_samples(args, flags, root), find_pass(args.pass_path))
     for file in publish(report, args, report if args.all else _told(report)):
         print(f"written: {file}")
     return 1 if report.bad else 0

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import DTYPES, ConfigError, EngineSpec
+from engine import DTYPES, ConfigError, EngineSpec, find_pass
 from engine.sdaa import Lowered
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
@@ -52,7 +52,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 def _profiled(args: Namespace, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
     """Return the profile that the flags ask for, the suggestion if they ask for one, and the model for the card."""
-    spec = EngineSpec(model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=args.pass_path)
+    spec = EngineSpec(
+        model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=find_pass(args.pass_path)
+    )
     shapes = dict(args.shape)
     wanted = args.suggest or args.apply is not None
     on_card = args.target == "sdaa"
@@ -87,7 +89,7 @@ def _parser() -> Parser:
         help="shape of an input, on sdaa per SPA",
     )
     add("--dtype", choices=DTYPES, help="precision; default: the target's own")
-    add("--pass_path", type=Path, metavar="FILE", help="pass file to run the model with (sdaa)")
+    add("--pass_path", metavar="FILE", help="pass file to run the model with (sdaa)")
     add("--runs", type=positive, default=20, metavar="N", help="measured runs on onnx (20)")
     add("--top", type=positive, default=15, metavar="N", help="steps to print (15)")
     add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")

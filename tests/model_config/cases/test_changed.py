@@ -64,7 +64,7 @@ class Repo:
             for file in ("export.py", "valid.py", "README.md", "helper.py", "relative.py"):
                 self.write(f"{folder}/{file}", text if file == "valid.py" else "")
             entries.append(self.entry(name, folder))
-        entries[0]["run_example_valid"]["params"]["others"] = {"pass_path": "resnet/resnet_pass.py"}
+        entries[0]["run_example_valid"]["params"]["others"] = {"pass_path": "resnet/resnet_pass"}
         entries[1]["run_example_valid"]["params"]["data_path"] = "../../../data/val"
         for name, text in FILES.items():
             self.write(name, text)
