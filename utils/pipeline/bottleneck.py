@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from utils.pipeline.advice import Course, OwnAdvice, helps_most
+
 _FRONT = ("disk", "decode", "preprocess")
 """The stages before the engine."""
 
@@ -20,14 +22,6 @@ _IDLE = 0.5
 _BLOCK = 2048
 """Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
 
-_ADVICE = {
-    "disk": "keep the data on a faster disk, or in memory",
-    "decode": "more cores",
-    "preprocess": "more cores",
-    "engine": "--target cpu --dtype int8, where the metric allows it",
-    "postprocess": "a larger --batch_size",
-}
-
 
 def bottleneck(
     busy: Mapping[str, float],
@@ -39,9 +33,9 @@ def bottleneck(
     cores: int,
     samples: int,
     disk_bytes: int | None = None,
-    advice: Mapping[str, str] | None = None,
+    own: OwnAdvice | None = None,
 ) -> str:
-    """Return one line: the stage that bounds the run, how busy each was, and what would help most.
+    """Return one line: the stage that bounds the run, how busy each was, and what would help most, if anything.
 
     Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for,
     unless that was hardly at work. A span of the disk also holds the time its thread waited for a core or for the
@@ -57,7 +51,7 @@ def bottleneck(
         cores: the cores that ``core_share`` is of.
         samples: samples that were run in that time.
         disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` where unknown.
-        advice: the task's own words by stage, in the place of the common ones.
+        own: the task's own words by stage, in the place of the common ones, and the flags in use.
     """
     full = core_share >= _CORES_FULL
     no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
@@ -71,8 +65,11 @@ def bottleneck(
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
     turns = _take_turns(_working(busy, "preprocess"), core_share * cores, wall)
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
-    helps = _advice({**_ADVICE, **(advice or {})}, bound, full, turns, simulated)
-    return f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%}); helps most: {helps}"
+    own = own or OwnAdvice()
+    run = Course(wall, samples, cores, full, turns, simulated, own.in_use)
+    helps = helps_most(bound, run, own.words)
+    line = f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%})"
+    return f"{line}; helps most: {helps}" if helps else line
 
 
 def _behind(waited: str) -> tuple[str, ...]:
@@ -97,13 +94,3 @@ def fetched_bytes() -> int | None:
     except OSError:  # not Linux, or not allowed
         return None
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:")), None)
-
-
-def _advice(words: Mapping[str, str], bound: str, full: bool, turns: bool, simulated: bool) -> str:
-    if bound == "engine" and simulated:
-        return "a real card: this host computes what the simulated one would"
-    if bound not in ("decode", "preprocess") or full:
-        return words[bound]
-    if turns:
-        return "--worker_mode process, as threads take turns in the interpreter here"
-    return "more --workers"

@@ -8,7 +8,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.prepare import Failure
 from utils.plain import plain
+
+if TYPE_CHECKING:
+    from utils.pipeline.advice import OwnAdvice
 
 SCHEMA_VERSION = 1
 """Version of the JSON layout; it rises when a field changes its meaning or goes."""
@@ -47,7 +50,7 @@ class Report:
         resumed_steps: steps taken from a journal; times are of the others.
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
         task: name of the task; empty where plain functions were evaluated.
-        advice: the task's words on what would help, by stage; not in the JSON.
+        advice: the task's words on what would help, and the flags in use; not in the JSON.
         state: the metric itself, for merging; not in the JSON.
     """
 
@@ -79,7 +82,7 @@ class Report:
     secondary: dict[str, float] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     task: str = ""
-    advice: dict[str, str] = field(default_factory=dict)
+    advice: OwnAdvice | None = None
     state: Metric | None = None
 
     def bottleneck(self) -> str:
@@ -89,7 +92,7 @@ class Report:
         waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
         shares = (self.busy, waits, self.e2e_time, self.core_share, self.simulated)
         timed = round(self.avg_sps * self.e2e_time)
-        how = {"cores": usable_cores(), "samples": timed, "disk_bytes": self.disk_bytes, "advice": self.advice}
+        how = {"cores": usable_cores(), "samples": timed, "disk_bytes": self.disk_bytes, "own": self.advice}
         return bottleneck(*shares, **how)  # type: ignore[arg-type]
 
     def closing_lines(self) -> list[str]:
@@ -115,7 +118,7 @@ class Report:
 
 
 def _fields(report: Report) -> dict[str, Any]:
-    plain = asdict(replace(report, state=None))
+    plain = asdict(replace(report, state=None, advice=None))
     del plain["state"], plain["advice"]
     return plain
 

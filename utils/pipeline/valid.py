@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Engine, usable_cores
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
+from utils.pipeline.advice import SHORT
 from utils.pipeline.console import finish, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
@@ -115,11 +116,12 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
     found = _comparison(report, reference, what, change, ratio, opt.max_drop)
     write_result(report, opt, comparison=found)
-    speed = f"{ratio:.2f} times the samples/s" if ratio else "speeds not comparable"
     print(
         f"{what} against exact: {report.metric_name} {report.metric:.6f} against {reference.metric:.6f} "
-        f"({change.text}), {speed}"
+        f"({change.text}), {_speed(ratio, found['slower'])}"
     )
+    if found["slower"]:
+        print(f"{what} made this run slower: leave it out here")
     if found["accepted"]:
         return 0
     worse = "drops" if report.higher_is_better else "rises"
@@ -130,10 +132,20 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     return DROPPED
 
 
+def _speed(ratio: float | None, slower: bool | None) -> str:
+    if ratio is None:
+        return "speeds not comparable"
+    short = f" (runs under {SHORT:g} s, which say little of speed)" if slower is None else ""
+    return f"{ratio:.2f} times the samples/s{short}"
+
+
 def _comparison(
     report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
 ) -> dict[str, Any]:
-    """Return what the JSON holds of it; the ratio is ``None`` where every step came from a journal, so took no time."""
+    """Return what the JSON holds of it; the ratio is ``None`` where every step came from a journal, so took no time.
+
+    ``slower`` is ``None`` where a run was too short to say so.
+    """
     return {
         "mode": mode,
         "metric": report.metric,
@@ -141,6 +153,7 @@ def _comparison(
         "relative_change": change.relative,
         "higher_is_better": report.higher_is_better,
         "speed_ratio": ratio,
+        "slower": None if ratio is None or min(report.e2e_time, exact.e2e_time) < SHORT else ratio < 1,
         "max_drop": max_drop,
         "accepted": change.drop <= max_drop,
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine import Array, Engine, Timeline
+from utils.pipeline.advice import OwnAdvice
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
@@ -53,13 +54,13 @@ class Work:
         labelled: str = LABELLED,
         one_call: bool = True,
         figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
-        advice: Mapping[str, str] | None = None,
+        advice: OwnAdvice | None = None,
         says: str = "",
         set_up: Callable[[], object] = lambda: None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
-        self.advice = dict(advice or {})
+        self.advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
         self._figures, self._says, self.set_up = figures, says, set_up
         self.inferred = 0
@@ -102,7 +103,7 @@ class Work:
             labelled=f"data with targets: {task.data_help}",
             one_call=task.infer is one_call,
             figures=task.figures,
-            advice=task.advice,
+            advice=OwnAdvice.of(task, options, engines),
             set_up=lambda: state.of(engines),
         )
         if not any(engine.calibration_samples for engine in engines.values()):

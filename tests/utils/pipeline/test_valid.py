@@ -31,6 +31,7 @@ from utils.tasks.classification import CLASSIFICATION
 LINE = re.compile(
     r"(?P<mode>--.+) against exact: top1 (?P<metric>[\d.]+) against (?P<exact>[\d.]+) "
     r"\((?P<change>[+-][\d.]+) % relative\), (?P<speed>[\d.]+ times the samples/s|speeds not comparable)"
+    r"(?: \(runs under 1 s, which say little of speed\))?"
 )
 
 Valid = Callable[..., tuple[int, dict[str, Any]]]
@@ -106,7 +107,7 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     assert found["mode"] == comparison["mode"] == "--dtype int8 and --decode fused"
     assert comparison.keys() == {
         *("mode", "metric", "exact_metric", "relative_change", "higher_is_better", "speed_ratio", "max_drop"),
-        "accepted",
+        *("slower", "accepted"),
     }
     change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
     assert comparison["relative_change"] == pytest.approx(change)
@@ -171,6 +172,37 @@ def test_a_run_out_of_the_journal_has_no_speed(
         assert code == 0
     assert data["comparison"]["speed_ratio"] is None
     assert capsys.readouterr().out.splitlines()[-1].endswith("relative), speeds not comparable")
+
+
+@pytest.mark.parametrize(
+    ("fast", "exact", "said", "slower"),
+    [
+        (10.0, 5.0, ["0.50 times the samples/s", "--decode fused made this run slower: leave it out here"], True),
+        (5.0, 10.0, ["2.00 times the samples/s"], False),
+        (0.5, 5.0, ["10.00 times the samples/s (runs under 1 s, which say little of speed)"], None),
+        (5.0, 0.5, ["0.10 times the samples/s (runs under 1 s, which say little of speed)"], None),
+    ],
+)
+def test_a_faster_mode_that_is_slower_says_so(
+    valid: Valid,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fast: float,
+    exact: float,
+    said: list[str],
+    slower: bool | None,
+) -> None:
+    def timed(task: Task, opt: Options) -> Report:
+        seconds = fast if opt.faster else exact
+        return replace(evaluate_task(task, opt), e2e_time=seconds, avg_sps=360 / seconds)
+
+    monkeypatch.setattr(runs, "evaluate_task", timed)
+    code, data = valid("--target", "onnx", "--decode", "fused")
+    lines = capsys.readouterr().out.splitlines()[-len(said) :]
+    assert code == 0
+    assert lines[0].endswith(f"relative), {said[0]}")
+    assert lines[1:] == said[1:]
+    assert data["comparison"]["slower"] is slower
 
 
 @pytest.mark.parametrize("exact", [0.0, 0.5])
