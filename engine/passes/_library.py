@@ -61,13 +61,16 @@ def tidy(model: ir.Model) -> None:
     names = [output.name for output in model.graph.outputs]
     common.InlinePass()(model)
     common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-    optimizer.fold_constants_ir(
-        model,
-        onnx_shape_inference=True,
-        input_size_limit=FOLD_INPUT_LIMIT,
-        output_size_limit=FOLD_OUTPUT_LIMIT,
-        should_fold=_worth_folding,
-    )
+    with _quiet(
+        "onnxscript.optimizer._constant_folding"
+    ):  # it warns of each node that it cannot compute, and leaves it
+        optimizer.fold_constants_ir(
+            model,
+            onnx_shape_inference=True,
+            input_size_limit=FOLD_INPUT_LIMIT,
+            output_size_limit=FOLD_OUTPUT_LIMIT,
+            should_fold=_worth_folding,
+        )
     _drop_dropout(model)
     steps = (
         common.IdentityEliminationPass(),

@@ -29,6 +29,7 @@ MADE_OF = (
     "engine.sdaa.kernels",
     "engine.sdaa.lower",
     "engine.sdaa.plan",
+    "engine.sdaa.settle",
     "engine.signature",
 )
 """Modules and packages that decide what a lowered model is; a saved engine is one of just these (:mod:`.saved`).

@@ -9,29 +9,37 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine import DTYPES, ConfigError, EngineSpec, find_pass
-from engine.sdaa import Lowered
+from engine import DTYPES, ConfigError, EngineError, EngineSpec, find_pass
+from engine.sdaa import Lowered, spa_count
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import positive, shape
+from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.against import Comparison, compare
 from toolkit.profile.card import prepare, profile_prepared
+from toolkit.profile.checks import checked_inputs
 from toolkit.profile.host import profile_host
 from toolkit.profile.record import Profile, read_profile
 from toolkit.profile.report import differences, findings, slowest, suggestions, table, whole
+from toolkit.profile.sizes import Sizes, sizes_of
 from toolkit.profile.suggest import Suggestion, check_free, suggest, write_pass
 from toolkit.profile.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from toolkit.fix.opening import Wanted
 
 TARGETS = ("sdaa", "onnx")
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Profile a model and print or write what was found."""
-    args = _parser().parse_args(argv)
+    words, flags = split_flags(argv)
+    args = _parser().parse_args(words)
     if args.target not in TARGETS:
         raise ConfigError(
             f"target {args.target!r} does not tell the time of single nodes; profile on {' or '.join(TARGETS)}"
@@ -39,7 +47,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     before = read_profile(args.against) if args.against else None
     if args.apply is not None:
         check_free(args.apply)
-    found, suggestion, loaded = _profiled(args, root)
+    found, suggestion, loaded = _profiled(args, wanted_samples(args, flags, root), root)
     comparison = compare(before, found) if before else None
     try:
         print_profile(found, comparison, suggestion, args.top)
@@ -50,18 +58,36 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
 
 
-def _profiled(args: Namespace, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
+def _profiled(args: Namespace, samples: Wanted, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
     """Return the profile that the flags ask for, the suggestion if they ask for one, and the model for the card."""
-    spec = EngineSpec(
-        model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=find_pass(args.pass_path)
-    )
-    shapes = dict(args.shape)
+    from engine.onnx import load_model
+
+    pass_path = find_pass(args.pass_path)
+    spec = EngineSpec(model_file(args.model, root), args.batch_size, dtype=args.dtype, pass_path=pass_path)
+    model = load_model(spec.ckpt)
+    checked_inputs(model, samples.shapes)
     wanted = args.suggest or args.apply is not None
     on_card = args.target == "sdaa"
-    loaded = prepare(spec, shapes) if on_card or wanted else None
+    shard = -(-spec.batch_size // spa_count(spec))
+    sizes = sizes_of(model, spec.ckpt, shard if on_card else spec.batch_size, samples)
+    loaded = None
+    if on_card or wanted:
+        loaded = prepare(spec, sizes.shapes if on_card else sizes_of(model, spec.ckpt, shard, samples).shapes)
     suggestion = suggest(loaded) if loaded and wanted else None
-    found = profile_prepared(spec, loaded) if loaded and on_card else profile_host(spec, shapes, args.runs)
-    return found, suggestion, loaded
+    saved = suggestion.saved if suggestion else None
+    found = profile_prepared(spec, loaded, saved) if loaded and on_card else _measured(spec, sizes, args.runs)
+    notes = (*found.notes, sizes.note) if sizes.note else found.notes
+    return replace(found, sizes=sizes.source, notes=notes), suggestion, loaded
+
+
+def _measured(spec: EngineSpec, sizes: Sizes, runs: int) -> Profile:
+    """Profile on the host; where it fails with sizes that nobody asked for, say so."""
+    try:
+        return profile_host(spec, sizes.shapes, runs)
+    except EngineError as error:
+        if sizes.source != "default":
+            raise
+        raise ConfigError(f"{error} ({sizes.note})") from error
 
 
 def _apply(path: Path, suggestion: Suggestion, loaded: Lowered) -> int:
@@ -80,14 +106,7 @@ def _parser() -> Parser:
     add("model", metavar="MODEL", help="an ONNX file, or a model of the zoo")
     add("--target", default="sdaa", help="sdaa (simulated times, the default) or onnx (measured times)")
     add("--batch_size", type=positive, default=1, metavar="N", help="samples of a call, on sdaa of the whole card (1)")
-    add(
-        "--shape",
-        type=shape,
-        action="append",
-        default=[],
-        metavar="NAME=1,3,224,224",
-        help="shape of an input, on sdaa per SPA",
-    )
+    add_sample_flags(parser, "samples that say the sizes: an .npz or pictures (default: sizes that are then said)")
     add("--dtype", choices=DTYPES, help="precision; default: the target's own")
     add("--pass_path", metavar="FILE", help="pass file to run the model with (sdaa)")
     add("--runs", type=positive, default=20, metavar="N", help="measured runs on onnx (20)")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.onnx import dims, graph_inputs
 from engine.sdaa import ACTIVATIONS, SELECTING
+from toolkit.profile import fixes
+from toolkit.profile.fixes import fix_of
 from toolkit.profile.record import Bottleneck, Launch, Profile, WhatIf
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ ELEMENTWISE = ACTIVATIONS | {
     *("Swish", "Mish", "Softplus"),
 }
 """Operators that a fusion could take into the kernel before them."""
+
+Fix = Callable[[str, Iterable[str]], str]
+"""From a bottleneck's name in :mod:`toolkit.profile.fixes`, and its operators, to what helps against it."""
 
 _LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
 """Transposes between channels first and channels last."""
@@ -91,12 +97,20 @@ def one_layout(profile: Profile, facts: ShapeFacts) -> list[WhatIf]:
     return [WhatIf(what, profile.compute - spent)] if profile.share(spent) >= NOTICED else []
 
 
-def find_bottlenecks(profile: Profile, facts: ShapeFacts) -> tuple[Bottleneck, ...]:
-    """Return the bottlenecks that are present, the costliest first and recompilation last."""
+def find_bottlenecks(
+    profile: Profile, facts: ShapeFacts, saved: Mapping[str, float] | None = None
+) -> tuple[Bottleneck, ...]:
+    """Return the bottlenecks that are present, the costliest first and recompilation last.
+
+    Args:
+        profile: where the time goes, and what would be if something were otherwise. facts: of the model's sizes.
+        saved: seconds that the rewrite rules worth it save by operator; no fix names any that save nothing there.
+    """
+    fix = partial(fix_of, profile=profile, saved=saved)
     conversions = [step for step in profile.steps if _converts(step, facts)]
     copies = [step for step in profile.steps if step.op_type in COPIES and not _converts(step, facts)]
     moved = {step.name for step in (*conversions, *copies)}
-    found = [*_slow(profile, moved), *_copies(profile, copies), *_conversions(profile, conversions)]
+    found = [*_slow(profile, moved, fix), *_copies(profile, copies, fix), *_conversions(profile, conversions, fix)]
     return (*sorted(found, key=lambda one: -(one.seconds or 0.0)), *_recompilation(facts, profile.simulated))
 
 
@@ -105,7 +119,7 @@ def _converts(step: Launch, facts: ShapeFacts) -> bool:
     return step.op_type in CONVERSIONS or turned
 
 
-def _slow(profile: Profile, moved: set[str]) -> list[Bottleneck]:
+def _slow(profile: Profile, moved: set[str], fix: Fix) -> list[Bottleneck]:
     found = []
     known = [step for step in profile.steps if step.name not in moved and step.bound != "unknown"]
     for op_type, count, seconds in profile.operators():
@@ -115,8 +129,8 @@ def _slow(profile: Profile, moved: set[str]) -> list[Bottleneck]:
             continue
         bound = _bound(steps)
         text = f"{op_type}: {count} kernels take {profile.share(seconds):.0%} of the time at {reached:.0%} of the roof"
-        fix = _SLOW_FIXES.get(bound, _REPLACE)
-        found.append(Bottleneck("slow operator", f"{text}, mostly {bound}-bound", fix, _names(steps), seconds))
+        text += f", mostly {bound}-bound"
+        found.append(Bottleneck("slow operator", text, fix(bound, [op_type]), _names(steps), seconds))
     return found
 
 
@@ -133,36 +147,30 @@ def _bound(steps: Sequence[Launch]) -> str:
     return max(spent, key=spent.__getitem__)
 
 
-_SLOW_FIXES = {
-    "launch": "launch less: fuse (teco profile --suggest), or a larger batch, which shares each launch",
-    "memory": "move less: fuse with its neighbours (teco profile --suggest), another layout, or float16",
-}
-_REPLACE = "replace it by a cheaper equivalent, or send it to its owner (teco optest cuts out a test case)"
-
-
-def _copies(profile: Profile, steps: Sequence[Launch]) -> list[Bottleneck]:
+def _copies(profile: Profile, steps: Sequence[Launch], fix: Fix) -> list[Bottleneck]:
     seconds = sum(step.seconds for step in steps)
     if profile.share(seconds) < NOTICED:
         return []
-    kinds = ", ".join(sorted({step.op_type for step in steps}))
+    kinds = ", ".join(_types(steps))
     text = f"{len(steps)} kernels only move data ({kinds}): {profile.share(seconds):.0%} of the time"
-    fix = "let the copies cancel or join (rules channel_shuffle, shuffle_split, gather_conv, transpose_*: --suggest)"
-    return [Bottleneck("copies of non-contiguous data", text, fix, _names(steps), seconds)]
+    return [Bottleneck("copies of non-contiguous data", text, fix(fixes.COPIES, COPIES), _names(steps), seconds)]
 
 
-def _conversions(profile: Profile, steps: Sequence[Launch]) -> list[Bottleneck]:
+def _conversions(profile: Profile, steps: Sequence[Launch], fix: Fix) -> list[Bottleneck]:
     seconds = sum(step.seconds for step in steps)
     islands = [step for step in profile.steps if step.float32]
     found = []
     if profile.share(seconds) >= NOTICED:
-        kinds = ", ".join(sorted({step.op_type for step in steps}))
+        kinds = ", ".join(_types(steps))
         text = f"{len(steps)} kernels only change the format ({kinds}): {profile.share(seconds):.0%} of the time"
-        fix = "keep one layout and dtype throughout: rules transpose_past and transpose_pair, or export in that layout"
-        found.append(Bottleneck("format conversions", text, fix, _names(steps), seconds))
+        found.append(
+            Bottleneck(
+                "format conversions", text, fix(fixes.LAYOUTS, CONVERSIONS.union(_types(steps))), _names(steps), seconds
+            )
+        )
     if islands:
         text = f"{len(islands)} kernels stay float32 among float16; converting at their borders is not in the time"
-        fix = "convert them too if accuracy allows (skip_ops, convert_all, normalized in the pass file)"
-        found.append(Bottleneck("format conversions", text, fix, _names(islands)))
+        found.append(Bottleneck("format conversions", text, fix(fixes.ISLANDS, _types(islands)), _names(islands)))
     return found
 
 
@@ -180,6 +188,10 @@ def _recompilation(facts: ShapeFacts, compiles: bool) -> list[Bottleneck]:
         )
         found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.open_nodes))
     return found
+
+
+def _types(steps: Iterable[Launch]) -> list[str]:
+    return sorted({step.op_type for step in steps})
 
 
 def _names(steps: Iterable[Launch]) -> tuple[str, ...]:

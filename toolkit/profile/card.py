@@ -42,8 +42,8 @@ def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
     return profile_prepared(spec, prepare(spec, shapes))
 
 
-def profile_prepared(spec: EngineSpec, loaded: Lowered) -> Profile:
-    """Do what :func:`profile_card` does for a model that is prepared already."""
+def profile_prepared(spec: EngineSpec, loaded: Lowered, saved: Mapping[str, float] | None = None) -> Profile:
+    """Do what :func:`profile_card` does for a model that is prepared already; ``saved``: what rules save."""
     from toolkit.graph.modules import module_of
 
     card = load_card()
@@ -74,7 +74,8 @@ def profile_prepared(spec: EngineSpec, loaded: Lowered) -> Profile:
         notes=_notes(card, cost),
     )
     shape = kinds_of_shape(loaded.original, loaded.model, cost.unknown)
-    return replace(found, what_if=_what_if(found, loaded, card), bottlenecks=find_bottlenecks(found, shape))
+    found = replace(found, what_if=_what_if(found, loaded, card))
+    return replace(found, bottlenecks=find_bottlenecks(found, shape, saved))
 
 
 def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float, modules: Mapping[str, str]) -> Launch:
@@ -99,8 +100,9 @@ def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float
 def _notes(card: CardDescription, cost: ShardCost) -> tuple[str, ...]:
     notes = [f"all times are simulated, from the cost model of {card.source.name}; the roof is the layout's rates"]
     if cost.unknown:
-        text = f"{len(cost.unknown)} kernels work on data of unknown size: only their launch is counted"
-        notes.append(f"{text}; a pass (such as default_pass.py) knows those that follow from shapes")
+        few = ", ".join(cost.unknown[:3]) + (", ..." if len(cost.unknown) > 3 else "")
+        text = f"{len(cost.unknown)} kernels work on sizes that follow from data ({few})"
+        notes.append(f"{text}: only their launch is counted")
     return tuple(notes)
 
 

@@ -93,6 +93,7 @@ class Profile:
         copy_in, copy_out: seconds between host and card; 0 on the host.
         call: seconds of one run seen from outside; on the card copies and computing.
         bottlenecks, what_if, notes: see there.
+        sizes: where open sizes are from: ``model`` (it has none), ``flags``, ``samples`` or ``default``; "": not said.
     """
 
     model: str
@@ -112,6 +113,7 @@ class Profile:
     bottlenecks: tuple[Bottleneck, ...] = ()
     what_if: tuple[WhatIf, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    sizes: str = ""
 
     @property
     def compute(self) -> float:
@@ -211,7 +213,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 def _profile(data: Mapping[str, Any]) -> Profile:
     plain = [name for name in Profile.__dataclass_fields__ if name not in (*_PARTS, "inputs", "notes")]
-    values: dict[str, Any] = {name: _value(Profile, name, data[name]) for name in plain}
+    added = {"sizes": ""}  # fields that came later: older files lack them
+    values: dict[str, Any] = {name: _value(Profile, name, {**added, **data}[name]) for name in plain}
     for name, (key, kind) in _PARTS.items():
         values[name] = tuple(_part(kind, row) for row in data[key])
     values["inputs"] = {str(name): tuple(map(int, shape)) for name, shape in data["inputs"].items()}

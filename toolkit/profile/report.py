@@ -8,6 +8,7 @@ from typing import Any
 
 from toolkit.output import Column, ToolReport
 from toolkit.profile.against import Comparison, TimeChange
+from toolkit.profile.fixes import NOTHING
 from toolkit.profile.record import COMMAND, Bottleneck, Launch, Profile
 from toolkit.profile.suggest import Suggestion
 from utils.text import plural, seconds
@@ -26,7 +27,7 @@ def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Su
     if comparison:
         data["against"] = asdict(comparison)
     if suggestion:
-        data["suggestion"] = asdict(suggestion)
+        data["suggestion"] = asdict(suggestion) | {"useless": [gain.rule for gain in suggestion.useless]}
     columns = [Column(name, name) for name in _COLUMNS]
     return ToolReport(
         COMMAND, profile.model, profile.lead, columns, profile.rows(), notes=notes(profile, comparison), data=data
@@ -132,17 +133,14 @@ def suggestions(found: Suggestion) -> ToolReport:
 
 
 def _remarks(found: Suggestion, chosen: Sequence[Any]) -> Iterator[str]:
-    taken = {gain.rule for gain in chosen}
-    for gain in found.alone:
-        if gain.rule not in taken:
-            yield f"{gain.rule} fires {plural(gain.fired, 'time')}, not suggested: saves nothing that others do not"
+    if found.useless:
+        tried = ", ".join(f"{gain.rule} (fires {plural(gain.fired, 'time')})" for gain in found.useless)
+        than = " beside the rules above" if chosen else ""
+        yield f"tried and found useless{than}: {tried}"
     if found.opset:
         yield f"the pass raises the model to opset {found.opset}, which has the operators that these rules write"
-    if abs(found.tidied) > _NOTHING:
+    if abs(found.tidied) > NOTHING:
         yield f"the default pass, which comes before every rule, saves {seconds(found.tidied)} of it (simulated)"
     if found.too_new:
         names = ", ".join(f"{name} ({opset})" for name, opset in found.too_new)
         yield f"not tried, since the model cannot be raised to their opset: {names}"
-
-
-_NOTHING = 1e-9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from engine import ConfigError, PassError
 from engine.passes import RULES, Gain, PassOptions, apply_passes, choose, compute_cost, predict, rewrite
-from engine.sdaa import Lowered
+from engine.sdaa import Lowered, ShardCost
+from toolkit.profile.fixes import NOTHING
 from utils.progress import progress
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Suggestion:
         alone: every rule that fires, with its gain by itself. chosen: those to apply, each upon those before it.
         before, after: seconds one shard computes now, and with the chosen rules. Where sizes are known only after the
             default pass, ``before`` is with that.
+        saved: seconds that the chosen rules save by operator; negative where one takes over another's work.
         opset: that the pass raises the model to first, since a chosen rule writes what is newer; 0 where none does.
         too_new: rules not tried, as ``(name, opset)``: the model cannot be raised to their opset.
     """
@@ -51,8 +54,15 @@ class Suggestion:
     chosen: tuple[Gain, ...]
     before: float
     after: float
+    saved: Mapping[str, float]
     opset: int
     too_new: tuple[tuple[str, int], ...]
+
+    @property
+    def useless(self) -> tuple[Gain, ...]:
+        """Rules that fire and were found to save nothing that the chosen ones do not."""
+        taken = {gain.rule for gain in self.chosen}
+        return tuple(gain for gain in self.alone if gain.rule not in taken)
 
     @property
     def tidied(self) -> float:
@@ -70,19 +80,31 @@ def suggest(loaded: Lowered) -> Suggestion:
     alone = predict(model, options=options, float16=float16, watch=watch)
     chosen = choose(model, options=options, float16=float16, watch=watch) if alone else []
     tidy = compute_cost(rewrite(loaded.model, ()), options, float16) if now.unknown else now
-    before = (tidy if len(tidy.unknown) < len(now.unknown) else now).compute
+    first = tidy if len(tidy.unknown) < len(now.unknown) else now
+    if chosen and chosen[0].before - chosen[-1].after <= NOTHING:
+        chosen = []
     names = [gain.rule for gain in chosen]
     needed = max((RULES[name].min_opset for name in names), default=0)
     opset = needed if needed > own else 0
-    after = compute_cost(rewrite(loaded.model, names, opset), options, float16).compute if chosen else before
+    last = compute_cost(rewrite(loaded.model, names, opset), options, float16) if chosen else first
     return Suggestion(
         alone=tuple(sorted(alone, key=lambda gain: -gain.seconds)),
         chosen=tuple(chosen),
-        before=before,
-        after=after,
+        before=first.compute,
+        after=last.compute,
+        saved=_saved(first, last),
         opset=opset,
         too_new=tuple((name, rule.min_opset) for name, rule in RULES.items() if not rule.fits(reached)),
     )
+
+
+def _saved(before: ShardCost, after: ShardCost) -> dict[str, float]:
+    """Return the seconds saved by operator."""
+    found: dict[str, float] = {}
+    for cost, sign in ((before, 1), (after, -1)):
+        for kernel, seconds in zip(cost.kernels, cost.kernel_seconds, strict=True):
+            found[kernel.op_type] = found.get(kernel.op_type, 0.0) + sign * seconds
+    return found
 
 
 def _opset(model: ModelProto) -> int:

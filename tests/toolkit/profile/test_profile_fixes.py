@@ -1,0 +1,99 @@
+"""Every row of the table of fixes: said where it holds, and nothing that was tried and found useless."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import profile_models as models
+import pytest
+from text_models import encoder
+
+from toolkit.cli import execute
+from toolkit.profile.fixes import AIMS, TABLE, fix_of
+from toolkit.profile.record import Profile, WhatIf
+
+CARD = Profile("m", "sdaa", True, "card", "float16", 1, "", {}, 1e12, 1e11, (), 0.0, 0.0, 0.0)
+HOST = replace(CARD, target="onnx", simulated=False, dtype="float32")
+FLOAT32 = replace(CARD, dtype="float32")
+BLOCKED = replace(CARD, what_if=(WhatIf("layout blocked", -1.0),))  # less than the nothing that its steps take
+SAVES = {"Mul": 2.5, "Gelu": -0.5}
+USELESS = {"Mul": 0.0}
+TRY = "teco profile --suggest tries the rewrite rules"
+OWNER = "send it to its owner (teco optest cuts out a test case)"
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "profile", "saved", "expected"),
+    [
+        ("launch", CARD, None, f"launch less: fuse ({TRY}), or a larger batch, which shares each launch"),
+        ("launch", CARD, SAVES, "launch less: the rules below, or a larger batch, which shares each launch"),
+        ("launch", CARD, USELESS, "launch less: a larger batch, which shares each launch"),
+        ("launch", HOST, None, "launch less: a larger batch, which shares each launch"),
+        ("launch", HOST, SAVES, "launch less: a larger batch, which shares each launch"),
+        ("memory", FLOAT32, None, f"move less: fuse with its neighbours ({TRY}), or --dtype float16"),
+        ("memory", CARD, USELESS, "move less: smaller tensors there"),
+        ("memory", FLOAT32, USELESS, "move less: --dtype float16, or smaller tensors there"),
+        ("memory", BLOCKED, USELESS, "move less: another layout (layout in the pass file), or smaller tensors there"),
+        ("memory", HOST, None, "move less: smaller tensors there"),
+        ("compute", CARD, None, f"replace it by a cheaper equivalent, or {OWNER}"),
+        ("copies", HOST, None, "let the copies cancel or join: write the model with fewer of them"),
+        ("copies", CARD, USELESS, "let the copies cancel or join: write the model with fewer of them"),
+        ("layouts", CARD, USELESS, "keep one layout and dtype throughout: export in that layout"),
+    ],
+)
+def test_fixes(bottleneck: str, profile: Profile, saved: dict[str, float] | None, expected: str) -> None:
+    assert fix_of(bottleneck, ["Mul"], profile, saved) == expected
+
+
+@pytest.mark.parametrize("bottleneck", ["launch", "memory", "copies", "layouts"])
+def test_rules_are_said_only_of_operators_that_they_save_time_on(bottleneck: str) -> None:
+    assert "the rules below" in fix_of(bottleneck, ["Mul"], CARD, SAVES)
+    for operator in ("Gemm", "Gelu"):
+        assert "rules" not in fix_of(bottleneck, [operator], CARD, SAVES)
+
+
+def test_something_is_always_said() -> None:
+    for bottleneck in {row.about for row in TABLE}:
+        for profile in (CARD, HOST, FLOAT32, BLOCKED):
+            for saved in (None, SAVES, USELESS):
+                assert fix_of(bottleneck, ["Mul"], profile, saved) != AIMS.get(bottleneck, "")
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+def profiled(*words: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+    out = tmp_path / "out.json"
+    assert execute(["profile", *map(str, words), "--json", str(out), "--html", str(out.with_suffix(".html"))]) == 0
+    return capsys.readouterr().out, json.loads(out.read_text())
+
+
+def test_what_is_useless_is_said_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        models.node("Reshape", ["x", "flat"], "a", "one"),
+        models.node("Reshape", ["a", "back"], "b", "two"),
+        models.node("Softmax", ["b"], "y", "soft"),
+    ]
+    weights = {"flat": [-1, 4], "back": [8, 16]}
+    path = tmp_path / "m.onnx"
+    onnx.save(models.model_of(nodes, {k: np.array(v) for k, v in weights.items()}, [8, 16]), path)
+    out, data = profiled(path, "--suggest", tmp_path=tmp_path, capsys=capsys)
+    assert "note: tried and found useless: reshape_chain (fires 1 time)" in out.splitlines()
+    assert "no rewrite rule saves time on this model" in out
+    assert "rules" not in "".join(line for line in out.splitlines() if "fix:" in line)
+    assert (data["suggestion"]["chosen"], data["suggestion"]["useless"]) == ([], ["reshape_chain"])
+    assert "Tried and found useless: reshape_chain (fires 1)" in (tmp_path / "out.html").read_text()
+
+
+def test_no_fix_advises_the_flag_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = encoder(tmp_path / "m.onnx")
+    for words, asked in ([], True), (["--suggest"], False), (["--target", "onnx", "--runs", 1], False):
+        out, data = profiled(path, *words, tmp_path=tmp_path, capsys=capsys)
+        fixes = [one["fix"] for one in data["bottlenecks"]]
+        assert fixes
+        assert ("--suggest" in out) == asked == any("--suggest" in fix for fix in fixes)

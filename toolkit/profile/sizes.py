@@ -1,0 +1,118 @@
+"""The sizes that a model is profiled with: from flags, from samples, or a default that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import TensorSpec
+from toolkit.graph.inputs import Shapes, check_dims, input_shapes, input_specs
+from utils.stored import Stored
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from toolkit.fix.opening import Wanted
+
+LENGTH = 128
+"""Size of an open dimension that nothing says the size of, such as the length of a text."""
+
+_SIDES = (2, 3)
+"""Dimensions of a picture's height and width."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The shapes of one run, and where they are from.
+
+    Attributes:
+        shapes: one per input; empty where the model itself says them all.
+        source: ``model``, ``flags``, ``samples`` or ``default``. note: what is to be said of it, or "".
+    """
+
+    shapes: Shapes
+    source: str
+    note: str = ""
+
+
+def sizes_of(model: ModelProto, path: Path, batch: int, wanted: Wanted) -> Sizes:
+    """Return the sizes of one run.
+
+    Args:
+        model: the model. path: its file. batch: samples of a run, where the model's batch is open.
+        wanted: what the flags say: shapes by input, sizes by symbol, and samples.
+
+    Raises:
+        ConfigError: a size is for no dimension or input. DataError: the samples cannot be read.
+    """
+    specs = input_specs(model)
+    check_dims(specs, wanted.dims)
+    given = dict(wanted.shapes)
+    if wanted.data or wanted.asked is not None:
+        fed, where = _fed(model, path, specs, batch, wanted)
+        given = fed | given
+        return Sizes(input_shapes(model, batch, given, wanted.dims), "samples", f"sizes of the first call of {where}")
+    filled, defaults = _defaults(model, specs, batch, wanted)
+    full = input_shapes(model, batch, given | filled, wanted.dims)
+    if not defaults:
+        return Sizes(full, "flags" if given or wanted.dims else "model")
+    said = ", ".join(f"{name} = {size}" for name, size in defaults.items())
+    return Sizes(full, "default", f"sizes by default: {said}; say others with --dim NAME=N, --shape or --data")
+
+
+def _fed(
+    model: ModelProto, path: Path, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
+) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Return the shapes of the first call over samples, with the batch of a run, and the samples in words."""
+    from toolkit.fix.opening import open_samples
+
+    with open_samples(path, model, wanted) as samples:
+        inputs = next(iter(samples.calls())).inputs
+        where = samples.where or "the task's samples"
+        axes = [spec.batch_axis for spec in samples.specs]
+    shapes = {}
+    for spec, axis, array in zip(specs, axes, inputs, strict=True):
+        size = [batch if i == axis and spec.shape[i] is None else d for i, d in enumerate(array.shape)]
+        shapes[spec.name] = tuple(size)
+    return shapes, where
+
+
+def _defaults(
+    model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Return full shapes of the inputs with sizes that nothing says, and those sizes by name."""
+    said = _symbols(specs, wanted.shapes) | {symbol: max(sizes) for symbol, sizes in wanted.dims.items()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    found: dict[str, int] = {}
+    for spec in specs:
+        if spec.name in wanted.shapes or None not in spec.shape:
+            continue
+        symbols = spec.symbols or (None,) * len(spec.shape)
+        shape = []
+        for axis, (size, symbol) in enumerate(zip(spec.shape, symbols, strict=True)):
+            known = size if size is not None else said.get(symbol or "", batch if axis == spec.batch_axis else None)
+            shape.append(_default(model, spec, axis) if known is None else known)
+            if known is None:
+                found[symbol or f"dimension {axis} of {spec.name}"] = shape[-1]
+        shapes[spec.name] = tuple(shape)
+    return shapes, found
+
+
+def _symbols(specs: Sequence[TensorSpec], shapes: Shapes) -> dict[str, int]:
+    """Return the sizes of symbols that given shapes say."""
+    found: dict[str, int] = {}
+    for spec in specs:
+        named = zip(spec.symbols, shapes.get(spec.name, ()), strict=False)
+        found |= {symbol: size for symbol, size in named if symbol is not None}
+    return found
+
+
+def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
+    """Return the size of an open dimension: of a picture what the export stored, else :data:`LENGTH`."""
+    from engine.onnx import metadata
+
+    if spec.dtype.kind == "f" and len(spec.shape) == 4 and axis in _SIDES:
+        return Stored(metadata(model)).picture.crop[_SIDES.index(axis)]
+    return LENGTH
