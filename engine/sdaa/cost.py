@@ -52,6 +52,12 @@ class ShardCost:
         return [kernel.name for kernel in self.kernels if not kernel.known]
 
     @property
+    def compute_share(self) -> float:
+        """Share of a lone call in which the SPA computes, 0 to 1; the rest is copying."""
+        whole = self.copy_in + self.compute + self.copy_out
+        return self.compute / whole if whole else 0.0
+
+    @property
     def memory(self) -> int:
         """Bytes of device memory one engine instance takes."""
         return self.weights + self.activations + self.io

@@ -15,6 +15,7 @@ from engine.sdaa.card import CardDescription
 from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.faults import Fault
+from engine.sdaa.status import DeviceStatus
 from engine.signature import Array
 from engine.timeline import Timeline
 
@@ -251,6 +252,14 @@ class Card:
         event = f"{what}; its shards go to the {left} SPA left"
         self.events.append(event)
         warnings.warn(event, stacklevel=2)
+
+    def statuses(self, busy: float) -> list[DeviceStatus]:
+        """Return what ``teco-smi`` is told of every SPA.
+
+        Args:
+            busy: share of the simulated time in which the healthy ones compute.
+        """
+        return [DeviceStatus(s.device, s.health, s.used, busy if s.health == OK else 0.0) for s in self.spas]
 
     def _states(self) -> str:
         return ", ".join(f"SPA {spa.index} {spa.health}" for spa in self.spas)

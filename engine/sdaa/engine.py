@@ -24,7 +24,7 @@ from engine.sdaa.faults import Fault, check_spas, faults_from_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
-from engine.sdaa.status import DeviceStatus, Publisher
+from engine.sdaa.status import Publisher
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
 
@@ -109,7 +109,7 @@ class SdaaEngine(Engine):
         self._latency = 0.0
         self._wait = True
         self._publisher = Publisher()
-        self._publish(busy=0.0, force=True)
+        self._publisher.publish(self.card.statuses(0.0), force=True)
 
     # ------------------------------------------------------------------------------------------------------ building
 
@@ -374,14 +374,15 @@ class SdaaEngine(Engine):
         before = self.card.elapsed
         plans = (plan, *others) if others else (plan,) * len(shards)
         instances = [Instance(each.cost, each.run) for each in plans]
-        results, call = self.card.run(shards, self._samples, self._wait, instances)
+        with self._publisher.computing(partial(self.card.statuses, plan.cost.compute_share)):
+            results, call = self.card.run(shards, self._samples, self._wait, instances)
         self.calls.append(call)
         self._calls += 1
         self._latency += call.latency
         passed = call.completed - max(call.submitted, before)
         # Queued calls overlap: more computing than time may have passed, and after a lost SPA even no time at all.
         busy = 1.0 if passed <= call.compute else call.compute / passed
-        self._publish(busy=busy, force=len(self.card.events) > events)
+        self._publisher.publish(self.card.statuses(busy), force=len(self.card.events) > events)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
@@ -424,12 +425,6 @@ class SdaaEngine(Engine):
             }
             for plan in self._plans.values()
         ]
-
-    def _publish(self, busy: float, force: bool = False) -> None:
-        spas = self.card.spas
-        self._publisher.publish(
-            [DeviceStatus(s.device, s.health, s.used, busy if s.health == "OK" else 0.0) for s in spas], force=force
-        )
 
     def cancel(self) -> None:
         """Stop what the host computes for the card at its next node."""

@@ -44,7 +44,8 @@ class Device:
         bus_id: of its card.
         health: the worst any process reports.
         memory_used: bytes, of all processes.
-        utilisation: 0 to 1; ``None`` where the device is lost, as the specification has it.
+        utilisation: of the simulated time, 0 to 1; ``None`` where the device is lost, as the specification has it.
+        host_busy: of the host's own time, in which it computes what the device would, 0 to 1; ``None`` likewise.
     """
 
     index: int
@@ -52,6 +53,7 @@ class Device:
     health: str
     memory_used: int
     utilisation: float | None
+    host_busy: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,14 @@ def snapshot() -> Snapshot:
 
 def _device(index: int, card: int, statuses: Sequence[DeviceStatus]) -> Device:
     health = max((status.health for status in statuses), key=HEALTHS.index, default=HEALTHS[0])
-    utilisation = min(1.0, sum(status.utilisation for status in statuses))
+    lost = health == "DEVICE_LOST"
     return Device(
         index=index,
         bus_id=f"00000000:{card + 1:02X}:00.0",
         health=health,
         memory_used=sum(status.memory_used for status in statuses),
-        utilisation=None if health == "DEVICE_LOST" else utilisation,
+        utilisation=None if lost else min(1.0, sum(status.utilisation for status in statuses)),
+        host_busy=None if lost else min(1.0, sum(status.host_busy for status in statuses)),
     )
 
 
@@ -109,7 +112,7 @@ def _processes(running: Sequence[ProcessStatus]) -> tuple[Process, ...]:
     memory: dict[tuple[int, int], int] = defaultdict(int)
     for process in running:
         for status in process.devices:
-            if status.memory_used or status.utilisation:
+            if status.memory_used or status.utilisation or status.host_busy:
                 memory[status.index, process.pid] += status.memory_used
     return tuple(Process(index, pid, names[pid], used) for (index, pid), used in sorted(memory.items()))
 
@@ -126,8 +129,8 @@ def table(shown: Snapshot) -> str:
         f"+{rule}+",
         f"|{_left(versions, _WIDTH)}|",
         f"|{'+'.join(columns)}|",
-        _row(" Index  Name", " Bus-Id", " Health      Volatile"),
-        _row("        Temp          Pwr Usage", f"{'Memory-Usage':>22}", f"{'SPE-Util':>21}"),
+        _row(" Index  Name", " Bus-Id", " Health     Host busy"),
+        _row("        Temp          Pwr Usage", f"{'Memory-Usage':>22}", f"{'SPE-Util (simulated)':>21}"),
         f"|{'=' * _WIDTH}|",
     ]
     for device in shown.devices:
@@ -138,11 +141,21 @@ def table(shown: Snapshot) -> str:
 
 def _device_lines(device: Device, shown: Snapshot) -> list[str]:
     memory = f"{_mb(device.memory_used)}MB / {_mb(shown.memory_total)}MB"
-    busy = "N/A" if device.utilisation is None else f"{round(device.utilisation * 100)}%"
     return [
-        _row(f"{device.index:>4}    {shown.card}", f" {device.bus_id}", f" {device.health}"),
-        _row("        N/A                N/A", f"{memory:>21}", f"{busy:>21}"),
+        _row(
+            f"{device.index:>4}    {shown.card}",
+            f" {device.bus_id}",
+            f" {device.health:<15}{_share(device.host_busy):>5}",
+        ),
+        _row("        N/A                N/A", f"{memory:>21}", f"{_share(device.utilisation):>21}"),
     ]
+
+
+def _share(share: float | None) -> str:
+    """Return a share in percent; what is more than nothing never reads 0%."""
+    if share is None:
+        return "N/A"
+    return f"{max(1, round(share * 100)) if share > 0 else 0}%"
 
 
 def _process_lines(shown: Snapshot) -> list[str]:
@@ -171,7 +184,10 @@ def _mb(used: int) -> int:
 
 
 def as_json(shown: Snapshot) -> dict[str, Any]:
-    """Return what the table shows, memory in bytes, utilisation 0 to 1, what is not modelled as ``None``."""
+    """Return what the table shows, memory in bytes, utilisation 0 to 1, what is not modelled as ``None``.
+
+    ``spe_utilisation`` is a share of the simulated time, ``host_busy`` one of this host's.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": True,
@@ -188,6 +204,7 @@ def as_json(shown: Snapshot) -> dict[str, Any]:
                 "memory_used_bytes": device.memory_used,
                 "memory_total_bytes": shown.memory_total,
                 "spe_utilisation": device.utilisation,
+                "host_busy": device.host_busy,
             }
             for device in shown.devices
         ],

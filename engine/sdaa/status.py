@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")
 
 SCHEMA_VERSION = 1
 STALE_SECONDS = 2.0
-"""A process that has published nothing for longer computes nothing; it keeps its memory."""
+"""A process that has published nothing for longer computes nothing unless it said that a call is under way."""
 
 MAX_CARDS = 64
 MAX_DEVICES = 1024
@@ -56,18 +56,22 @@ class DeviceStatus:
         index: of the SPA over all cards of the host: card * SPA per card + SPA.
         health: one of :data:`HEALTHS`.
         memory_used: bytes.
-        utilisation: part of the time in which the SPA computes, 0 to 1.
+        utilisation: part of the simulated time in which the SPA computes, 0 to 1.
+        host_busy: part of the host's own time in which the process computes what the device would, 0 to 1.
     """
 
     index: int
     health: str
     memory_used: int
     utilisation: float
+    host_busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What one publisher last said, its utilisation 0 where that is longer ago than :data:`STALE_SECONDS`.
+    """What one publisher last said; nothing is busy where that is longer ago than :data:`STALE_SECONDS`.
+
+    A call that is under way keeps its devices busy however long it takes.
 
     Attributes:
         pid: of the process; two publishers of one process give two of these.
@@ -139,6 +143,8 @@ class Publisher:
 
     Publishing never breaks an inference: where the folder cannot be written, one warning is logged per process. The
     file goes with :meth:`close`, with the publisher, or at exit; a reader removes the files of killed processes.
+
+    How busy the host is comes from :meth:`computing`: the calls' share of the time from one publishing to the next.
     """
 
     def __init__(self) -> None:
@@ -150,6 +156,8 @@ class Publisher:
         self._lock = threading.Lock()
         self._next = -math.inf
         self._closed = False
+        self._active, self._worked, self._since = 0, 0.0, time.monotonic()
+        self._slow = True  # whether a call takes so long that its start is news; of the first one nothing is known
         self._path: Path | None = None
         self._identity: dict[str, Any] = {}
 
@@ -174,11 +182,47 @@ class Publisher:
             except OSError as error:
                 _warn(error)
 
+    @contextlib.contextmanager
+    def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
+        """Count the time inside as the host's work; where calls take over 0.2 seconds, also say that one is under way.
+
+        What is published next then goes out at once, so that nobody takes the call to be under way still.
+
+        Args:
+            devices: returns what is said of them at the start, and where the call fails.
+        """
+        start, said = time.monotonic(), self._slow
+        self._count(1, 0.0)
+        if said:
+            self.publish(devices(), force=True)
+        try:
+            yield
+        except BaseException:
+            self._ended(start)
+            self.publish(devices(), force=True)
+            raise
+        self._ended(start)
+        if said:
+            self._next = -math.inf
+
+    def _ended(self, start: float) -> None:
+        seconds = time.monotonic() - start
+        self._slow = seconds > _INTERVAL
+        self._count(-1, seconds)
+
+    def _count(self, calls: int, seconds: float) -> None:
+        with self._lock:
+            self._active += calls
+            self._worked += seconds
+
     def _write(self, devices: Sequence[DeviceStatus]) -> None:
         if self._closed:  # by another thread, while this one waited
             return
         path = self._path or self._open()
-        content = _content(self._identity, devices)
+        now = time.monotonic()
+        busy = 1.0 if self._active else min(1.0, self._worked / max(now - self._since, 1e-9))
+        self._worked, self._since = 0.0, now
+        content = _content({**self._identity, "computing": self._active > 0}, devices, busy)
         temporary = path.with_suffix(".tmp")
         try:
             temporary.write_text(content, encoding="utf-8")
@@ -211,7 +255,7 @@ class Publisher:
                 _remove(self._path, self._pid)
 
 
-def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus]) -> str:
+def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus], busy: float) -> str:
     import json
 
     said = [
@@ -220,6 +264,7 @@ def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus]) -> str:
             "health": device.health,
             "memory_used": int(device.memory_used),
             "utilisation": float(device.utilisation),
+            "host_busy": max(busy if device.health == HEALTHS[0] else 0.0, float(device.host_busy)),
         }
         for device in devices
     ]
@@ -298,20 +343,21 @@ def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
         raise ValueError(f"schema_version {data['schema_version']!r}")
     devices = tuple(_device(entry) for entry in data["devices"])
     updated = float(data["updated"])
-    if not abs(time.time() - updated) <= STALE_SECONDS:
-        devices = tuple(replace(device, utilisation=0.0) for device in devices)
+    if not abs(time.time() - updated) <= STALE_SECONDS and data.get("computing") is not True:
+        devices = tuple(replace(device, utilisation=0.0, host_busy=0.0) for device in devices)
     start = data["start_time"]
     status = ProcessStatus(int(data["pid"]), data["name"].strip(), devices, updated)
     return None if start is None else int(start), status
 
 
 def _device(entry: dict[str, Any]) -> DeviceStatus:
-    index, memory, utilisation = entry["index"], entry["memory_used"], float(entry["utilisation"])
-    if not 0 <= index < MAX_DEVICES or not 0 <= memory < 2**60 or not math.isfinite(utilisation):
+    index, memory = entry["index"], entry["memory_used"]
+    shares = float(entry["utilisation"]), float(entry.get("host_busy", 0.0))
+    if not 0 <= index < MAX_DEVICES or not 0 <= memory < 2**60 or not all(map(math.isfinite, shares)):
         raise ValueError(f"device {entry!r}")
     if entry["health"] not in HEALTHS:
         raise ValueError(f"health {entry['health']!r}")
-    return DeviceStatus(int(index), entry["health"], int(memory), min(1.0, max(0.0, utilisation)))
+    return DeviceStatus(int(index), entry["health"], int(memory), *(min(1.0, max(0.0, share)) for share in shares))
 
 
 def _alive(pid: int, start: int | None) -> bool:

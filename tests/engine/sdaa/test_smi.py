@@ -12,28 +12,29 @@ from typing import Any
 
 import pytest
 from publishing import MB, publishing
-from support import ROOT, RunPython
+from support import ROOT, RunPython, SaveOnnx
 
 from engine.sdaa import smi, status
 
-# The specification's table (teco-smi on a T1), without its date.
+# The specification's table (teco-smi on a T1), without its date, and with what is simulated and what is not by name:
+# `Health      Volatile` and `SPE-Util` are its own words.
 SPECIFIED = """\
 +-----------------------------------------------------------------------------+
 |  TCML: 1.10.0        SDAADriver: 1.1.2b1        SDAARuntime: 1.1.2b0        |
 |-------------------------------+----------------------+----------------------|
-| Index  Name                   | Bus-Id               | Health      Volatile |
-|        Temp          Pwr Usage|          Memory-Usage|             SPE-Util |
+| Index  Name                   | Bus-Id               | Health     Host busy |
+|        Temp          Pwr Usage|          Memory-Usage| SPE-Util (simulated) |
 |=============================================================================|
-|   0    TECO_AICARD_01         | 00000000:01:00.0     | OK                   |
+|   0    TECO_AICARD_01         | 00000000:01:00.0     | OK                0% |
 |        35C                90W |        0MB / 15296MB |                   0% |
 |-------------------------------+----------------------+----------------------|
-|   1    TECO_AICARD_01         | 00000000:01:00.0     | OK                   |
+|   1    TECO_AICARD_01         | 00000000:01:00.0     | OK                0% |
 |        35C                90W |      165MB / 15296MB |                   0% |
 |-------------------------------+----------------------+----------------------|
-|   2    TECO_AICARD_01         | 00000000:01:00.0     | OK                   |
+|   2    TECO_AICARD_01         | 00000000:01:00.0     | OK                0% |
 |        35C                90W |      165MB / 15296MB |                   0% |
 |-------------------------------+----------------------+----------------------|
-|   3    TECO_AICARD_01         | 00000000:01:00.0     | OK                   |
+|   3    TECO_AICARD_01         | 00000000:01:00.0     | OK                0% |
 |        35C                90W |      165MB / 15296MB |                   0% |
 +-------------------------------+----------------------+----------------------+
 +-----------------------------------------------------------------------------+
@@ -55,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "devices"
 
 
-def said(devices: dict[int, tuple[str, int, float]], pid: int, name: str = "python3.8") -> status.ProcessStatus:
+def said(devices: dict[int, tuple[Any, ...]], pid: int, name: str = "python3.8") -> status.ProcessStatus:
     statuses = tuple(status.DeviceStatus(index, *values) for index, values in devices.items())
     return status.ProcessStatus(pid, name, statuses, 0.0)
 
@@ -103,9 +104,27 @@ def test_processes_on_one_device_add_up(monkeypatch: pytest.MonkeyPatch) -> None
         (0, 7, 1),
         (1, 5, 3 * MB),
     ]
+    assert [device["host_busy"] for device in data["devices"]] == [0.0, 0.0, 0.0, None]
     assert "|        N/A                N/A |      101MB / 15296MB |                 100% |" in lines
     assert "|        N/A                N/A |        0MB / 15296MB |                  N/A |" in lines
     assert "|     0           7      tecoexec                                        1 MB |" in lines
+
+
+def test_the_hosts_time_stands_beside_the_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, data = show(
+        monkeypatch,
+        said({0: ("OK", MB, 0.001, 0.75), 1: ("HEARTBEAT_ERROR", 0, 0.0, 0.004), 2: ("OK", 0, 0.0, 0.5)}, 5),
+        said({0: ("OK", MB, 0.0, 0.5)}, 6),
+    )
+    assert [(d["spe_utilisation"], d["host_busy"]) for d in data["devices"][:3]] == [(0.001, 1.0), (0, 0.004), (0, 0.5)]
+    assert [line[-24:] for line in lines if "TECO_AICARD" in line] == [
+        "| OK              100% |",
+        "| HEARTBEAT_ERROR   1% |",
+        "| OK               50% |",
+        "| OK                0% |",
+    ]
+    assert "|        N/A                N/A |        2MB / 15296MB |                   1% |" in lines
+    assert [(p["index"], p["pid"]) for p in data["processes"]] == [(0, 5), (0, 6), (1, 5), (2, 5)]
 
 
 def test_a_device_beyond_the_configured_ones_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +148,59 @@ def test_the_lines_stay_aligned_whatever_is_shown(tmp_path: Path, monkeypatch: p
 
 
 # -------------------------------------------------------------------------------------------------------- command line
+
+
+ENGINE = """
+import sys
+from pathlib import Path
+import numpy as np
+from engine import EngineSpec, open_engine
+with open_engine("sdaa", EngineSpec(Path(sys.argv[1]), batch_size=int(sys.argv[2]))) as engine:
+    print("open", flush=True)
+    while True:
+        engine(np.ones((int(sys.argv[2]), 64), np.float32))
+"""
+LONG = """g (float[N,64] x) => (float[N,64] y) <int64 n = {1000000000}, bool go = {1}, float half = {0.5}> {
+ y = Loop(n, go, x) <body = b (int64 i, bool g, float[N,64] v) => (bool h, float[N,64] w)
+  { h = Identity(g) s = Mul(v, half) w = Tanh(s) }> }"""
+"""One call takes longer than anybody waits."""
+SHORT = "g (float[N,64] x) => (float[N,64] y) { y = Tanh(x) }"
+
+
+@pytest.mark.parametrize("text", [SHORT, LONG], ids=["short calls", "one long call"])
+def test_an_engine_that_computes_is_shown_busy(
+    text: str, folder: Path, save_onnx: SaveOnnx, run_python: RunPython
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", ENGINE, str(save_onnx(text)), "8"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TECO_SMI_DIR": str(folder)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as busy:
+        try:
+            assert busy.stdout is not None
+            assert busy.stdout.readline() == "open\n"
+            until = time.monotonic() + 60
+            while not all(map(_busy, shown := _devices(run_python))) and time.monotonic() < until:
+                time.sleep(0.1)
+            if text == LONG:  # it says nothing more until the call is done
+                file = next(folder.glob("*.json"))
+                file.write_text(re.sub(r'"updated": [0-9.]+', '"updated": 1.0', file.read_text()))
+                shown = _devices(run_python)
+            for device in shown:
+                assert device["host_busy"] > 0
+                assert 0 < device["spe_utilisation"] <= 1
+        finally:
+            busy.kill()
+    assert [device["host_busy"] for device in _devices(run_python)] == [0.0] * 4
+
+
+def _devices(run_python: RunPython) -> list[dict[str, Any]]:
+    done = run_python("-m", "engine.sdaa.smi", "--json", TECO_SMI_DIR=os.environ["TECO_SMI_DIR"])
+    assert (done.returncode, done.stderr) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.stdout)["devices"]
+    return found
+
+
+def _busy(device: dict[str, Any]) -> bool:
+    return bool(device["host_busy"] > 0 and device["spe_utilisation"] > 0)
 
 
 def test_live_across_processes(folder: Path, run_python: RunPython) -> None:

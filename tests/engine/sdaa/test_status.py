@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.sdaa import status
 from engine.sdaa.status import DeviceStatus, Publisher, card_count, directory, read_all
 
 BUSY = DeviceStatus(1, "OK", 165 * MB, 0.5)
+IDLE = DeviceStatus(1, "OK", 165 * MB, 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,59 @@ def test_what_is_published_is_read(folder: Path) -> None:
     assert only_file(folder).name.startswith(f"{os.getpid()}-")  # no temporary file stays
     publisher.close()
     assert (read_all(), list(folder.iterdir())) == ([], [])
+
+
+def test_a_call_that_is_under_way_is_busy_however_long_it_takes(folder: Path) -> None:
+    publisher = Publisher()
+    publisher.publish([IDLE], force=True)
+    with publisher.computing(lambda: [BUSY]):
+        edit(only_file(folder), updated=1.0)
+        assert [found.devices for found in read_all()] == [(replace(BUSY, host_busy=1.0),)]
+    publisher.publish([BUSY])  # at once, whatever was published just now
+    (found,) = read_all()
+    assert json.loads(only_file(folder).read_text())["computing"] is False
+    assert 0 < found.devices[0].host_busy <= 1
+    edit(only_file(folder), updated=1.0)
+    assert [found.devices for found in read_all()] == [(IDLE,)]
+
+
+def test_a_call_that_fails_is_over(folder: Path) -> None:
+    publisher, devices = Publisher(), [BUSY]
+
+    def lose() -> None:
+        with publisher.computing(lambda: devices):
+            devices[0] = replace(BUSY, health="DEVICE_LOST", utilisation=0.0)
+            raise ValueError("lost")
+
+    with pytest.raises(ValueError, match="lost"):
+        lose()
+    (found,) = read_all()
+    assert json.loads(only_file(folder).read_text())["computing"] is False
+    assert (found.devices[0].health, found.devices[0].host_busy) == ("DEVICE_LOST", 0.0)
+
+
+def test_short_calls_are_counted_and_not_announced(folder: Path) -> None:
+    publisher = Publisher()
+    with publisher.computing(lambda: [BUSY]):
+        pass
+    publisher.publish([IDLE])
+    written = only_file(folder).stat().st_mtime_ns
+    for _ in range(3):
+        with publisher.computing(lambda: [BUSY]):
+            pass
+    assert only_file(folder).stat().st_mtime_ns == written
+    publisher.publish([BUSY], force=True)
+    (found,) = read_all()
+    assert 0 < found.devices[0].host_busy <= 1
+
+
+def test_a_file_without_the_hosts_time_is_read(folder: Path) -> None:
+    publisher = Publisher()
+    publisher.publish([BUSY])
+    content = json.loads(only_file(folder).read_text())
+    del content["computing"], content["devices"][0]["host_busy"]
+    only_file(folder).write_text(json.dumps(content))
+    assert [found.devices for found in read_all()] == [(BUSY,)]
 
 
 def test_close_is_final_and_may_be_repeated(folder: Path) -> None:
@@ -233,6 +288,7 @@ BAD: list[dict[str, Any]] = [
     {"devices": [{**DEVICE, "memory_used": -1}]},
     {"devices": [{**DEVICE, "memory_used": "much"}]},
     {"devices": [{**DEVICE, "utilisation": float("nan")}]},
+    {"devices": [{**DEVICE, "host_busy": float("inf")}]},
     {"devices": [{**DEVICE, "health": "FINE"}]},
     {"devices": [{**DEVICE, "health": ["OK"]}]},
     {"name": 3},
