@@ -1,0 +1,141 @@
+"""Data of one known normalisation for a model that wants another are named, and any other one by its numbers."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings, strategies as st
+from onnx import helper, numpy_helper
+
+from engine import EngineSpec, open_engine
+from toolkit.fix.array_samples import load_samples
+from toolkit.fix.normalisations import ORDERS, TABLE
+from toolkit.fix.records import RawMeasure
+from toolkit.fix.suspects import UNCHANGED, Suspect, try_suspects
+from toolkit.graph.inputs import batched_specs
+
+Array = np.ndarray
+SIDE, COUNT = 12, 24
+OWN = "ImageNet's"
+PAIRS = [(first, second) for first, second in product(TABLE, TABLE) if first != second]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network whose outputs tell the channels apart."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 0.3, (8, 3, 3, 3)), "b": rng.normal(0, 0.3, 8), "v": rng.normal(0, 0.3, (8 * 9, 10))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", strides=[2, 2], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("AveragePool", ["r"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("MatMul", ["f", "v"], ["y"], "head"),
+    ]
+    face = [helper.make_tensor_value_info("x", 1, ["N", 3, SIDE, SIDE]), helper.make_tensor_value_info("y", 1, None)]
+    held = [numpy_helper.from_array(np.float32(array), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", face[:1], face[1:], held)
+    path = tmp_path_factory.mktemp("normalised") / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+PICTURES = np.random.default_rng(1).beta(1.2, 1.2, (COUNT, 3, SIDE, SIDE))
+PICTURES[:, 0, :2] = 0.0
+PICTURES[:, 2, -2:] = 1.0
+
+
+def normalised(pictures: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
+    middle, spread = (np.array(one).reshape(1, 3, 1, 1) for one in (mean, std))
+    return np.ascontiguousarray((pictures - middle) / spread).astype(np.float32)
+
+
+def source_feeds(name: str, order: str) -> Array:
+    mean, std = TABLE[name]
+    if order == "BGR, mean and std too":
+        return normalised(PICTURES[:, ::-1], mean, std)
+    return np.ascontiguousarray(normalised(PICTURES, mean, std)[:, :: -1 if order else 1])
+
+
+def tried(model: Path, data: Array, right: Array) -> list[Suspect]:
+    """Return what is found where the data are fed, and the source feeds what is right."""
+    with open_engine("onnx", EngineSpec(model)) as engine:
+        golden = [np.asarray(engine(right))]
+    file = model.with_name("data.npz")
+    np.savez(file, x=data)
+    samples = load_samples(file, batched_specs(onnx.load(model)), {}, 16)
+    return try_suspects(model, samples, RawMeasure("close"), 1.0, golden=golden)
+
+
+def cured(found: list[Suspect]) -> list[str]:
+    return [one.name for one in found if one.cured]
+
+
+def named(first: str, second: str, order: str) -> set[str]:
+    """Return how this mistake may be called: from what the export stored there are shorter names."""
+    name = f"mean and std: the data have {first}, the source has {second}"
+    names = {f"{name}; channel order: {order}" if order else name}
+    if first == OWN and not order:
+        names.add(f"mean and std: {second}")
+    if (first, second, order) == ("0 to 1, nothing subtracted", OWN, ""):
+        names.add("mean and std: left out so far")
+    if (first, second, order) == ("0 to 255", OWN, ""):
+        names.add("mean and std: left out so far, 0 to 255")
+    return names
+
+
+@settings(max_examples=12, deadline=None, database=None)
+@given(pair=st.sampled_from(PAIRS), order=st.sampled_from(ORDERS))
+def test_any_pair_of_the_table_is_named(pair: tuple[str, str], order: str, model: Path) -> None:
+    first, second = pair
+    found = tried(model, normalised(PICTURES, *TABLE[first]), source_feeds(second, order))
+    wanted = {alike(name) for name in named(first, second, order)}
+    if not order and alike(first) == alike(second):
+        wanted.add(UNCHANGED)
+    assert wanted.intersection(map(alike, cured(found))), cured(found)
+
+
+def alike(name: str) -> str:
+    """Return a name in which Caffe's mean and ImageNet's, half a step of 255 apart, are one."""
+    return name.replace("Caffe's mean", "ImageNet's mean")
+
+
+def test_half_and_half_for_a_model_that_wants_imagenets(model: Path) -> None:
+    """The case that was missed."""
+    found = tried(model, normalised(PICTURES, (0.5,) * 3, (0.5,) * 3), source_feeds(OWN, ""))
+    assert cured(found)[0] == "mean and std: the data have -1 to 1 (mean 0.5, std 0.5), the source has ImageNet's"
+    assert found[0].metric == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_healthy_data_are_told_nothing(name: str, model: Path) -> None:
+    data = normalised(PICTURES, *TABLE[name])
+    assert cured(tried(model, data, data))[0] == UNCHANGED
+
+
+@pytest.mark.parametrize("order", ["", "BGR, mean and std too"])
+@pytest.mark.parametrize(
+    ("mean", "std"),
+    [((0.4, 0.3, 0.6), (0.3, 0.4, 0.2)), ((0.1, 0.2, 0.3), (0.9, 0.8, 0.7)), ((0.45, 0.45, 0.45), (0.3, 0.3, 0.3))],
+)
+def test_any_other_is_fitted_and_named_with_its_numbers(
+    mean: tuple[float, ...], std: tuple[float, ...], order: str, model: Path
+) -> None:
+    data = normalised(PICTURES, mean, std)
+    right = normalised(PICTURES[:, :: -1 if order else 1], *TABLE[OWN])
+    (name, *_) = cured(tried(model, data, right))
+    numbers = r"mean and std: the source has ImageNet's, the data have (.*?)(; channel order: BGR)? \(fitted\)"
+    said = re.fullmatch(numbers, name)
+    assert said is not None, name
+    assert bool(said[2]) == bool(order)
+    assert [float(number) for number in re.findall(r"-?\d+\.?\d*", said[1])] == pytest.approx([*mean, *std], abs=0.01)
+
+
+def test_what_no_normalisation_explains_is_not_explained(model: Path) -> None:
+    data = source_feeds(OWN, "")
+    assert cured(tried(model, data, np.random.default_rng(5).normal(0, 1, data.shape).astype(np.float32))) == []

@@ -1,0 +1,256 @@
+"""Other means and standard deviations, and other orders of the channels: the known ones by a table, others by fitting.
+
+Pictures from 0 to 1 become a model's input by ``(picture - mean) / std``. Data that were made with one pair, for a
+model that wants another, differ from what is right by a factor and a summand for each channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from engine import Array
+from utils.preprocess.image.modes import MEAN, STD
+from utils.stored import PictureNotes
+
+Numbers = tuple[float, ...]
+Norm = tuple[Numbers, Numbers]
+"""Mean and standard deviation per channel, of samples in 0..1."""
+
+TABLE: dict[str, Norm] = {
+    "0 to 1, nothing subtracted": ((0.0,) * 3, (1.0,) * 3),
+    "-1 to 1 (mean 0.5, std 0.5)": ((0.5,) * 3, (0.5,) * 3),
+    "0 to 255": ((0.0,) * 3, (1 / 255,) * 3),
+    "0 to 255, ImageNet's mean subtracted": (MEAN, (1 / 255,) * 3),
+    "0 to 255, Caffe's mean subtracted": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255,) * 3),
+    "ImageNet's": (MEAN, STD),
+    "CLIP's": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "CIFAR-10's": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
+}
+"""The well-known ones, in the order of red, green, blue; Inception's and MobileNet's are -1 to 1."""
+
+_OUTSIDE = 0.02
+"""How far outside of 0..1 a picture may come to lie by rounding, or by a filter that overshoots."""
+
+_NARROW = 0.02
+"""Pictures whose values span less than this were not made with that standard deviation."""
+
+STEPS, STARTS = 25, 4
+"""Most steps of a fit, and how many places it begins at."""
+
+_FOUND = 1e-3
+"""Relative difference of outputs at which a fit is done."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A change of N x 3 x H x W arrays: perhaps the channels in reverse, then a factor and a summand per channel."""
+
+    scale: Numbers
+    shift: Numbers
+    reverse: bool = False
+
+    @classmethod
+    def between(cls, given: Norm, wanted: Norm, order: str = "") -> Affine:
+        """Return what makes data of one normalisation those of another.
+
+        Args:
+            given, wanted: normalisations.
+            order: "": both have the same order of the channels; ``BGR``: the source reverses what is normalised;
+                ``BGR, mean and std too``: it reverses the picture and then normalises.
+        """
+        mean, std = (np.array(one, np.float64) for one in given)
+        middle, spread = (np.array(one, np.float64) for one in wanted)
+        if order:
+            mean, std = mean[::-1], std[::-1]
+        if order == "BGR":
+            middle, spread = middle[::-1], spread[::-1]
+        return cls(tuple(std / spread), tuple((mean - middle) / spread), bool(order))
+
+    def __call__(self, array: Array) -> Array:
+        """Return a changed array of the same dtype."""
+        if array.ndim != 4 or array.shape[1] != 3:
+            return array
+        turned = array[:, ::-1] if self.reverse else array
+        scale, shift = (np.array(one).reshape(1, 3, 1, 1) for one in (self.scale, self.shift))
+        return np.ascontiguousarray(turned * scale + shift).astype(array.dtype)
+
+
+ORDERS = ("", "BGR", "BGR, mean and std too")
+
+
+def own_name(notes: PictureNotes) -> str:
+    """Return the name of what the model's export stored."""
+    return next((name for name, one in TABLE.items() if one == (notes.mean, notes.std)), "those of its export")
+
+
+def table_changes(notes: PictureNotes, arrays: Sequence[Array], pictures: bool) -> Iterator[tuple[str, Affine]]:
+    """Yield the changes from one known normalisation to another, and of the channels' order, by what was wrong.
+
+    Args:
+        notes: how the export says that pictures become inputs. arrays: some of what is fed.
+        pictures: they were made as the notes say; otherwise any normalisation that gives pictures may be theirs.
+    """
+    own = own_name(notes)
+    known = {own: (notes.mean, notes.std), **TABLE} if len(notes.mean) == 3 else dict(TABLE)
+    given = [name for name, norm in known.items() if (name == own if pictures else _plausible(arrays, norm))]
+    for order, first, second in product(ORDERS, given, known):
+        if first == second:
+            continue
+        name = f"mean and std: the data have {first}, the source has {second}"
+        if order:
+            name += f"; channel order: {order}"
+        yield name, Affine.between(known[first], known[second], order)
+
+
+def _plausible(arrays: Sequence[Array], norm: Norm) -> bool:
+    """Say whether arrays undone by a normalisation are pictures from 0 to 1."""
+    found = [array for array in arrays if array.ndim == 4 and array.shape[1] == 3 and array.size]
+    mean, std = (np.array(one).reshape(1, 3, 1, 1) for one in norm)
+    undone = [array * std + mean for array in found]
+    low, high = min((a.min() for a in undone), default=0.0), max((a.max() for a in undone), default=0.0)
+    return bool(low >= -_OUTSIDE and high <= 1 + _OUTSIDE and high - low >= _NARROW)
+
+
+# ----------------------------------------------------------------------------------------------------------- by fitting
+
+Run = Callable[[Affine], Array]
+"""From a change of the inputs to all outputs, as one row of float64."""
+
+
+def fitted(run: Run, golden: Array, starts: Sequence[Affine]) -> Affine | None:
+    """Find factor and summand of each channel that make a model's outputs the source's; ``None`` where none do.
+
+    Levenberg's and Marquardt's method on differences (Nocedal and Wright, Numerical Optimization, chapter 10).
+
+    Args:
+        run: the outputs with a change of the inputs. golden: the source's, in the same form.
+        starts: where to begin, the likeliest first.
+    """
+    for start in starts[:STARTS]:
+        found = _descend(run, golden, start)
+        if found is not None:
+            return found
+    return None
+
+
+def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
+    size = float(np.linalg.norm(golden)) or 1.0
+    now = np.array([*start.scale, *start.shift])
+    rest = run(start) - golden
+    damping = 1e-2
+    for _ in range(STEPS):
+        if not np.isfinite(rest).all():
+            return None
+        if np.linalg.norm(rest) <= _FOUND * size:
+            return _affine(now, start)
+        slopes = _slopes(run, golden + rest, now, start)
+        square, step = slopes.T @ slopes, slopes.T @ rest
+        for _ in range(8):
+            tried = now - np.linalg.lstsq(square + damping * np.diag(np.diag(square)), step, rcond=None)[0]
+            after = run(_affine(tried, start)) - golden
+            if np.linalg.norm(after) < np.linalg.norm(rest):
+                now, rest, damping = tried, after, damping / 5
+                break
+            damping *= 5
+        else:
+            return None
+    return None
+
+
+def _slopes(run: Run, at: Array, now: Array, like: Affine) -> Array:
+    """Return the derivatives of the outputs by each of the six numbers, from differences."""
+    columns = []
+    for i, value in enumerate(now):
+        step = 1e-3 * max(abs(value), 1e-2 if i < 3 else 0.1)
+        moved = now.copy()
+        moved[i] += step
+        columns.append((run(_affine(moved, like)) - at) / step)
+    return np.stack(columns, 1)
+
+
+def _affine(numbers: Array, like: Affine) -> Affine:
+    scale, shift = (tuple(map(float, half)) for half in np.split(numbers, 2))
+    return Affine(scale, shift, like.reverse)
+
+
+def described(found: Affine, notes: PictureNotes, pictures: bool) -> str:
+    """Say in means and standard deviations what a fitted change comes to.
+
+    Args:
+        found: the change. notes: what the export stored. pictures: the data were made as the notes say, so that the
+            source differs from them; otherwise the source is taken to do as the notes say, and the data differ.
+    """
+    scale, shift = np.array(found.scale), np.array(found.shift)
+    mean, std = np.array(notes.mean), np.array(notes.std)
+    if pictures:
+        given, middle = (std[::-1], mean[::-1]) if found.reverse else (std, mean)
+        spread = given / scale
+        who, numbers = "the source has", (middle - shift * spread, spread)
+    else:
+        numbers = (shift * std + mean, scale * std)
+        numbers = tuple(one[::-1] for one in numbers) if found.reverse else numbers  # type: ignore[assignment]
+        who = f"the source has {own_name(notes)}, the data have"
+    text = ", ".join(f"{what} ({_listed(one)})" for what, one in zip(("mean", "std"), numbers, strict=True))
+    order = "; channel order: BGR" if found.reverse else ""
+    return f"mean and std: {who} {text}{order} (fitted)"
+
+
+def _listed(numbers: Array) -> str:
+    return ", ".join(f"{number:.4g}" for number in numbers)
+
+
+# ------------------------------------------------------------------------------------------------------- both together
+
+NEAR = 0.01
+"""Relative difference of outputs up to which a change may be the right one; all samples then tell."""
+
+FEW = 8
+"""Samples that changes are tried on first."""
+
+
+def likely(
+    run: Callable[[list[Array]], Sequence[Array]],
+    inputs: list[Array],
+    golden: Sequence[Array],
+    notes: PictureNotes,
+    pictures: bool,
+) -> list[tuple[str, Affine]]:
+    """Return the changes that make a model's outputs for a few samples the source's, with what was wrong.
+
+    All of the table are tried; where none comes near, one is fitted.
+
+    Args:
+        run: from inputs to outputs. inputs: a few samples. golden: the source's outputs for them.
+        notes: how the export says that pictures become inputs. pictures: the samples were made so.
+    """
+    goal = _row(golden)
+
+    def outputs(change: Affine) -> Array:
+        found = _row(run([change(array) for array in inputs]))
+        return found if found.shape == goal.shape else np.full_like(goal, np.nan)
+
+    tried = sorted(
+        ((_away(outputs(change), goal), name, change) for name, change in table_changes(notes, inputs, pictures)),
+        key=lambda one: one[0],
+    )
+    near = [(name, change) for away, name, change in tried if away <= NEAR]
+    if near or len(notes.mean) != 3:
+        return near
+    same = [Affine((1.0,) * 3, (0.0,) * 3, reverse) for reverse in (False, True)]
+    starts = sorted([*same, *(one[2] for one in tried[: 2 * STARTS])], key=lambda one: _away(outputs(one), goal))
+    with np.errstate(all="ignore"):
+        found = fitted(outputs, goal, starts)
+    return [] if found is None else [(described(found, notes, pictures), found)]
+
+
+def _row(arrays: Sequence[Array]) -> Array:
+    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+
+
+def _away(found: Array, goal: Array) -> float:
+    away = float(np.linalg.norm(found - goal)) / (float(np.linalg.norm(goal)) or 1.0)
+    return away if np.isfinite(away) else np.inf
