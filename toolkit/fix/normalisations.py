@@ -41,8 +41,8 @@ _NARROW = 0.02
 STEPS, STARTS = 25, 4
 """Most steps of a fit, and how many places it begins at."""
 
-_FOUND = 1e-3
-"""Relative difference of outputs at which a fit is done."""
+_EXACT, _CLOSE = 1e-5, 1e-3
+"""Relative difference of outputs at which a fit is done, and up to which one that gets no better counts."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,8 @@ def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
     rest = run(start) - golden
     damping = 1e-2
     for _ in range(STEPS):
-        if not np.isfinite(rest).all():
-            return None
-        if np.linalg.norm(rest) <= _FOUND * size:
-            return _affine(now, start)
+        if not np.isfinite(rest).all() or np.linalg.norm(rest) <= _EXACT * size:
+            break
         slopes = _slopes(run, golden + rest, now, start)
         square, step = slopes.T @ slopes, slopes.T @ rest
         for _ in range(8):
@@ -157,8 +155,8 @@ def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
                 break
             damping *= 5
         else:
-            return None
-    return None
+            break
+    return _affine(now, start) if np.linalg.norm(rest) <= _CLOSE * size else None
 
 
 def _slopes(run: Run, at: Array, now: Array, like: Affine) -> Array:
@@ -192,7 +190,7 @@ def described(found: Affine, notes: PictureNotes, pictures: bool) -> str:
         who, numbers = "the source has", (middle - shift * spread, spread)
     else:
         numbers = (shift * std + mean, scale * std)
-        numbers = tuple(one[::-1] for one in numbers) if found.reverse else numbers  # type: ignore[assignment]
+        numbers = tuple(one[::-1] for one in numbers) if found.reverse else numbers
         who = f"the source has {own_name(notes)}, the data have"
     text = ", ".join(f"{what} ({_listed(one)})" for what, one in zip(("mean", "std"), numbers, strict=True))
     order = "; channel order: BGR" if found.reverse else ""
@@ -200,7 +198,7 @@ def described(found: Affine, notes: PictureNotes, pictures: bool) -> str:
 
 
 def _listed(numbers: Array) -> str:
-    return ", ".join(f"{number:.4g}" for number in numbers)
+    return ", ".join(f"{number:.3g}" for number in numbers)
 
 
 # ------------------------------------------------------------------------------------------------------- both together

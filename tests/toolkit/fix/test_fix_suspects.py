@@ -138,6 +138,14 @@ def test_what_the_source_is_fed_is_named(name: str, trained: Trained, tmp_path: 
     assert unchanged < 0.9
 
 
+def test_a_mean_that_nobody_knows_is_named_by_its_numbers(trained: Trained, tmp_path: Path) -> None:
+    """Pictures are fed as the export says, so it is the source that does otherwise."""
+    mean, std = (np.float32(v).reshape(3, 1, 1) for v in ((0.3, 0.4, 0.5), (0.4, 0.3, 0.25)))
+    np.savez(tmp_path / "golden.npz", y=run(trained.model, (plain(trained.x) - mean) / std))
+    cured, _ = searched([trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"], tmp_path)
+    assert cured == ["mean and std: the source has mean (0.3, 0.4, 0.5), std (0.4, 0.3, 0.25) (fitted)"]
+
+
 @pytest.mark.parametrize(
     ("name", "how"),
     [
