@@ -11,6 +11,7 @@ from engine import Engine, shape_text
 from tecoexec.measure import Measurement
 from tecoexec.request import Request
 from tecoexec.shapes import CardShapes
+from utils.advice import SHORT
 
 SCHEMA_VERSION = 1
 """Version of the JSON layouts of tecoexec; it rises when a field changes its meaning or goes."""
@@ -80,7 +81,8 @@ def _bounds(measured: Measurement) -> Iterator[str]:
             yield f"copies {name} take longer than computing: the throughput is that of the copies"
     # On a simulated device the host's time of queueing has no meaning beside the device's time.
     if not measured.simulated and (measured.enqueue_seconds or 0.0) > compute:
-        yield "enqueue bound: queueing a call takes longer than running it; use a larger batch"
+        more = "; use a larger batch" if measured.host_seconds >= SHORT else ""
+        yield f"enqueue bound: queueing a call takes longer than running it{more}"
 
 
 def _mean(seconds: Iterable[float | None]) -> float:

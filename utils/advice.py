@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar
 
 Facts = TypeVar("Facts")
 
+SHORT = 1.0
+"""Wall seconds of a run below which nothing is advised: starting up is most of it, and nobody waits for it."""
+
 
 @dataclass(frozen=True)
 class InUse:

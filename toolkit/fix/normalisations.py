@@ -146,6 +146,8 @@ def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
         if not np.isfinite(rest).all() or np.linalg.norm(rest) <= _EXACT * size:
             break
         slopes = _slopes(run, golden + rest, now, start)
+        if not np.isfinite(slopes).all():
+            return None
         square, step = slopes.T @ slopes, slopes.T @ rest
         for _ in range(8):
             tried = now - np.linalg.lstsq(square + damping * np.diag(np.diag(square)), step, rcond=None)[0]
@@ -206,6 +208,9 @@ def _listed(numbers: Array) -> str:
 NEAR = 0.01
 """Relative difference of outputs up to which a change may be the right one; all samples then tell."""
 
+_MOST = 100_000
+"""Numbers of the outputs that are compared, about."""
+
 FEW = 8
 """Samples that changes are tried on first."""
 
@@ -246,7 +251,9 @@ def likely(
 
 
 def _row(arrays: Sequence[Array]) -> Array:
-    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+    """Return outputs as one row, of very many numbers only some."""
+    flat = np.concatenate([np.asarray(array).ravel() for array in arrays])
+    return np.asarray(flat[:: max(1, flat.size // _MOST)], np.float64)
 
 
 def _away(found: Array, goal: Array) -> float:

@@ -157,10 +157,17 @@ def _listed(spec: TensorSpec) -> str:
 
 def _how(spec: TensorSpec, shape: Sequence[int | None], symbols: Sequence[str | None]) -> str:
     """Return how to give the sizes that a shape lacks."""
-    example = ",".join(str(d or (224 if axis > 1 else 1)) for axis, d in enumerate(shape))
-    named = [symbol for symbol, size in zip(symbols, shape, strict=True) if symbol is not None and size is None]
-    by_name = f", or by name: --dim {named[0]}=224" if named else ""
+    likely = [_likely(spec, axis) for axis in range(len(shape))]
+    example = ",".join(str(size or other) for size, other in zip(shape, likely, strict=True))
+    missing = zip(symbols, shape, likely, strict=True)
+    named = [f"--dim {symbol}={other}" for symbol, size, other in missing if symbol is not None and size is None]
+    by_name = f", or by name: {' '.join(named)}" if named else ""
     return f"pass one: --shape {spec.name}={example}{by_name}"
+
+
+def _likely(spec: TensorSpec, axis: int) -> int:
+    """Return a size that an open dimension may have: of a picture's side, or of a length."""
+    return 224 if len(spec.shape) == 4 and spec.dtype.kind == "f" and axis > 1 else 128
 
 
 def random_inputs(

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from utils.advice import Advice, InUse, advice, still_open
+from utils.advice import SHORT, Advice, InUse, advice, still_open
 
 if TYPE_CHECKING:
     from engine import Engine
     from utils.tasks.base import Options, Task
-
-SHORT = 1.0
-"""Wall seconds of a run below which nothing is advised: starting up is most of it, and nobody waits for it."""
 
 _MANY = 4
 """Workers a core from which on more of them are not advised."""

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from engine import Engine, usable_cores
+from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
-from utils.pipeline.advice import SHORT
 from utils.pipeline.console import finish, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work

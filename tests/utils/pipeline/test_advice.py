@@ -9,8 +9,8 @@ import pytest
 from support import DIGITS
 
 from engine import EngineSpec, open_engine
-from utils.advice import InUse, still_open
-from utils.pipeline.advice import SHORT, TABLE, Course, OwnAdvice, helps_most
+from utils.advice import SHORT, InUse, still_open
+from utils.pipeline.advice import TABLE, Course, OwnAdvice, helps_most
 from utils.pipeline.options import options
 from utils.tasks.classification import CLASSIFICATION
 

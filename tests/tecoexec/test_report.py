@@ -1,0 +1,20 @@
+"""Warnings of a run: what is a fact is said, and nothing is advised on runs under a second."""
+
+from __future__ import annotations
+
+import pytest
+from support import SaveOnnx
+
+from engine import EngineSpec, open_engine
+from tecoexec.measure import CallRecord, Measurement
+from tecoexec.report import caveats
+from tecoexec.shapes import CardShapes
+
+
+@pytest.mark.parametrize(("seconds", "advice"), [(0.5, ""), (1.0, "; use a larger batch")])
+def test_a_short_run_is_advised_nothing(seconds: float, advice: str, save_onnx: SaveOnnx) -> None:
+    calls = [CallRecord(float(i), i + 0.01, None, 0.01, None, 0.01) for i in range(10)]
+    measured = Measurement(False, False, 4, calls, seconds, 0.02)
+    with open_engine("onnx", EngineSpec(save_onnx("g (float[4,4] x) => (float[4,4] y) { y = Relu(x) }"))) as engine:
+        said = caveats(measured, engine, CardShapes(((4, 4),), (0,), 4))
+    assert said == [f"enqueue bound: queueing a call takes longer than running it{advice}"]
