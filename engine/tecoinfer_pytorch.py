@@ -11,7 +11,6 @@ from typing import Any
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
 from engine.registry import open_engine
-from engine.spec import find_pass
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
 """What ``TecoInferEngine.backend`` says for a target; every other target says ``"tvm"``."""
@@ -108,7 +107,7 @@ def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], .
 
 def _pass(pass_path: str | os.PathLike[str] | None, ckpt: Path) -> Path | None:
     if pass_path:
-        return find_pass(pass_path)
+        return Path(pass_path)
     return None if ckpt.suffix == ".tecoengine" else PASS_PATH / "default_pass.py"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.sdaa.card import CardDescription, Layout
 from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels_of
+from engine.sdaa.settle import settled
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -114,10 +115,8 @@ def weighed_work(
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
     from engine.sdaa.float16 import inlined, widen
-    from engine.sdaa.settle import has_open_sizes, settled
 
-    wide = infer_shapes(widen(inlined(model)))
-    wide = settled(wide) if has_open_sizes(wide) else wide
+    wide = settled(infer_shapes(widen(inlined(model))))
     known = folded(wide.graph)
     walk, sizes = _walk(view(wide), wide.graph, known, float16, keep or (lambda node: False))
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)

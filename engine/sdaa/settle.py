@@ -27,11 +27,13 @@ def has_open_sizes(model: ModelProto) -> bool:
 
 
 def settled(model: ModelProto) -> ModelProto:
-    """Return a model with every size that follows from its inputs' shapes, as shapes of its tensors.
+    """Return a model with every size that follows from its inputs' shapes; itself where none is open.
 
     Args:
         model: with bound inputs and inferred shapes; left as it is.
     """
+    if not has_open_sizes(model):
+        return model
     from onnx import ModelProto
 
     from engine.onnx.shapes import infer_shapes
