@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Engine, usable_cores
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
-from utils.pipeline.console import finish, tell_engines, warn, write_result
+from utils.pipeline.console import finish, list_nan, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
@@ -114,6 +114,9 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     change = Change.of(report.metric, reference.metric, report.higher_is_better)
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
     found = _comparison(report, reference, what, change, ratio, opt.max_drop)
+    if reference.nan_outputs:
+        warn("the exact run is no measure of this one:")
+        list_nan((), reference.nan_outputs, reference.samples, reference.engine)
     write_result(report, opt, comparison=found)
     speed = f"{ratio:.2f} times the samples/s" if ratio else "speeds not comparable"
     print(
@@ -121,7 +124,7 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
         f"({change.text}), {speed}"
     )
     if found["accepted"]:
-        return 0
+        return 0 if reference.sound else 1
     worse = "drops" if report.higher_is_better else "rises"
     by = f"the metric {worse} by more than {opt.max_drop:.2%}"
     if change.word == "incomparable":
@@ -142,5 +145,6 @@ def _comparison(
         "higher_is_better": report.higher_is_better,
         "speed_ratio": ratio,
         "max_drop": max_drop,
+        "exact_nan_outputs": exact.nan_outputs,
         "accepted": change.drop <= max_drop,
     }

@@ -191,7 +191,7 @@ def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None
     assert out.splitlines()[-2:] == report().closing_lines()
     assert out.startswith("stopped after 1 steps (TECO_INFER_PIPELINES_MAX_STEPS)")
     lines = err.splitlines()
-    assert lines[0] == "2 samples had NaN in their input, the first: n.png"
+    assert lines[0].startswith("2 of 4 samples have NaN in their input (n.png, m.png): look at the data")
     assert lines[1:3] == ["0.png: a text file", "1.png: is empty"]
     assert lines[-1] == "25 samples could not be run (5 not listed)"
     assert len(lines) == 22
@@ -214,6 +214,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
         *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
+        *("nan_inputs", "nan_outputs"),
     }
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 

@@ -89,6 +89,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         **_added_up(reports, slowest.e2e_time),
         failures=failures,
         nan_inputs=in_order([report.nan_inputs for report in reports]),
+        nan_outputs=in_order([report.nan_outputs for report in reports]),
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         figures=_listed([report.figures for report in filled]),
