@@ -190,7 +190,7 @@ def _started(work: Work, ready: Ready, streams: int) -> _Call:
 
 
 def _called(work: Work, ready: Ready) -> Inferred:
-    return work.inferred(ready.arrays, ready.contexts, len(ready.batch.names))
+    return work.infer_checked(ready.arrays, ready.contexts, len(ready.batch.names))
 
 
 def _step(ready: Ready, call: _Call, run: Run) -> None:

@@ -132,7 +132,7 @@ class Work:
         """Return the outputs for a prepared batch."""
         return self.infer_with(self.engines, arrays, contexts)
 
-    def inferred(self, arrays: Any, contexts: Any, count: int) -> Inferred:
+    def infer_checked(self, arrays: Any, contexts: Any, count: int) -> Inferred:
         """Return the outputs for a prepared batch of so many samples, with what of them is not finite."""
         with nullcontext(Flaws.none(count)) if self._watch is None else self._watch.batch(count) as flaws:
             start = time.perf_counter()
