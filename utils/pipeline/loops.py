@@ -223,6 +223,8 @@ def _blamed(found: Inferred, names: Sequence[str]) -> Iterator[None]:
     """Say of an error that it comes from outputs with NaN, where there are any: not everything takes that."""
     try:
         yield
+    except ConfigError:  # no output is to blame for that
+        raise
     except (TecoInferError, ValueError, ArithmeticError, LookupError) as error:
         bad = named(found.flaws.nan, names)
         if not bad:
