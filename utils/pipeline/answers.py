@@ -126,6 +126,7 @@ class Session:
     nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
     predictions: list[Any] = field(default_factory=list)
+    finished: bool = False
 
     def show(self, answers: Iterable[Answer], show: Show) -> int:
         """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
@@ -133,6 +134,7 @@ class Session:
         try:
             for answer in answers:
                 self._one(answer, self._artifact(answer, show))
+            self.finished = True
         finally:  # where the engine fails on the way, the answers so far are kept
             if opt.json is not None:
                 self._write(opt.json)
@@ -178,7 +180,7 @@ class Session:
 
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
-        data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs}
+        data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
         write_json({**data, **environment()}, path)
 
     def _summary(self, seconds: float) -> str:

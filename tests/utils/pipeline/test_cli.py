@@ -214,9 +214,21 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
         *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
-        *("nan_inputs", "nan_outputs"),
+        *("nan_inputs", "nan_outputs", "finished"),
     }
+    assert data["finished"] is True
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
+
+
+def test_answers_of_a_run_that_broke_off_say_so(tmp_path: Path) -> None:
+    def broken() -> Iterator[Answer]:
+        yield Answer("a.png", [{"label": "cat", "score": 0.5}])
+        raise EngineError("the card is gone")
+
+    with pytest.raises(EngineError):
+        shown(broken(), options("--json", tmp_path / "r.json", script="multi"), [])
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert (len(data["answers"]), data["finished"]) == (1, False)
 
 
 def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
