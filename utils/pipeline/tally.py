@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine import Timeline, usable_cores
+from engine import DataError, Timeline, usable_cores
 from utils.datasets.base import Batch
+from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.prepare import Buffers, Failure
 from utils.pipeline.step import Step
@@ -107,9 +108,10 @@ class Run:
         inside = line.seconds("disk") + line.seconds("decode")
         busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
         busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
+        value, secondary = self._measured()
         return Report(
             metric_name=self.metric.name,
-            metric=self.metric.compute() if self.samples else math.nan,
+            metric=value,
             samples=self.samples,
             steps=self.steps,
             e2e_time=wall,
@@ -132,9 +134,20 @@ class Run:
             finished=finished,
             resumed_steps=self.resumed,
             higher_is_better=self.metric.higher_is_better,
-            secondary=dict(self.metric.secondary()) if self.samples else {},
+            secondary=secondary,
             figures=work.figures(line, self.timed_samples),
             task=work.task,
             advice=work.advice,
             state=self.metric,
         )
+
+    def _measured(self) -> tuple[float, dict[str, float]]:
+        """Return the metric and its further figures; a part of a run may hold too little for any (no object at all)."""
+        if not self.samples:
+            return math.nan, {}
+        try:
+            return self.metric.compute(), dict(self.metric.secondary())
+        except DataError:
+            if rank_and_size()[1] == 1:
+                raise
+            return math.nan, {}

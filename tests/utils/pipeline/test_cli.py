@@ -197,6 +197,14 @@ def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None
     assert len(lines) == 22
 
 
+def test_a_metric_that_is_no_number_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert finish(report(metric=float("nan")), options()) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-2] == "eval_metric nan"
+    assert err.startswith("top1 is NaN, and no output is: look at")
+    assert finish(report(metric=float("inf")), options()) == 0  # such as a PSNR of equal pictures
+
+
 def shown(found: Iterable[Answer], opt: Options, failures: list[Failure]) -> int:
     def artifact(sample: Any, prediction: Any) -> Artifact:
         return show(sample, prediction, Model(Path("m.onnx")), opt)

@@ -115,6 +115,7 @@ def _added_up(reports: Sequence[Report], wall: float) -> dict[str, Any]:
     return {
         "samples": sum(report.samples for report in reports),
         "steps": sum(report.steps for report in reports),
+        "resumed_steps": sum(report.resumed_steps for report in reports),
         "avg_sps": timed / wall if wall else 0.0,
         "avg_inference_time": _per_step(reports, lambda report: report.avg_inference_time),
         "avg_preprocess_time": _per_step(reports, lambda report: report.avg_preprocess_time),
