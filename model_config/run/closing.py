@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from utils.pipeline.nan import input_line, output_line
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
 _METRIC = re.compile(rf"eval_metric ({_NUMBER})", re.IGNORECASE)
@@ -38,6 +41,22 @@ def closing(stdout: Path) -> tuple[float | None, str]:
     if not _SUMMARY.fullmatch(lines[-1]):
         return None, f"{_short(lines[-1])} does not hold a number for each of {', '.join(_FIELDS)}; print all of them"
     return float(found[1]), ""
+
+
+def said_of_nan(result: Path | None) -> str:
+    """Return what the JSON of a step says of NaN in its samples: one line; empty where there was none.
+
+    A script that reports its samples is not free to pass with such, whatever its exit code.
+    """
+    try:
+        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
+        inputs, outputs = ([str(name) for name in found.get(key) or ()] for key in ("nan_inputs", "nan_outputs"))
+        total = int(found["samples"] if "samples" in found else len(found["answers"])) if inputs or outputs else 0
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # a script with a JSON of its own
+        return ""
+    if outputs:
+        return output_line(outputs, total, inputs, str(found.get("engine", "")))
+    return input_line(inputs, total) if inputs else ""
 
 
 def _starting(lines: Sequence[str], start: str) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
-from model_config.run.closing import closing, last_line
+from model_config.run.closing import closing, last_line, said_of_nan
 from model_config.run.output import Drain
 from model_config.run.workplace import workplace
 
@@ -172,7 +172,8 @@ class _Run:
             return replace(result, reason=f"could not be started: {error}; check the machine's memory and disk")
         seconds = time.perf_counter() - start
         metric, trouble = closing(result.stdout) if self.step.name == "valid" else (None, "")
-        trouble = full or _broken(outcome, self.limits) or _failed(outcome, result) or trouble
+        nan = said_of_nan(written) if outcome["code"] in (0, 1) else ""
+        trouble = full or _broken(outcome, self.limits) or nan or _failed(outcome, result) or trouble
         return replace(
             result,
             passed=not trouble,

@@ -21,6 +21,7 @@ from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import Feed, Measure
 from toolkit.fix.samples import Samples
 from utils.metrics.base import Metric, Records
+from utils.pipeline.nan import Flaws, named, output_line
 
 BROKEN = (TecoInferError, ArithmeticError, ValueError, IndexError)
 """What decoding and metrics may raise for values that float16 has broken."""
@@ -127,24 +128,32 @@ class Trials:
         return sorted({*half, *range(min(count - len(half), self.samples.count))})
 
     def _judged(self, what: str, names: Collection[str], target: str, spec: EngineSpec) -> Trial:
-        metric, records = self.measure.make(), None
+        metric, records, lost = self.measure.make(), None, list[str]()
         with _opened(target, spec) as engine:
             try:
-                records = joined(self._measured(engine, metric))
+                records = joined(self._measured(engine, metric, lost))
                 accuracy = self._accuracy(records, metric)
+                if lost and accuracy.verdict is not Verdict.FAIL:  # in samples that are wrong in any case
+                    reason = output_line(lost, self.samples.count, (), engine.describe())
+                    accuracy = replace(accuracy, verdict=Verdict.FAIL, reason=reason)
             except _UnjudgedError as error:
                 accuracy = self._broken(str(error))
         self.ran.append(Trial(what, tuple(names), accuracy, records))
         self.heard(self.ran[-1])
         return self.ran[-1]
 
-    def _measured(self, engine: Engine, metric: Metric) -> Iterator[tuple[Feed, Array | Records]]:
+    def _measured(self, engine: Engine, metric: Metric, lost: list[str]) -> Iterator[tuple[Feed, Array | Records]]:
+        """Yield the samples with their records, and name in ``lost`` those with NaN in the output."""
+        axes = [tensor.batch_axis for tensor in engine.outputs] if self.samples.one_call else None
         theirs: Iterable[Any] = self._outputs if self.measure.raw else repeat(None)
         # What a loop makes of broken values may fail anywhere in it; a single call cannot.
         with nullcontext() if self.samples.one_call else _telling():
             for (part, ours), baseline in zip(self.samples.run(engine), theirs, strict=False):
                 with _telling():
                     record = self.measure.update(metric, part, ours, baseline)
+                flaws = Flaws.none(len(part.names))
+                flaws.add(ours, axes)
+                lost += named(flaws.nan, part.names)
                 yield part, record
 
     def _accuracy(self, records: Columns, metric: Metric) -> Accuracy:

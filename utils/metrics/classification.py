@@ -92,6 +92,20 @@ class TopK(Metric):
         return float(weights[records.astype(bool, copy=False)].sum()) / total if total else math.nan
 
 
+def refuse_trivial(k: int, classes: int, model: object) -> None:
+    """Raise where every sample would be right, whatever the scores: among the ``k`` best of no more classes.
+
+    Args:
+        k: above 1, or anything goes. classes: of the model. model: its file, for the message.
+
+    Raises:
+        ConfigError: there are not more than ``k`` classes.
+    """
+    if k >= classes and k > 1:
+        most = f"use 1 to {classes - 1}" if classes > 2 else "use 1"
+        raise ConfigError(f"--topk {k}: {model} has {classes} classes, so every sample would be right; {most}")
+
+
 def _rank(scores: Array, labels: Array) -> Counts:
     """Return how many classes rank before each sample's label: a higher score, or an equal one and a higher index."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)

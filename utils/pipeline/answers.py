@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine
-from utils.pipeline.console import about, list_failures, tell_engines, warn
+from utils.pipeline.console import about, list_failures, list_nan, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
@@ -23,6 +23,9 @@ from utils.tasks.base import Artifact, Task
 
 if TYPE_CHECKING:
     from utils.tasks.model import Model
+
+NO_ANSWER = "no answer: NaN in the model's output"
+"""What is said of a sample in place of an answer."""
 
 Show = Callable[[Any, Any], Artifact]
 """From a sample and its prediction to what a person looks at."""
@@ -49,7 +52,7 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         _tell_ranges(engines, len(dataset), opt)
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
-        return Session(task, model, opt, failures).show(answers, show)
+        return Session(task, model, opt, failures, work.describe()).show(answers, show)
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
@@ -112,24 +115,30 @@ def _raw_shown(_: Any, prediction: Any) -> Artifact:
 
 @dataclass(slots=True)
 class Session:
-    """What accumulates while answers are shown."""
+    """What accumulates while answers are shown; ``engine`` says what computes."""
 
     task: Task
     model: Model
     opt: Options
     failures: list[Failure]
+    engine: str = ""
+    nan_inputs: list[str] = field(default_factory=list)
+    nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
     predictions: list[Any] = field(default_factory=list)
+    finished: bool = False
 
     def show(self, answers: Iterable[Answer], show: Show) -> int:
         """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
         start, opt = time.perf_counter(), self.opt
         try:
             for answer in answers:
-                self._one(answer, show(answer.sample, answer.answer))
+                self._one(answer, self._artifact(answer, show))
+            self.finished = True
         finally:  # where the engine fails on the way, the answers so far are kept
             if opt.json is not None:
-                _write_answers(self.shown, self.failures, opt, opt.json)
+                self._write(opt.json)
+        list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
         list_failures(self.failures)
         if not self.shown and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
@@ -137,28 +146,60 @@ class Session:
             print(self._summary(time.perf_counter() - start))
         if not self.shown:
             return 2
-        return 1 if self.failures else 0
+        return 1 if self.failures or self.nan_inputs or self.nan_outputs else 0
+
+    def _artifact(self, answer: Answer, show: Show) -> Artifact:
+        """Return what a person looks at; what is made of NaN is no answer, and raw outputs are shown as they are."""
+        if not answer.nan_output or self.opt.skip_postprocess:
+            return show(answer.sample, answer.answer)
+        return Artifact(NO_ANSWER, None, None if self.opt.save is None else _mark(answer.sample))
 
     def _one(self, answer: Answer, artifact: Artifact) -> None:
-        print(f"{_in_a_line(_short(answer.name, self.opt))}  {artifact.text}")
-        self.shown.append({"name": answer.name, "answer": artifact.answer})
-        if not self.opt.skip_postprocess:
+        lacks = "  (NaN in its input)" if answer.nan_input else ""
+        print(f"{_in_a_line(_short(answer.name, self.opt))}  {artifact.text}{lacks}")
+        marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
+        self.shown.append({"name": answer.name, "answer": artifact.answer, **marks})
+        self.nan_inputs += [answer.name] * answer.nan_input
+        self.nan_outputs += [answer.name] * answer.nan_output
+        if not self.opt.skip_postprocess and not answer.nan_output:
             self.predictions.append(answer.answer)
         if self.opt.save is not None:
             self._save(artifact, self.opt.save)
 
     def _save(self, artifact: Artifact, folder: Path) -> None:
-        if artifact.save is None:
+        if artifact.save is None and artifact.text != NO_ANSWER:
             raise ConfigError(
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
             )
-        print(f"  written: {artifact.save(folder)}")
+        if artifact.save is not None:
+            print(f"  written: {artifact.save(folder)}")
+
+    def _write(self, path: Path) -> None:
+        """Write the answers as JSON."""
+        from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
+
+        data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
+        data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
+        data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
+        write_json({**data, **environment()}, path)
 
     def _summary(self, seconds: float) -> str:
         count, bad = len(self.shown), len(self.failures)
         failed = f", {bad} could not be run," if bad else ""
+        failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
         said = self.task.summary(self.predictions, self.model, self.opt) if self.predictions else ""
         return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
+
+
+def _mark(sample: Any) -> Callable[[Path], Path] | None:
+    """Return what writes a picture that says so, of a sample that is a picture."""
+    from utils.datasets.folders import EXTENSIONS
+
+    if not isinstance(sample, Path) or sample.suffix.lower() not in EXTENSIONS:
+        return None
+    from utils.draw import save_drawn
+
+    return partial(save_drawn, sample, [NO_ANSWER])
 
 
 def _short(name: str, opt: Options) -> str:
@@ -173,11 +214,3 @@ def _short(name: str, opt: Options) -> str:
 def _in_a_line(name: str) -> str:
     """Return a name with line breaks and other control characters written out, as a file's name may hold any."""
     return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in name)
-
-
-def _write_answers(shown: Sequence[dict[str, Any]], failures: Sequence[Failure], opt: Options, path: Path) -> None:
-    from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
-
-    data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(opt), "answers": list(shown)}
-    data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
-    write_json({**data, **environment()}, path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine import Engine, provider
+from utils.pipeline.nan import input_line, output_line
 from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
 from utils.tasks.model import Model
@@ -40,8 +42,9 @@ def tell_engines(task: Task, parsed: Options, engines: Mapping[str, Engine]) -> 
 def finish(report: Report, parsed: Options) -> int:
     """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
     write_result(report, parsed)
-    if report.nan_inputs:
-        warn(f"{len(report.nan_inputs)} samples had NaN in their input, the first: {report.nan_inputs[0]}")
+    list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
+    if math.isnan(report.metric) and not (report.failures or report.nan_inputs or report.nan_outputs):
+        warn(f"{report.metric_name} is NaN, and no output is: look at the targets and at the metric's records (--json)")
     if not report.finished:
         print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
     ran = report.resumed_steps < report.steps  # nothing bounds a run that took all from the journal
@@ -50,7 +53,19 @@ def finish(report: Report, parsed: Options) -> int:
     list_failures(report.failures)
     for line in (*_course_lines(report, ran), *_figure_lines(report), *report.closing_lines()):
         print(line)
-    return 1 if report.failures else 0
+    return 0 if report.sound else 1
+
+
+def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:
+    """Tell of the samples with NaN in their input, or in their output.
+
+    Args:
+        inputs, outputs: their names. total: samples that were run. engine: what computed.
+    """
+    if inputs:
+        warn(input_line(inputs, total))
+    if outputs:
+        warn(output_line(outputs, total, inputs, engine))
 
 
 def _course_lines(report: Report, ran: bool) -> Iterator[str]:

@@ -19,7 +19,6 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,35 +29,19 @@ from engine import Array, ConfigError, InputError
 from utils.metrics.base import Records
 from utils.pipeline.locks import open_locked, release
 from utils.pipeline.prepare import Failure
+from utils.pipeline.step import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["Journal", "Step"]
+
 KIND = "evaluation"
-SCHEMA_VERSION = 1
-"""Version of the lines' layout; it rises when a field changes its meaning or goes."""
+SCHEMA_VERSION = 2
+"""Version of the lines' layout; it rises when a field changes its meaning or goes. Version 1 did not say
+which outputs held NaN, so nobody knows what its steps are worth."""
 
 FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """What is kept of one finished step.
-
-    Attributes:
-        size: samples in the batch, those that failed too.
-        record: what the metric's ``update`` returned: an array with one entry per sample that made it, or records of
-            them; ``None`` where none did.
-        good: positions in the batch of the samples that made it, rising; ``None`` where all did.
-        failures: the samples that could not be run.
-        nan_inputs: names of the samples whose input held NaN.
-    """
-
-    size: int
-    record: Array | Records | None
-    good: tuple[int, ...] | None = None
-    failures: tuple[Failure, ...] = ()
-    nan_inputs: tuple[str, ...] = ()
 
 
 class Journal:
@@ -324,8 +307,9 @@ def _encoded(step: Step) -> dict[str, Any]:
         content["good"] = [int(position) for position in step.good]
     if step.failures:
         content["failures"] = [[failure.name, failure.reason] for failure in step.failures]
-    if step.nan_inputs:
-        content["nan_inputs"] = list(step.nan_inputs)
+    for key in ("nan_inputs", "nan_outputs"):
+        if names := getattr(step, key):
+            content[key] = list(names)
     return content
 
 
@@ -400,6 +384,7 @@ def _decoded(content: dict[str, Any]) -> Step:
         good=None if good is None else tuple(good),
         failures=tuple(Failure(*failure) for failure in content.get("failures", ())),
         nan_inputs=tuple(content.get("nan_inputs", ())),
+        nan_outputs=tuple(content.get("nan_outputs", ())),
     )
 
 

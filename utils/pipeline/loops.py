@@ -5,24 +5,24 @@ Both take plain functions; :func:`evaluate_work` and :func:`predict_work` take w
 
 from __future__ import annotations
 
-import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from engine import Array, ConfigError, DataError, Timeline, usable_cores
+from engine import ConfigError, DataError, EngineError, TecoInferError, Timeline, reason_of
 from utils.datasets.base import Batch, dataset_of
 from utils.datasets.sharding import rank_and_size
-from utils.metrics.base import Metric, Records
+from utils.metrics.base import Metric
 from utils.pipeline.ahead import prepared
 from utils.pipeline.interrupt import telling
-from utils.pipeline.prepare import Buffers, Failure, Preprocess, Ready, nothing_evaluated
-from utils.pipeline.work import Infer, Work
+from utils.pipeline.nan import named
+from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated
+from utils.pipeline.step import Step
+from utils.pipeline.tally import Keep, OnStep, Run
+from utils.pipeline.work import Infer, Inferred, Work
 from utils.progress import progress
 
 if TYPE_CHECKING:
@@ -32,89 +32,21 @@ if TYPE_CHECKING:
     from utils.pipeline.records import RecordsFile
     from utils.pipeline.report import Report
 
-OnStep = Callable[[str], None]
-Keep = Callable[[Batch, "Array | Records | None", "tuple[int, ...] | None", "Sequence[Failure]", "Sequence[str]"], None]
+_Call: TypeAlias = "Inferred | Future[Inferred] | None"
+"""What an engine computed, or is to; ``None`` where no sample of the batch could be preprocessed."""
 
 
 class Answer(NamedTuple):
-    """What the model says of one sample."""
+    """What the model says of one sample.
+
+    ``nan_input`` and ``nan_output`` say that the sample's input or output holds NaN; with the latter it is no answer.
+    """
 
     name: str
     answer: Any
     sample: Any = None
-
-
-@dataclass(slots=True)
-class _Run:
-    """What accumulates over the steps of an evaluation."""
-
-    timeline: Timeline
-    started: float
-    failures: list[Failure]
-    metric: Metric
-    work: Work
-    on_step: OnStep | None
-    warmup: int
-    nan_inputs: list[str] = field(default_factory=list)
-    keep: list[Keep] = field(default_factory=list)
-    buffers: Buffers = field(default_factory=Buffers)
-    worker_mode: str = "thread"
-    steps: int = 0
-    resumed: int = 0
-    samples: int = 0
-    timed_samples: int = 0
-    mark: float = 0.0
-    """When the loop last had something in hand: what comes after is waiting."""
-    cpu: float = 0.0
-    fetched: int | None = None
-    ended: float = 0.0
-
-    def start(self) -> None:
-        """Begin to measure time."""
-        self.timeline.clear()
-        self.work.mark()
-        self.started = self.mark = time.perf_counter()
-        self.cpu, self.fetched, self.timed_samples = self.cpu_seconds(), self._fetched(), 0
-
-    def end_warmup(self) -> None:
-        """Measure time anew where the steps that warm up are over."""
-        if self.warmup > 0 and self.steps - self.resumed >= self.warmup:
-            self.warmup = 0
-            self.start()
-
-    def _fetched(self) -> int | None:
-        """Return the bytes fetched from storage so far; those of other processes are not known."""
-        from utils.pipeline.bottleneck import fetched_bytes
-
-        return fetched_bytes() if self.worker_mode == "thread" else None
-
-    def disk_bytes(self) -> int | None:
-        """Return the bytes fetched from storage since the start."""
-        now = self._fetched()
-        return None if now is None or self.fetched is None else now - self.fetched
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU seconds of this process and its children so far."""
-        times = os.times()
-        ended = times.user + times.system + times.children_user + times.children_system
-        if self.worker_mode == "thread":
-            return ended
-        from utils.pipeline.ahead.processes import live_cpu_seconds
-
-        return ended + live_cpu_seconds()
-
-    def waited(self, what: str) -> None:
-        """Record that the loop waited for ``what`` until now."""
-        now = time.perf_counter()
-        self.timeline.add(what, self.mark, now)
-        self.mark = now
-
-    def count(self, failures: Iterable[Failure], nan_inputs: Iterable[str], samples: int) -> None:
-        """Count a step."""
-        self.failures += failures
-        self.nan_inputs += nan_inputs
-        self.samples += samples
-        self.steps += 1
+    nan_input: bool = False
+    nan_output: bool = False
 
 
 def evaluate(
@@ -176,7 +108,7 @@ def evaluate_work(
     Returns:
         The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
     """
-    run = _Run(Timeline(), 0.0, _rejected(batches), metric, work, on_step, warmup, worker_mode=worker_mode)
+    run = Run(Timeline(), 0.0, _rejected(batches), metric, work, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
     if records is not None:
         run.keep.append(_writer(records))
@@ -193,7 +125,7 @@ def evaluate_work(
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
     _check_any(run)
-    return _report(run, finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
+    return run.report(finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
 
 
 def _calibrate(work: Work, batches: Iterable[Batch]) -> None:
@@ -204,18 +136,18 @@ def _calibrate(work: Work, batches: Iterable[Batch]) -> None:
         calibrate(work, batches)
 
 
-def _check_any(run: _Run) -> None:
+def _check_any(run: Run) -> None:
     """Raise where nothing was run; one part of several may be empty."""
     if not run.samples and rank_and_size()[1] == 1:
         raise nothing_evaluated(run.failures)
 
 
-def _loop(batches: Iterable[Batch], run: _Run, workers: int | None, total: int | None) -> None:
+def _loop(batches: Iterable[Batch], run: Run, workers: int | None, total: int | None) -> None:
     """Feed the engine, and take its results in order."""
     work = run.work
     streams = work.streams if workers != 0 else 0
     side_by_side = streams + 1 if streams else 0  # one call more than the engine computes, so that it never waits
-    under_way: deque[tuple[Ready, Future[_Call] | _Call]] = deque()
+    under_way: deque[tuple[Ready, _Call]] = deque()
     # Closed here, not when the collector comes by: an error must not leave the preprocessing threads running.
     with closing(prepared(batches, work.front, run.timeline, workers, run.buffers, run.worker_mode)) as stages:
         try:
@@ -240,55 +172,65 @@ def _refuse_unlabelled(ready: Ready, work: Work) -> None:
         raise DataError(f"{ready.batch.names[0]} has no label; pass {work.labelled}")
 
 
-def _give_up(under_way: Iterable[tuple[Ready, Future[_Call] | _Call]]) -> None:
+def _give_up(under_way: Iterable[tuple[Ready, _Call]]) -> None:
     """Cancel the calls that nobody will take the results of."""
     for _, call in under_way:
-        if not isinstance(call, _Call):
+        if call is not None and not isinstance(call, Inferred):
             call.cancel()
 
 
-class _Call(NamedTuple):
-    """An engine's outputs and the seconds they took; ``None`` where no sample of the batch could be preprocessed."""
-
-    outputs: Any
-    start: float
-    end: float
-
-
-def _started(work: Work, ready: Ready, streams: int) -> Future[_Call] | _Call:
+def _started(work: Work, ready: Ready, streams: int) -> _Call:
+    """Let an engine compute a batch; ``None`` where no sample of it could be preprocessed."""
     if ready.arrays is None:
-        return _Call(None, 0.0, 0.0)
+        return None
     if not streams:
         return _called(work, ready)
-    queued: Future[_Call] = work.queue.submit(_called, work, ready)
+    queued: Future[Inferred] = work.queue.submit(_called, work, ready)
     return queued
 
 
-def _called(work: Work, ready: Ready) -> _Call:
-    start = time.perf_counter()
-    outputs = work.infer(ready.arrays, ready.contexts)
-    return _Call(outputs, start, time.perf_counter())
+def _called(work: Work, ready: Ready) -> Inferred:
+    return work.infer_checked(ready.arrays, ready.contexts, len(ready.batch.names))
 
 
-def _step(ready: Ready, call: Future[_Call] | _Call, run: _Run) -> None:
+def _step(ready: Ready, call: _Call, run: Run) -> None:
     """Take the result of a call: update the metric, keep the records, count."""
-    outputs, start, end = call if isinstance(call, _Call) else call.result()
+    found = call if call is None or isinstance(call, Inferred) else call.result()
     run.waited("wait_engine")
-    record, samples = None, len(ready.batch.names)
-    if ready.arrays is not None and ready.batch.targets is not None:
-        run.work.inferred += samples
-        predictions = _decoded(run.work, outputs, ready)
-        record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
-        run.timeline.add("inference", start, end, samples)
-        run.timed_samples += samples
-        run.buffers.put(ready.arrays, outputs)
+    record, lost, names = None, list[str](), ready.batch.names
+    if found is not None and ready.batch.targets is not None:
+        run.work.inferred += len(names)
+        with _blamed(found, names):
+            predictions = _decoded(run.work, found.outputs, ready)
+            record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
+        lost = named(found.flaws.lost(predictions), names)
+        run.timeline.add("inference", found.start, found.end, len(names))
+        run.timed_samples += len(names)
+        run.buffers.put(ready.arrays, found.outputs)
+    failures, nan_inputs = tuple(ready.failures), tuple(ready.nan_inputs)
+    step = Step(len(ready.whole.names), record, ready.good, failures, nan_inputs, tuple(lost))
     for keep in run.keep:
-        keep(ready.whole, record, ready.good, ready.failures, ready.nan_inputs)
-    run.count(ready.failures, ready.nan_inputs, samples if ready.arrays is not None else 0)
+        keep(ready.whole, step)
+    run.count(step)
     before = run.mark
     run.waited("postprocess")
-    if run.on_step is not None and ready.arrays is not None:
-        run.on_step(_step_line(run.steps, samples, end - start, run.mark - before, run.timeline))
+    if run.on_step is not None and found is not None:
+        run.on_step(_step_line(run.steps, len(names), found.end - found.start, run.mark - before, run.timeline))
+
+
+@contextmanager
+def _blamed(found: Inferred, names: Sequence[str]) -> Iterator[None]:
+    """Say of an error that it comes from outputs with NaN, where there are any: not everything takes that."""
+    try:
+        yield
+    except ConfigError:  # no output is to blame for that
+        raise
+    except (TecoInferError, ValueError, ArithmeticError, LookupError) as error:
+        bad = named(found.flaws.nan, names)
+        if not bad:
+            raise
+        fix = "find the node with `teco overflow`, or use --dtype float32"
+        raise EngineError(f"{bad[0]}: the model's output holds NaN ({reason_of(error)}); {fix}") from error
 
 
 def _decoded(work: Work, outputs: Any, ready: Ready) -> Any:
@@ -306,81 +248,29 @@ def _step_line(step: int, samples: int, inference: float, postprocess: float, ti
     )
 
 
-def _replay(journal: Journal, batches: Iterator[Batch], run: _Run) -> None:
+def _replay(journal: Journal, batches: Iterator[Batch], run: Run) -> None:
     """Take the finished steps from the journal, as if they had been run now."""
     for step, batch in zip(journal.replayed(), batches, strict=False):
         if step.record is not None:
             run.metric.replay(step.record)
         for keep in run.keep:
-            keep(batch, step.record, step.good, step.failures, step.nan_inputs)
-        samples = step.size if step.good is None else len(step.good)
-        run.count(step.failures, step.nan_inputs, 0 if step.record is None else samples)
+            keep(batch, step)
+        run.count(step)
     run.resumed = run.steps
 
 
 def _writer(records: RecordsFile) -> Keep:
-    return lambda batch, record, good, *_: records.write(batch, record, good)
+    return lambda batch, step: records.write(batch, step.record, step.good)
 
 
 def _appender(journal: Journal) -> Keep:
-    from utils.pipeline.journal import Step
-
-    def append(
-        batch: Batch,
-        record: Array | Records | None,
-        good: tuple[int, ...] | None,
-        failures: Sequence[Failure],
-        nan_inputs: Sequence[str],
-    ) -> None:
-        journal.append(Step(len(batch.names), record, good, tuple(failures), tuple(nan_inputs)))
-
-    return append
+    return lambda _, step: journal.append(step)
 
 
-def _so_far(run: _Run, total: int | None, journal: Journal | None) -> str:
+def _so_far(run: Run, total: int | None, journal: Journal | None) -> str:
     so_far = f", {run.metric.name} {run.metric.compute():.6f} so far" if run.samples else ""
     go_on = "; the same command goes on from here" if journal is not None else ""
     return f"after step {run.steps}{f' of {total}' if total else ''} ({run.samples} samples{so_far}){go_on}"
-
-
-def _report(run: _Run, finished: bool) -> Report:
-    from utils.pipeline.report import Report
-
-    wall, line, work = run.ended - run.started, run.timeline, run.work
-    work.note_calls(line)
-    inside = line.seconds("disk") + line.seconds("decode")
-    busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
-    busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
-    return Report(
-        metric_name=run.metric.name,
-        metric=run.metric.compute() if run.samples else math.nan,
-        samples=run.samples,
-        steps=run.steps,
-        e2e_time=wall,
-        avg_sps=run.timed_samples / wall,
-        avg_inference_time=line.mean("inference"),
-        avg_preprocess_time=line.mean("preprocess"),
-        avg_postprocess=line.mean("postprocess"),
-        wait_time=line.seconds("wait"),
-        wait_engine_time=line.seconds("wait_engine"),
-        postprocess_time=line.seconds("postprocess"),
-        busy=busy | {"postprocess": line.seconds("postprocess")},
-        core_share=(run.cpu_seconds() - run.cpu) / (wall * usable_cores()),
-        disk_bytes=run.disk_bytes(),
-        engine=work.describe(),
-        simulated=work.simulated,
-        device=work.device_report(),
-        failures=run.failures,
-        nan_inputs=run.nan_inputs,
-        finished=finished,
-        resumed_steps=run.resumed,
-        higher_is_better=run.metric.higher_is_better,
-        secondary=dict(run.metric.secondary()) if run.samples else {},
-        figures=work.figures(line, run.timed_samples),
-        task=work.task,
-        advice=work.advice,
-        state=run.metric,
-    )
 
 
 def predict(
@@ -425,18 +315,26 @@ def predict_work(
             failures += ready.failures
             if ready.arrays is None:
                 continue
-            start = time.perf_counter()
-            outputs = work.infer(ready.arrays, ready.contexts)
+            names, found = ready.batch.names, _called(work, ready)
             middle = time.perf_counter()
-            answers = work.decode(outputs, ready.contexts)
-            names = ready.batch.names
+            with _blamed(found, names):
+                answers = work.decode(found.outputs, ready.contexts)
             if on_step is not None:
-                on_step(_step_line(step, len(names), middle - start, time.perf_counter() - middle, timeline))
+                after = time.perf_counter() - middle
+                on_step(_step_line(step, len(names), found.end - found.start, after, timeline))
             if len(answers) != len(names):
                 raise ConfigError(
                     f"{work.name} gave {len(answers)} answers for {len(names)} samples; give one per sample"
                 )
-            yield from map(Answer, names, answers, ready.batch.samples)
+            lost = found.flaws.lost(answers).tolist()
+            yield from map(Answer, names, answers, ready.batch.samples, _with_nan(ready), lost)
+
+
+def _with_nan(ready: Ready) -> list[bool]:
+    """Say of each sample whether its input holds NaN: of all, where there is no telling which."""
+    found = set(ready.nan_inputs)
+    unknown = not found.issubset(ready.batch.names)
+    return [unknown or name in found for name in ready.batch.names]
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, TecoInferError, Timeline, recording
 from utils.datasets.base import Batch, pick
+from utils.pipeline.nan import nan_names
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared, Shards
@@ -95,7 +96,7 @@ def prepare(
         raise
     except SAMPLE_ERRORS:
         batch, arrays, contexts, failures, good = one_by_one(batch, front)
-    nan_inputs = nan_names(arrays, batch.names, front.axes)
+    nan_inputs = front.nan_names(arrays, batch.names)
     timeline.add("preprocess", start, time.perf_counter(), len(batch.names))
     return Ready(batch, arrays, failures, nan_inputs, whole, good, contexts)
 
@@ -133,37 +134,6 @@ def subset(batch: Batch, good: Sequence[int]) -> Batch:
     return Batch(*(pick(column, good) for column in batch))
 
 
-def nan_names(
-    arrays: list[Array] | Shards | None, names: list[str], axes: Sequence[int | None] | None = None
-) -> list[str]:
-    """Return the names of samples whose input holds NaN; ``axes``: where each input has its samples, else first.
-
-    What a task has laid out by SPA has no rows to name: the first and the last sample of the batch do.
-    """
-    if isinstance(arrays, Shards):
-        return _nan_in_shards(arrays, names)
-    bad = np.zeros(len(names), bool)
-    for i, array in enumerate(arrays or ()):
-        rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
-        if rows is not None:
-            bad |= np.isnan(rows).any(axis=1)
-    return [names[i] for i in np.flatnonzero(bad)]
-
-
-def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
-    if not any(np.isnan(array).any() for shard in shards for array in shard if array.dtype.kind == "f"):
-        return []
-    return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
-
-
-def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
-    """Return one row of floats per sample; ``None`` of an array that has no such rows."""
-    if axis is None or array.dtype.kind != "f" or array.ndim <= axis or array.shape[axis] != count:
-        return None
-    rows = array if axis == 0 else np.moveaxis(array, axis, 0)
-    return rows.reshape(count, -1)
-
-
 # -------------------------------------------------------------------------------------- a plain function, or a task's
 
 
@@ -191,6 +161,10 @@ class Front(ABC):
     @abstractmethod
     def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
         """Put parts together; ``names`` are of the samples in them."""
+
+    def nan_names(self, arrays: list[Array] | Shards | None, names: list[str]) -> list[str]:
+        """Return the names of the samples whose input holds NaN."""
+        return nan_names(arrays, names, self.axes)
 
 
 class PlainFront(Front):
@@ -231,6 +205,7 @@ class TaskFront(Front):
         self._prepare, self._collate, self._model, self._options = task.prepare, task.collate, model, options
         self.name, self.takes_out = _name(task.prepare), _takes_out(task.prepare)
         self.axes = [tensor.batch_axis for tensor in model.inputs] if not model.named else None
+        self._takes_nan = task.takes_nan
 
     def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
         """Call the task's ``prepare``."""
@@ -241,6 +216,10 @@ class TaskFront(Front):
     def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
         """Call the task's ``collate``."""
         return self._collate(parts, self._model)
+
+    def nan_names(self, arrays: list[Array] | Shards | None, names: list[str]) -> list[str]:
+        """Return the names of the samples whose input holds NaN, where the task does not mean it."""
+        return [] if self._takes_nan else super().nan_names(arrays, names)
 
 
 def as_front(preprocess: Preprocess | Front) -> Front:

@@ -44,7 +44,8 @@ class Report:
         core_share: CPU seconds of the run over wall seconds times cores, 0 to 1.
         disk_bytes: bytes fetched from storage, not from the page cache; ``None`` where unknown.
         engine: what computed, in one line. simulated: whether that was a simulated device.
-        failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
+        failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run). nan_outputs:
+            samples whose output held NaN, or infinities that made NaN of their prediction.
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
         finished: ``False`` where a step limit ended the run before the data did.
         resumed_steps: steps taken from a journal; times are of the others.
@@ -73,6 +74,7 @@ class Report:
     simulated: bool = False
     failures: list[Failure] = field(default_factory=list)
     nan_inputs: list[str] = field(default_factory=list)
+    nan_outputs: list[str] = field(default_factory=list)
     device: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
     resumed_steps: int = 0
@@ -84,6 +86,12 @@ class Report:
     task: str = ""
     advice: OwnAdvice | None = None
     state: Metric | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether all samples were run and have an answer, and the metric is a number."""
+        bad = self.failures or self.nan_inputs or self.nan_outputs
+        return not bad and not math.isnan(self.metric)
 
     def bottleneck(self) -> str:
         """Return one line that says what bounds the run (:mod:`utils.pipeline.bottleneck`)."""

@@ -11,7 +11,7 @@ from engine import Engine, usable_cores
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
-from utils.pipeline.console import finish, tell_engines, warn, write_result
+from utils.pipeline.console import finish, list_nan, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
@@ -115,6 +115,9 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     change = Change.of(report.metric, reference.metric, report.higher_is_better)
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
     found = _comparison(report, reference, what, change, ratio, opt.max_drop)
+    if reference.nan_outputs:
+        warn("the exact run is no measure of this one:")
+        list_nan((), reference.nan_outputs, reference.samples, reference.engine)
     write_result(report, opt, comparison=found)
     print(
         f"{what} against exact: {report.metric_name} {report.metric:.6f} against {reference.metric:.6f} "
@@ -123,7 +126,7 @@ def _compare(task: Task, opt: Options, report: Report) -> int:
     if found["slower"]:
         print(f"{what} made this run slower: leave it out here")
     if found["accepted"]:
-        return 0
+        return 0 if reference.sound else 1
     worse = "drops" if report.higher_is_better else "rises"
     by = f"the metric {worse} by more than {opt.max_drop:.2%}"
     if change.word == "incomparable":
@@ -155,5 +158,6 @@ def _comparison(
         "speed_ratio": ratio,
         "slower": None if ratio is None or min(report.e2e_time, exact.e2e_time) < SHORT else ratio < 1,
         "max_drop": max_drop,
+        "exact_nan_outputs": exact.nan_outputs,
         "accepted": change.drop <= max_drop,
     }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import Array, Engine, Timeline
 from utils.pipeline.advice import OwnAdvice
+from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from utils.datasets.base import Dataset
+    from utils.pipeline.watched import Watch
 
 Infer = Callable[[Any], "Array | list[Array]"]
 """From arrays to arrays: an engine, or any callable."""
@@ -25,6 +29,15 @@ LABELLED = "labelled data: class folders, a label file, or an .npz with labels"
 
 Decode = Callable[[Any, Any], Any]
 """From outputs and contexts to one prediction per sample."""
+
+
+class Inferred(NamedTuple):
+    """What came out for a batch, with what of it is not finite, and when it was computed (``time.perf_counter``)."""
+
+    outputs: Any
+    flaws: Flaws
+    start: float
+    end: float
 
 
 class Work:
@@ -40,6 +53,7 @@ class Work:
         one_call: whether a batch is one call of the only engine.
         streams: batches that may be computed side by side.
         set_up: makes the task's state; where an engine is to be calibrated, that comes first, as ``setup`` may call it.
+        watch: looks for NaN in what the engines give back, where the task calls them itself.
     """
 
     def __init__(
@@ -57,12 +71,13 @@ class Work:
         advice: OwnAdvice | None = None,
         says: str = "",
         set_up: Callable[[], object] = lambda: None,
+        watch: Watch | None = None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self.advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
-        self._figures, self._says, self.set_up = figures, says, set_up
+        self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.inferred = 0
         """Samples inferred so far; an engine counts the rows of its calls, which a loop makes more of."""
         self._marks: dict[str, tuple[float, int, int]] = {}
@@ -86,9 +101,12 @@ class Work:
         from utils.tasks.base import one_call
 
         state = _State(lambda others: task.setup(others, dataset, options))
+        watch = _watch_of(task, engines)
+        called: Mapping[str, Any] = engines if watch is None else watch.engines
 
         def infer_with(others: Mapping[str, Any], arrays: Any, contexts: Any) -> Any:
-            return task.infer(others, arrays, contexts, state.of(others))
+            used = called if others is engines else others
+            return task.infer(used, arrays, contexts, state.of(used))
 
         def decode(outputs: Any, contexts: Any) -> Any:
             return task.decode(outputs, contexts, model, options)
@@ -104,7 +122,8 @@ class Work:
             one_call=task.infer is one_call,
             figures=task.figures,
             advice=OwnAdvice.of(task, options, engines),
-            set_up=lambda: state.of(engines),
+            set_up=lambda: state.of(called),
+            watch=watch,
         )
         if not any(engine.calibration_samples for engine in engines.values()):
             work.set_up()
@@ -113,6 +132,21 @@ class Work:
     def infer(self, arrays: Any, contexts: Any) -> Any:
         """Return the outputs for a prepared batch."""
         return self.infer_with(self.engines, arrays, contexts)
+
+    def infer_checked(self, arrays: Any, contexts: Any, count: int) -> Inferred:
+        """Return the outputs for a prepared batch of so many samples, with what of them is not finite."""
+        with nullcontext(Flaws.none(count)) if self._watch is None else self._watch.batch(count) as flaws:
+            start = time.perf_counter()
+            outputs = self.infer(arrays, contexts)
+            end = time.perf_counter()
+        flaws.add(outputs, self._axes())
+        return Inferred(outputs, flaws, start, end)
+
+    def _axes(self) -> list[int | None] | None:
+        """Return where the outputs of the only call have their samples; ``None`` where outputs are a task's own."""
+        if self._watch is not None or len(self.engines) != 1:
+            return None
+        return [tensor.batch_axis for tensor in next(iter(self.engines.values())).outputs]
 
     @property
     def queue(self) -> ThreadPoolExecutor:
@@ -168,6 +202,17 @@ class Work:
         if "simulated_sps" in report and rows not in (0, self.inferred):
             report["simulated_sps"] *= self.inferred / rows
         return report if self.one_call else {**report, "per": "call"} if report else {}
+
+
+def _watch_of(task: Task, engines: Mapping[str, Engine]) -> Watch | None:
+    """Return what watches the engines of a task that calls them itself; of the others the outputs say all."""
+    from utils.tasks.base import one_call
+
+    if task.infer is one_call:
+        return None
+    from utils.pipeline.watched import Watch
+
+    return Watch(engines)
 
 
 class _State:

@@ -161,6 +161,7 @@ class Task:
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
+        takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
         data_help: what ``--data_path`` takes, in a few words.
@@ -184,6 +185,7 @@ class Task:
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()
+    takes_nan: bool = False
     template: Template | None = None
     sample_data: Path | None = None
     data_help: str = "the data set"

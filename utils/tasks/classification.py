@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
-from utils.metrics.classification import TopK
+from utils.metrics.classification import TopK, refuse_trivial
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
@@ -59,10 +59,17 @@ def prepare(samples: Sequence[Any], model: Model, options: Options, *, out: Arra
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
-    """Return softmax scores, N x C, for the metric; for people one list of answers per sample."""
+    """Return softmax scores, N x C, for the metric; for people one list of answers per sample.
+
+    Raises:
+        ConfigError: the metric would be 1 whatever the scores, as ``--topk`` takes all classes.
+    """
     if options.script != "valid":
         return answers(outputs, options.topk, model.stored.labels)
-    return np.asarray(outputs) if options.skip_postprocess else scores(outputs)
+    found = np.asarray(outputs) if options.skip_postprocess else scores(outputs)
+    if found.ndim == 2:  # anything else the metric refuses
+        refuse_trivial(options.topk, found.shape[1], model.ckpt)
+    return found
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> TopK:

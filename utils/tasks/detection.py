@@ -68,7 +68,8 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
     The model has two outputs: ``boxes``, N x Q x 4 (left, top, right, bottom in pixels of the input), and ``scores``, N
     x Q x C, one per class and query; without these names they are taken in this order. Every pair of query and class
     with a score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-    ``--iou_threshold`` the best stays; at most ``--max_detections`` come back. A score that is NaN is no candidate.
+    ``--iou_threshold`` the best stays; at most ``--max_detections`` come back. What has NaN as its score or in its box
+    is no candidate.
 
     Raises:
         InputError: the outputs have other shapes.
@@ -79,7 +80,7 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
 
 def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, least: float) -> Detections:
     """Return one picture's detections from its Q x 4 boxes and Q x C scores."""
-    queries, classes = np.nonzero(scores >= least)
+    queries, classes = np.nonzero((scores >= least) & ~np.isnan(boxes).any(axis=1, keepdims=True))
     candidates = Detections(boxes[queries].astype(np.float64), scores[queries, classes].astype(np.float64), classes)
     kept = non_maximum_suppression(candidates, options.iou_threshold, options.max_detections)
     return kept._replace(boxes=to_picture(kept.boxes, geometry))

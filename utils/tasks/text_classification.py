@@ -13,6 +13,7 @@ from engine import Array, ConfigError, InputError, ModelError, TensorSpec
 from utils.datasets.base import Dataset
 from utils.datasets.text import load_texts
 from utils.metrics.base import Metric
+from utils.metrics.classification import refuse_trivial
 from utils.metrics.f1 import Accuracy, MacroF1
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
@@ -84,6 +85,7 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
 
     Raises:
         InputError: the output is not N x C numbers.
+        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes.
     """
     found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
     if found.ndim != 2 or found.dtype.kind != "f" or not found.shape[1]:
@@ -91,6 +93,8 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; "
             "text classification takes N x C floating-point logits"
         )
+    if options.script == "valid":
+        refuse_trivial(options.topk, found.shape[1], model.ckpt)
     logits = found.astype(np.float32)
     with np.errstate(invalid="ignore"):  # an infinite logit makes its text's scores NaN, which no metric calls right
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))

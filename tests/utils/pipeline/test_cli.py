@@ -191,10 +191,18 @@ def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None
     assert out.splitlines()[-2:] == report().closing_lines()
     assert out.startswith("stopped after 1 steps (TECO_INFER_PIPELINES_MAX_STEPS)")
     lines = err.splitlines()
-    assert lines[0] == "2 samples had NaN in their input, the first: n.png"
+    assert lines[0].startswith("2 of 4 samples have NaN in their input (n.png, m.png): look at the data")
     assert lines[1:3] == ["0.png: a text file", "1.png: is empty"]
     assert lines[-1] == "25 samples could not be run (5 not listed)"
     assert len(lines) == 22
+
+
+def test_a_metric_that_is_no_number_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert finish(report(metric=float("nan")), options()) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-2] == "eval_metric nan"
+    assert err.startswith("top1 is NaN, and no output is: look at")
+    assert finish(report(metric=float("inf")), options()) == 0  # such as a PSNR of equal pictures
 
 
 def shown(found: Iterable[Answer], opt: Options, failures: list[Failure]) -> int:
@@ -214,8 +222,21 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
         *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
+        *("nan_inputs", "nan_outputs", "finished"),
     }
+    assert data["finished"] is True
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
+
+
+def test_answers_of_a_run_that_broke_off_say_so(tmp_path: Path) -> None:
+    def broken() -> Iterator[Answer]:
+        yield Answer("a.png", [{"label": "cat", "score": 0.5}])
+        raise EngineError("the card is gone")
+
+    with pytest.raises(EngineError):
+        shown(broken(), options("--json", tmp_path / "r.json", script="multi"), [])
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert (len(data["answers"]), data["finished"]) == (1, False)
 
 
 def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
-from utils.pipeline.prepare import Buffers, Failure, Front, Ready, nan_names, one_by_one, subset
+from utils.pipeline.prepare import Buffers, Failure, Front, Ready, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Processes:
         start = time.perf_counter()
         kept, arrays, contexts, failures, good = one_by_one(batch, _SingleFront(self, self._front))
         self._timeline.add("preprocess", start, time.perf_counter(), len(kept.names))
-        return Ready(kept, arrays, failures, nan_names(arrays, kept.names, self._front.axes), batch, good, contexts)
+        return Ready(kept, arrays, failures, self._front.nan_names(arrays, kept.names), batch, good, contexts)
 
     def alone(self, sample: Any) -> Prepared:
         """Prepare one sample, of which a child may die.

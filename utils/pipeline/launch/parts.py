@@ -89,6 +89,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         **_added_up(reports, slowest.e2e_time),
         failures=failures,
         nan_inputs=in_order([report.nan_inputs for report in reports]),
+        nan_outputs=in_order([report.nan_outputs for report in reports]),
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         figures=_listed([report.figures for report in filled]),
@@ -114,6 +115,7 @@ def _added_up(reports: Sequence[Report], wall: float) -> dict[str, Any]:
     return {
         "samples": sum(report.samples for report in reports),
         "steps": sum(report.steps for report in reports),
+        "resumed_steps": sum(report.resumed_steps for report in reports),
         "avg_sps": timed / wall if wall else 0.0,
         "avg_inference_time": _per_step(reports, lambda report: report.avg_inference_time),
         "avg_preprocess_time": _per_step(reports, lambda report: report.avg_preprocess_time),

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from engine import ConfigError, DataError
-from utils.metrics import TopK
-from utils.pipeline import Failure
+from utils.datasets import ListDataset
+from utils.metrics import RecordMetric, TopK
+from utils.pipeline import Failure, evaluate
 from utils.pipeline.launch import Part, in_order, merge
 from utils.pipeline.launch.parts import hosts
 from utils.pipeline.report import Report
@@ -85,6 +87,45 @@ def test_failures_come_in_the_order_of_the_data_set() -> None:
     )
     assert [failure.name for failure in merged.failures] == ["a", "b", "c"]
     assert (merged.nan_inputs, merged.finished) == (["x"], False)
+
+
+def test_nan_and_resumed_steps_are_those_of_all() -> None:
+    first = report(3, 0, steps=2, resumed_steps=2, nan_outputs=["a", "c"], nan_inputs=["a"])
+    merged = merge(parts(first, report(2, 0, steps=2, resumed_steps=1, seconds=9.0, nan_outputs=["b"])))
+    assert (merged.nan_outputs, merged.nan_inputs, merged.sound) == (["a", "b", "c"], ["a"], False)
+    assert merged.resumed_steps == 3
+
+
+class Positives(RecordMetric):
+    """Share of the positives that were found; there may be none."""
+
+    name = "found"
+
+    def records(self, predictions: Any, targets: Any, contexts: Any) -> np.ndarray:
+        return np.stack([np.asarray(targets), np.asarray(predictions)[:, 0] > 0], axis=1).astype(np.int64)
+
+    def value(self, records: np.ndarray, weights: np.ndarray) -> float:
+        positives = records[records[:, 0] > 0]
+        if not len(positives):
+            raise DataError("no positive in the data set")
+        return float(positives[:, 1].mean())
+
+
+def test_a_part_may_hold_too_little_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = [np.float32([value]) for value in (1, 2, -1, 3)], [1, 0, 1, 0]
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    made = []
+    for rank in range(2):
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", str(rank))
+        mine = ListDataset(rows[rank::2], labels[rank::2]).batches(1)
+        made.append(evaluate(lambda arrays: arrays[0], mine, np.stack, np.asarray, Positives()))
+    assert (made[0].metric, np.isnan(made[1].metric)) == (0.5, True)
+    merged = merge(parts(*made))
+    assert (merged.metric, merged.sound) == (0.5, True)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    with pytest.raises(DataError, match="no positive"):
+        evaluate(lambda arrays: arrays[0], mine, np.stack, np.asarray, Positives())
 
 
 def test_a_process_without_samples_is_no_harm() -> None:

@@ -1,0 +1,79 @@
+"""Each domain on a card that gives NaN: its samples are named, the others' answers stay what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from constructed_models import NAME, written
+
+from engine import ConfigError
+from utils.pipeline import answers, valid
+from utils.tasks.base import Task
+from utils.tasks.detection import DETECTION
+from utils.tasks.text_classification import TEXT_CLASSIFICATION
+
+BATCH, SHARD = 16, 4
+DOMAINS = {"detection": (DETECTION, "val.json"), "text_classification": (TEXT_CLASSIFICATION, "val.tsv")}
+
+
+@pytest.fixture(scope="module", params=DOMAINS)
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, Path, Path]:
+    """Return a task, a folder with its constructed model, and data."""
+    task, data = DOMAINS[request.param]
+    folder = written(task, tmp_path_factory.mktemp(request.param))
+    return task, folder / f"{NAME}_dyn.onnx", folder / "data" / data
+
+
+def run(script: str, tiny: tuple[Task, Path, Path], folder: Path, *argv: str) -> tuple[int, dict[str, Any]]:
+    task, ckpt, data = tiny
+    words = [*argv, "--json", str(folder / "result.json")]
+    words += ["--dim", "seq=64"] if task is TEXT_CLASSIFICATION else []
+    where: dict[str, Any] = {"argv": words, "ckpt": ckpt, "data_path": data, "batch_size": BATCH}
+    code = valid.main(None, task, **where) if script == "valid" else answers.main(None, task, script, **where)
+    return code, json.loads((folder / "result.json").read_text())
+
+
+def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, healthy = run("valid", tiny, tmp_path)
+    assert (code, healthy["nan_outputs"]) == (0, [])
+    monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=1,step=0; nan:spa=3,step=0")
+    code, data = run("valid", tiny, tmp_path)
+    names = [name for batch in tiny[0].load({"data": tiny[2]}, _options()).batches(BATCH) for name in batch.names]
+    assert (code, data["nan_outputs"]) == (1, names[SHARD : 2 * SHARD] + names[3 * SHARD : 4 * SHARD])
+    assert data["samples"] == healthy["samples"]
+    assert data["metric"] < healthy["metric"]
+
+
+def _options() -> Any:
+    from utils.pipeline.options import Options
+
+    return Options(script="valid", batch_size=BATCH)
+
+
+@pytest.mark.parametrize("script", ["single", "multi"])
+def test_answers(
+    tiny: tuple[Task, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+) -> None:
+    monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=2,step=0")
+    code, data = run(script, tiny, tmp_path)
+    lost = [answer["name"] for answer in data["answers"]][2 * SHARD : 3 * SHARD]
+    assert (code, data["nan_outputs"]) == (1, lost)
+    assert [answer["name"] for answer in data["answers"] if answer["answer"] is None] == lost
+    out = capsys.readouterr().out
+    assert out.count("no answer: NaN in the model's output") == len(lost) == SHARD
+    assert "nan" not in out.lower().replace("nan in the", "")
+
+
+@pytest.mark.parametrize("topk", ["2", "11"])
+def test_a_metric_that_says_nothing(tiny: tuple[Task, Path, Path], tmp_path: Path, topk: str) -> None:
+    if tiny[0] is not TEXT_CLASSIFICATION:
+        pytest.skip("has no --topk")
+    with pytest.raises(ConfigError, match=rf"^--topk {topk}: .* has 2 classes, so every sample would be right; use 1$"):
+        run("valid", tiny, tmp_path, "--topk", topk)
