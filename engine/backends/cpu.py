@@ -178,12 +178,10 @@ class CpuEngine(Engine):
         ).choose(self._scratch)
         # One that could not compute it is a contender still, as the trial keeps the reason.
         able = [name for name in openers if name in passing(found) or name not in found]
-        contenders = [
-            *(Contender(name, partial(_opened, openers[name], spec, made.path)) for name in able),
-            *_with_openvino(
-                Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), False)
-            ),
-        ]
+        contenders = [Contender(name, partial(_opened, openers[name], spec, made.path)) for name in able]
+        if openvino_installed():
+            exact = Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=False)
+            contenders.append(exact)
         engine, verdict = choose(contenders, _trial_key(self.spec, "int8", made.key), lambda _: sample, agree=False)
         self._take(engine, verdict)
         self.agreement = found.get(verdict.chosen)
