@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
 from engine.host.cores import usable_cores
@@ -153,10 +154,12 @@ class CpuEngine(Engine):
         for array, tensor in ((a, t) for batch in batches for a, t in zip(batch, self.inputs, strict=True)):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise InputError(f"calibration samples of input {tensor.name!r} hold values that are not finite")
-        self._choose_int8(list(self._shards(batches)), self._sample(batches))
+        found = self._choose_int8(list(self._shards(batches)), self._sample(batches))
+        if found is not None:  # which counted those that fill a call as well
+            self.agreement = replace(found, samples=sum(batch_of(batch, self.inputs) for batch in batches))
 
-    def _choose_int8(self, calls: list[list[Array]], sample: list[Array]) -> None:
-        """Find the recipe and then the engine.
+    def _choose_int8(self, calls: list[list[Array]], sample: list[Array]) -> Agreement | None:
+        """Find the recipe and then the engine, and take it; return how near it is to float32.
 
         Args:
             calls: the samples, cut into calls. sample: what the trial runs.
@@ -184,7 +187,7 @@ class CpuEngine(Engine):
             contenders.append(exact)
         engine, verdict = choose(contenders, _trial_key(self.spec, "int8", made.key), lambda _: sample, agree=False)
         self._take(engine, verdict)
-        self.agreement = found.get(verdict.chosen)
+        return found.get(verdict.chosen)
 
     def _shards(self, batches: list[list[Array]]) -> Iterator[list[Array]]:
         """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating.

@@ -43,23 +43,23 @@ def smooth(model: ModelProto, largest: Mapping[str, Array]) -> None:
     """Smooth in place what :func:`readers` names.
 
     Args:
-        model: its constants are initialisers.
+        model: its constants are initialisers, and every node has a name of its own.
         largest: by activation, the largest magnitude of each channel over the calibration samples.
     """
     from onnx import helper, numpy_helper
 
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    before: dict[int, NodeProto] = {}
+    before: dict[str, NodeProto] = {}
     for name, nodes in readers(model).items():
         arrays = [numpy_helper.to_array(weights[node.input[1]]) for node in nodes]
         factors = _factors(largest[name], [_by_channel(*both) for both in zip(nodes, arrays, strict=True)])
         model.graph.initializer.append(numpy_helper.from_array(1 / factors, f"{name}/unscale"))
-        before[id(nodes[0])] = helper.make_node("Mul", [name, f"{name}/unscale"], [f"{name}/smooth"], f"{name}/smooth")
+        before[nodes[0].name] = helper.make_node("Mul", [name, f"{name}/unscale"], [f"{name}/smooth"], f"{name}/smooth")
         for node, array in zip(nodes, arrays, strict=True):
             scaled = np.ascontiguousarray((_by_channel(node, array) * factors[:, None]).astype(array.dtype))
             node.input[0], node.input[1] = f"{name}/smooth", f"{node.name}/weights"
             model.graph.initializer.append(numpy_helper.from_array(_by_channel(node, scaled), f"{node.name}/weights"))
-    ordered = [one for node in model.graph.node for one in (before.get(id(node)), node) if one is not None]
+    ordered = [one for node in model.graph.node for one in (before.get(node.name), node) if one is not None]
     del model.graph.node[:]
     model.graph.node.extend(ordered)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine
-from utils.pipeline.console import about, list_failures, tell_engines, warn
+from utils.pipeline.console import about, int8_figures, int8_lines, list_failures, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
@@ -49,7 +49,7 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         _tell_ranges(engines, len(dataset), opt)
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
-        return Session(task, model, opt, failures).show(answers, show)
+        return Session(task, model, opt, failures, engines).show(answers, show)
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
@@ -118,6 +118,7 @@ class Session:
     model: Model
     opt: Options
     failures: list[Failure]
+    engines: Mapping[str, Engine] = field(default_factory=dict)
     shown: list[dict[str, Any]] = field(default_factory=list)
     predictions: list[Any] = field(default_factory=list)
 
@@ -129,7 +130,9 @@ class Session:
                 self._one(answer, show(answer.sample, answer.answer))
         finally:  # where the engine fails on the way, the answers so far are kept
             if opt.json is not None:
-                _write_answers(self.shown, self.failures, opt, opt.json)
+                _write_answers(self, opt, opt.json)
+        for line in int8_lines(int8_figures(self.engines)):
+            print(line)
         list_failures(self.failures)
         if not self.shown and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
@@ -175,9 +178,10 @@ def _in_a_line(name: str) -> str:
     return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in name)
 
 
-def _write_answers(shown: Sequence[dict[str, Any]], failures: Sequence[Failure], opt: Options, path: Path) -> None:
+def _write_answers(session: Session, opt: Options, path: Path) -> None:
     from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
 
-    data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(opt), "answers": list(shown)}
-    data |= {"failures": [{"name": f.name, "reason": f.reason} for f in failures]}
+    data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(opt), "answers": list(session.shown)}
+    data |= {"failures": [{"name": f.name, "reason": f.reason} for f in session.failures]}
+    data["int8"] = int8_figures(session.engines)
     write_json({**data, **environment()}, path)

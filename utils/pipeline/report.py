@@ -46,6 +46,8 @@ class Report:
         engine: what computed, in one line. simulated: whether that was a simulated device.
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run).
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
+        int8: how near each int8 engine is to float32 on its calibration samples, by model: ``cosine``, the ``output``
+            it is of, ``samples`` and ``recipe``; empty where none is.
         finished: ``False`` where a step limit ended the run before the data did.
         resumed_steps: steps taken from a journal; times are of the others.
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
@@ -74,6 +76,7 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
     nan_inputs: list[str] = field(default_factory=list)
     device: dict[str, Any] = field(default_factory=dict)
+    int8: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
     resumed_steps: int = 0
     processes: int = 1
