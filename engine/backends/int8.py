@@ -82,25 +82,29 @@ class Int8Maker:
         Raises:
             ModelError: the model cannot be quantised.
         """
-        samples = [dict(zip(self.names, call, strict=True)) for call in self.calls]
-        model = file_hash(self.spec.ckpt)
         best: Choice | None = None
+        refused: list[ModelError] = []
         for recipe in recipes(self.spec.ckpt):
             try:
-                made = self._made(content_key(model, samples, recipe), samples, recipe, scratch)
-            except ModelError:
-                if best is None:
-                    raise
+                choice = self._tried(recipe, scratch)
+            except ModelError as error:
+                refused.append(error)
                 continue
-            choice = Choice(made, self._measured(made))
-            _log.info("int8 recipe %s of %s: cosine %.4f", recipe.name, self.spec.ckpt, choice.best)
             if best is None or choice.best > best.best:
                 best = choice
             if best.best >= GOOD_COSINE:
                 break
         if best is None:
-            raise ModelError(f"{self.spec.ckpt} cannot be quantised to int8; use --dtype float32")
+            raise refused[0]
         return best
+
+    def _tried(self, recipe: Recipe, scratch: ExitStack) -> Choice:
+        """Make the model of a recipe and measure it."""
+        samples = [dict(zip(self.names, call, strict=True)) for call in self.calls]
+        made = self._made(content_key(file_hash(self.spec.ckpt), samples, recipe), samples, recipe, scratch)
+        choice = Choice(made, self._measured(made))
+        _log.info("int8 recipe %s of %s: cosine %.4f", recipe.name, self.spec.ckpt, choice.best)
+        return choice
 
     def _made(self, key: str, samples: Sequence[Mapping[str, Array]], recipe: Recipe, scratch: ExitStack) -> Made:
         """Return the quantised model, made now unless an earlier run made it from the same."""

@@ -172,7 +172,7 @@ def test_neither_masks_nor_products_of_activations_are_quantised(recipe: Recipe,
         assert not found["scores"]
         assert not found["seen"]
     assert found["k0"]  # and weights are
-    assert found["f"]
+    assert found["f2"]
     scales = [numpy_helper.to_array(t) for t in onnx.load_from_string(content).graph.initializer if "scale" in t.name]
     assert max(float(scale.max()) for scale in scales) < 1e3
 
