@@ -213,7 +213,18 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[0] == "a.png  red  0.500  green  nan"
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
-        *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
+        *(
+            "schema_version",
+            "kind",
+            "target",
+            "provider",
+            "model",
+            "task",
+            "answers",
+            "failures",
+            "int8",
+            "environment",
+        ),
     }
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 
