@@ -15,6 +15,7 @@ from engine.lazy import lazily
 if TYPE_CHECKING:
     from engine.agreement import Agreement as Agreement
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
+    from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
     from engine.errors import (
         ConfigError as ConfigError,
@@ -107,6 +108,7 @@ _HOMES = {
         "TecoInferError",
     ),
     "engine.agreement": ("Agreement",),
+    "engine.backends.quantize": ("INT8_RECIPES", "quantize"),
     "engine.spec": (
         "GOOD_COSINE",
         "PASS_PATH",

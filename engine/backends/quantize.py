@@ -53,12 +53,12 @@ class Recipe:
     Attributes:
         name: what reports call it.
         operators: those computed in int8; MatMul and Gemm only with constant weights.
-        outputs: whether what they give stays int8 for the next one; else it is float32 again.
+        outputs: whether what MatMul and Gemm give is int8 as well; convolutions gain nothing where theirs is not.
         smooth: whether outliers are moved into the weights first (:mod:`engine.backends.smooth`).
     """
 
     name: str
-    operators: tuple[str, ...] = WEIGHTED
+    operators: tuple[str, ...] = (*WEIGHTED, "Relu", "Clip")
     outputs: bool = False
     smooth: bool = False
 
@@ -73,6 +73,9 @@ CONVOLUTIONS, TRANSFORMERS = (FULL, WEIGHTS, SMOOTH), (SMOOTH, WEIGHTS)
 ``full`` is the quickest for convolutions. Of a transformer it leaves little (MiniLM: a cosine of 0.64), as attention
 and sums before a normalisation have ranges that 256 levels do not hold.
 """
+
+INT8_RECIPES = {recipe.name: recipe for recipe in CONVOLUTIONS}
+"""All recipes by name."""
 
 _LEVELS = 255
 """Steps of 8 bits between the smallest and the largest value."""
@@ -182,7 +185,7 @@ def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: R
         nodes_to_quantize=[],
         nodes_to_exclude=_left_out(inferred, magnitudes),
         op_types_to_quantize=operators,
-        extra_options={"OpTypesToExcludeOutputQuantization": [] if recipe.outputs else operators},
+        extra_options={"OpTypesToExcludeOutputQuantization": [] if recipe.outputs else ["MatMul", "Gemm"]},
     )
     quantizer.quantize_model()
     quantizer.model.save_model_to_file(str(folder / "int8.onnx"), False)
