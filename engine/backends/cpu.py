@@ -164,7 +164,7 @@ class CpuEngine(Engine):
         Args:
             calls: the samples, cut into calls. sample: what the trial runs.
         """
-        from engine.backends.int8 import Int8Maker, passing
+        from engine.backends.int8_models import Int8Maker, passing
 
         spec = replace(self.spec, dtype="float32", pass_path=None)
         alone = replace(spec, streams=1)

@@ -14,8 +14,8 @@ from support import SaveOnnx
 
 from engine import Engine, EngineSpec, ModelError, open_engine
 from engine.agreement import Agreement
-from engine.backends import int8, quantize, trial
-from engine.backends.int8 import passing
+from engine.backends import int8_models as int8, quantize, trial
+from engine.backends.int8_models import passing
 from engine.base import Array
 
 CONV = """<ir_version: 8, opset_import: ["" : 17]>
