@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from engine.lazy import lazily
 
 if TYPE_CHECKING:
+    from engine.agreement import Agreement as Agreement
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
+    from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
     from engine.errors import (
         ConfigError as ConfigError,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         with_batch as with_batch,
     )
     from engine.spec import (
+        GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,
         EngineSpec as EngineSpec,
         engine_nums as engine_nums,
@@ -104,7 +107,10 @@ _HOMES = {
         "TargetError",
         "TecoInferError",
     ),
+    "engine.agreement": ("Agreement",),
+    "engine.backends.quantize": ("INT8_RECIPES", "quantize"),
     "engine.spec": (
+        "GOOD_COSINE",
         "PASS_PATH",
         "EngineSpec",
         "engine_nums",

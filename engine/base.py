@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from engine.agreement import Agreement
     from engine.shard import Run
 
 __all__ = [
@@ -119,6 +120,8 @@ class Engine(ABC):
         self._asked = False
         self.why_dependent = ""
         """Why samples depend on one another, or why that is not known."""
+        self.agreement: Agreement | None = None
+        """How near calibrated int8 is to float32; :func:`engine.open_engine` sees to it for engines that do not."""
 
     @abstractmethod
     def infer(self, inputs: list[Array]) -> list[Array]:
@@ -255,7 +258,7 @@ class Engine(ABC):
 
     def describe(self) -> str:
         """Return one line that says what computes, for reports."""
-        return f"{type(self).__name__} {self.dtype}"
+        return f"{type(self).__name__} {self.dtype}" + (f"; {self.agreement.text}" if self.agreement else "")
 
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing that needs freeing
         """Free what the backend holds; called once by :meth:`release`."""

@@ -132,6 +132,27 @@ class _Sums:
         return min(1.0, max(-1.0, self.dot / sqrt(self.l2_value) / sqrt(self.l2_reference)))
 
 
+class RunningCosine:
+    """The cosine between a tensor and its reference that come in parts, such as the calls of a run, taken as one."""
+
+    def __init__(self) -> None:
+        self._sums = _Sums(0.0)
+
+    def add(self, value: Array, reference: Array) -> None:
+        """Take in a part; one of another shape than its reference counts as zeros, so it lowers the cosine."""
+        if value.shape != reference.shape:
+            value = np.zeros_like(reference)
+        flat = value.reshape(-1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for part, wanted in _parts(reference.reshape(-1)):
+                self._sums.add(flat[part].astype(np.float64), _Wanted(wanted.astype(np.float64), 0.0))
+
+    @property
+    def cosine(self) -> float:
+        """The cosine so far, -1 to 1; 0 where one of both holds a NaN or an infinity that the other has not."""
+        return 0.0 if self._sums.mismatched else self._sums.difference().cosine
+
+
 def _ratio(error: float, reference: float) -> float:
     if not reference:
         return inf if error else 0.0

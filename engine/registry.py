@@ -13,6 +13,7 @@ import importlib.util
 import logging
 import os
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -170,10 +171,16 @@ def default_dtype(target: str) -> str:
 
 
 def open_engine(target: str, spec: EngineSpec) -> Engine:
-    """Open the model of ``spec`` on ``target``.
+    """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
 
     Raises:
         TargetError: the target is unknown or its packages are missing.
         ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
     """
-    return engine_class(target)(spec)
+    engine = engine_class(target)(spec)
+    if engine.dtype == "int8":
+        from engine.int8 import measured
+
+        exact = replace(spec, dtype="float32", pass_path=None, streams=1)
+        measured(engine, lambda: open_engine("onnx", exact))
+    return engine

@@ -18,6 +18,9 @@ DTYPES = ("float32", "float16")
 ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
 """Precisions any target understands; :attr:`Engine.dtypes` says which a target takes."""
 
+GOOD_COSINE = 0.99
+"""Least cosine between what int8 and float32 answer at which int8 passes without a word."""
+
 MAX_SPA = 8
 """Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
 
@@ -45,6 +48,8 @@ class EngineSpec:
         simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
+        min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
+            accepted; 0 accepts all.
     """
 
     ckpt: Path
@@ -60,6 +65,7 @@ class EngineSpec:
     calibration: int = 128
     simulate_only: bool = False
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    min_cosine: float = GOOD_COSINE
 
     def __post_init__(self) -> None:
         for name, unit in _COUNTS.items():
@@ -67,6 +73,8 @@ class EngineSpec:
                 raise ConfigError(f"{name} {getattr(self, name)} must be at least 1{unit}")
         if self.dtype not in (None, *ALL_DTYPES):
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
+        if not 0 <= self.min_cosine <= 1:  # NaN too
+            raise ConfigError(f"min_cosine {self.min_cosine} must be from 0, which accepts all of int8, to 1")
         for shape in self.input_size or ():
             if not all(map(_is_dimension, shape)):
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")

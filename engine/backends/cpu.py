@@ -8,17 +8,18 @@ import json
 import logging
 import os
 import platform
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
-from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
 from engine.host.cores import usable_cores
 from engine.host.files import hash_files
 from engine.shard import split
@@ -53,7 +54,7 @@ class CpuEngine(Engine):
         super().__init__(spec)
         self._inner: Engine | None = None
         self._verdict: TrialResult | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch = ExitStack()
         if self.dtype == "int8":
             self._prepare_int8()
         else:
@@ -98,7 +99,8 @@ class CpuEngine(Engine):
         """Return what computes, and how much faster it was than the others in the trial."""
         if self._inner is None:
             return f"int8, to be calibrated from {self.spec.calibration} samples"
-        return self._verdict.describe() if self._verdict is not None else self._inner.describe()
+        said = self._verdict.describe() if self._verdict is not None else self._inner.describe()
+        return f"{said}; {self.agreement.text}" if self.agreement is not None else said
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch on the chosen engine."""
@@ -124,8 +126,7 @@ class CpuEngine(Engine):
         """Release the chosen engine and drop a quantised model that could not be cached."""
         if self._inner is not None:
             self._inner.release()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._scratch.close()
 
     @property
     def calibration_samples(self) -> int:
@@ -153,19 +154,42 @@ class CpuEngine(Engine):
         for array, tensor in ((a, t) for batch in batches for a, t in zip(batch, self.inputs, strict=True)):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise InputError(f"calibration samples of input {tensor.name!r} hold values that are not finite")
-        key, path = self._quantized(list(self._shards(batches)))
-        spec = replace(self.spec, ckpt=path, dtype="float32", pass_path=None)
-        contenders = [
-            Contender(f"{_name('onnxruntime')} int8", lambda: _onnx_runtime(spec, "float32")),
-            *_with_openvino(
-                Contender(f"{_name('openvino')} int8", lambda: _openvino(spec, "float32")),
-                Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(self.spec, "float32"), False),
-            ),
-        ]
-        sample = self._sample(batches)
-        self._take(*choose(contenders, _trial_key(self.spec, "int8", key), lambda _: sample, agree=False))
+        found = self._choose_int8(list(self._shards(batches)), self._sample(batches))
+        if found is not None:  # which counted those that fill a call as well
+            self.agreement = replace(found, samples=sum(batch_of(batch, self.inputs) for batch in batches))
 
-    def _shards(self, batches: list[list[Array]]) -> Iterator[Mapping[str, Array]]:
+    def _choose_int8(self, calls: list[list[Array]], sample: list[Array]) -> Agreement | None:
+        """Find the recipe and then the engine, and take it; return how near it is to float32.
+
+        Args:
+            calls: the samples, cut into calls. sample: what the trial runs.
+        """
+        from engine.backends.int8_models import Int8Maker, passing
+
+        spec = replace(self.spec, dtype="float32", pass_path=None)
+        alone = replace(spec, streams=1)
+        openers: dict[str, _Opener] = {f"{_name('onnxruntime')} int8": _onnx_runtime}
+        if openvino_installed():
+            openers[f"{_name('openvino')} int8"] = _openvino
+        made, found = Int8Maker(
+            spec,
+            [tensor.name for tensor in self.inputs],
+            calls,
+            {name: partial(_opened, opener, alone) for name, opener in openers.items()},
+            lambda: _onnx_runtime(alone, "float32"),
+            _processor(),
+        ).choose(self._scratch)
+        # One that could not compute it is a contender still, as the trial keeps the reason.
+        able = [name for name in openers if name in passing(found) or name not in found]
+        contenders = [Contender(name, partial(_opened, openers[name], spec, made.path)) for name in able]
+        if openvino_installed():
+            exact = Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=False)
+            contenders.append(exact)
+        engine, verdict = choose(contenders, _trial_key(self.spec, "int8", made.key), lambda _: sample, agree=False)
+        self._take(engine, verdict)
+        return found.get(verdict.chosen)
+
+    def _shards(self, batches: list[list[Array]]) -> Iterator[list[Array]]:
         """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating.
 
         Where samples depend on one another, or are not known not to, they stay together as they came.
@@ -179,8 +203,7 @@ class CpuEngine(Engine):
                     f"{self.spec.ckpt}: calibration got {total} samples at a time; its samples depend on one another "
                     f"({self.why_dependent}) and its batch is fixed to {size}: use --batch_size {size}"
                 )
-            for shard in split(batch, axes, total, size):
-                yield {tensor.name: array for tensor, array in zip(self.inputs, shard, strict=True)}
+            yield from map(list, split(batch, axes, total, size))
 
     def _sample(self, batches: list[list[Array]]) -> list[Array]:
         """Return real samples in the shape of a trial's input; where there are too few, they are repeated."""
@@ -192,45 +215,11 @@ class CpuEngine(Engine):
             for tensor, array, real in zip(self.inputs, like, batches[0], strict=True)
         ]
 
-    def _quantized(self, samples: Sequence[Mapping[str, Array]]) -> tuple[str, Path]:
-        """Return key and path of the quantised model, made now unless an earlier run made it from the same."""
-        from engine.backends.quantize import content_key, quantize
-        from engine.onnx.load import file_hash
-
-        key = content_key(file_hash(self.spec.ckpt), samples)
-        with exclusive("int8"):
-            if (path := _cached_model(key)) is not None:
-                _log.info("int8 model of %s: %s, made from the same samples", self.spec.ckpt, path)
-                return key, path
-            content = quantize(self.spec.ckpt, samples)
-            path = write_cached("int8", f"{key}.onnx", content)
-            if path is not None:
-                write_entry("int8", key, {"sha256": hashlib.sha256(content).hexdigest(), "model": str(self.spec.ckpt)})
-                _log.info("int8 model of %s: kept as %s", self.spec.ckpt, path)
-                return key, path
-        self._folder = tempfile.TemporaryDirectory(prefix="tecoinfer-int8-")
-        path = Path(self._folder.name) / "int8.onnx"
-        path.write_bytes(content)
-        return key, path
-
 
 def _repeated(array: Array, axis: int, size: int) -> Array:
     """Return an array with ``size`` samples along an axis, taken in turn."""
     repeated: Array = np.take(array, np.arange(size) % array.shape[axis], axis)
     return repeated
-
-
-def _cached_model(key: str) -> Path | None:
-    """Return a quantised model that was stored before, if it still is as it was stored."""
-    folder, entry = cache_folder("int8"), read_entry("int8", key)
-    if folder is None or entry is None:
-        return None
-    path = folder / f"{key}.onnx"
-    try:
-        return path if hash_files(path) == entry.get("sha256") else None
-    except OSError as error:
-        _log.info("%s is ignored: %s", path, error)
-        return None
 
 
 def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | None]:
@@ -255,10 +244,6 @@ def openvino_installed() -> bool:
     return importlib.util.find_spec("openvino") is not None
 
 
-def _with_openvino(*contenders: Contender) -> tuple[Contender, ...]:
-    return contenders if openvino_installed() else ()
-
-
 def _onnx_runtime(spec: EngineSpec, dtype: str) -> Engine:
     from engine.backends.ort import OnnxRuntimeEngine
 
@@ -269,6 +254,14 @@ def _openvino(spec: EngineSpec, dtype: str) -> Engine:
     from engine.backends.ov import OpenVinoEngine
 
     return OpenVinoEngine(replace(spec, dtype=dtype))
+
+
+_Opener = Callable[[EngineSpec, str], Engine]
+
+
+def _opened(opener: _Opener, spec: EngineSpec, path: Path) -> Engine:
+    """Open an int8 file, which holds its precisions itself."""
+    return opener(replace(spec, ckpt=path), "float32")
 
 
 def _name(package: str) -> str:

@@ -86,3 +86,16 @@ def test_end_to_end_with_an_exported_resnet(tmp_path: Path, monkeypatch: pytest.
     check_rows(data, "resnet18")
     assert not data["skipped"]
     assert len(list(tmp_path.rglob("*.jpg"))) == 16
+
+
+def test_int8_recipes(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    data, out = run("int8", tmp_path, "--models", "digits")
+    found = data["models"]["digits"]
+    assert set(found) == {"full", "weights", "smooth"}
+    for recipe in found.values():
+        assert set(recipe["runtimes"]) == {"ONNX Runtime", "OpenVINO"}
+        for one in recipe["runtimes"].values():
+            assert one["cosine"] > data["bound"] == 0.99
+            assert one["times_float32"] > 0
+    assert "digits CNN: calibrated on 45 samples, 64 others" in out

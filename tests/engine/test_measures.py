@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from engine.measures import THRESHOLD, measure
+from engine.measures import THRESHOLD, RunningCosine, differences, measure
 
 
 def figures(value: object, reference: object, threshold: float = 1e-6, dtype: type = np.float32) -> object:
@@ -77,3 +77,22 @@ def test_scaling_both_changes_nothing_relative(values: list[float], factor: floa
     assert found.diff1 == pytest.approx(scaled.diff1, rel=1e-6)
     assert found.diff2 == pytest.approx(0.01, rel=1e-6)
     assert found.cosine == pytest.approx(1)
+
+
+def test_a_cosine_of_parts_is_that_of_the_whole() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 10, 3000))
+    running = RunningCosine()
+    for got, want in zip(a, b, strict=True):
+        running.add(got, want)
+    assert running.cosine == pytest.approx(differences([a], b, 0.0)[0].cosine)
+
+
+def test_a_part_of_another_shape_counts_as_zeros_and_nan_as_nothing_alike() -> None:
+    one, running = np.ones((2, 2), np.float16), RunningCosine()
+    assert running.cosine == 1  # nothing differs yet
+    running.add(one, one)
+    running.add(one[:1], one)
+    assert running.cosine == pytest.approx(0.5**0.5)
+    running.add(np.full((2, 2), np.nan), one)
+    assert running.cosine == 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine
-from utils.pipeline.console import about, list_failures, list_nan, tell_engines, warn
+from utils.pipeline.console import about, int8_figures, int8_lines, list_failures, list_nan, tell_engines, warn
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
@@ -52,7 +52,7 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         _tell_ranges(engines, len(dataset), opt)
         failures: list[Failure] = []
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
-        return Session(task, model, opt, failures, work.describe()).show(answers, show)
+        return Session(task, model, opt, failures, work.describe(), engines).show(answers, show)
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
@@ -122,6 +122,7 @@ class Session:
     opt: Options
     failures: list[Failure]
     engine: str = ""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -139,6 +140,8 @@ class Session:
             if opt.json is not None:
                 self._write(opt.json)
         list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
+        for line in int8_lines(int8_figures(self.engines)):
+            print(line)
         list_failures(self.failures)
         if not self.shown and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
@@ -181,6 +184,7 @@ class Session:
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
+        data["int8"] = int8_figures(self.engines)
         write_json({**data, **environment()}, path)
 
     def _summary(self, seconds: float) -> str:

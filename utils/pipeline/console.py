@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine import Engine, provider
+from engine import Agreement, Engine, provider
 from utils.pipeline.nan import input_line, output_line
 from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
@@ -39,6 +40,19 @@ def tell_engines(task: Task, parsed: Options, engines: Mapping[str, Engine]) -> 
             print(f"{model.ckpt.name} has random weights: {what}")
 
 
+def int8_figures(engines: Mapping[str, Engine]) -> dict[str, dict[str, Any]]:
+    """Return how near to float32 each int8 engine was found to be, by model, for JSON and :func:`int8_lines`."""
+    return {name: asdict(engine.agreement) for name, engine in engines.items() if engine.agreement is not None}
+
+
+def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what :func:`int8_figures` found."""
+    return [
+        f"int8{f', model {name}' if len(figures) > 1 else ''}: {Agreement(**figure).text}"
+        for name, figure in figures.items()
+    ]
+
+
 def finish(report: Report, parsed: Options) -> int:
     """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
     write_result(report, parsed)
@@ -51,7 +65,12 @@ def finish(report: Report, parsed: Options) -> int:
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
-    for line in (*_course_lines(report, ran), *_figure_lines(report), *report.closing_lines()):
+    for line in (
+        *_course_lines(report, ran),
+        *int8_lines(report.int8),
+        *_figure_lines(report),
+        *report.closing_lines(),
+    ):
         print(line)
     return 0 if report.sound else 1
 

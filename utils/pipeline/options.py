@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ALL_DTYPES, ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
+from engine import ALL_DTYPES, GOOD_COSINE, ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
@@ -61,6 +61,7 @@ COMMON = (
     ),
     Flag("--num_workers", "workers of --launcher ray", 2, int, scripts=VALID),
     Flag("--calib", "samples that --dtype int8 chooses its ranges by", 128, int, scripts=VALID),
+    Flag("--min_cosine", "int8's least cosine to float32; left out: 0.99, or what the metric says", None, float),
     Flag("--max_drop", "largest relative worsening of the metric by a faster mode", 0.01, float, scripts=VALID),
 )
 """The flags of every task, behind ``--ckpt`` and ``--data_path``."""
@@ -125,6 +126,7 @@ class Options(argparse.Namespace):
     launcher: str
     num_workers: int
     calib: int
+    min_cosine: float | None
     max_drop: float
 
     @property
@@ -168,6 +170,13 @@ class Options(argparse.Namespace):
         dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
         return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, "json": None, "resume": None})
 
+    @property
+    def least_cosine(self) -> float:
+        """The least cosine to float32 that int8 may have: any in an evaluation, which compares the metric."""
+        if self.min_cosine is not None:
+            return self.min_cosine
+        return 0.0 if self.script == "valid" else GOOD_COSINE
+
     def spec(self, task: Task, name: str, streams: int) -> EngineSpec:
         """Return what engine to open for the model of this name.
 
@@ -193,6 +202,7 @@ class Options(argparse.Namespace):
             streams=self.streams or streams,
             calibration=self.calib,
             dims=_dims(self.dim, name, self.models),
+            min_cosine=self.least_cosine,
         )
 
     @contextmanager

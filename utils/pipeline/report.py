@@ -47,6 +47,8 @@ class Report:
         failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run). nan_outputs:
             samples whose output held NaN, or infinities that made NaN of their prediction.
         device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
+        int8: how near each int8 engine is to float32 on its calibration samples, by model: ``cosine``, the ``output``
+            it is of, ``samples`` and ``recipe``; empty where none is.
         finished: ``False`` where a step limit ended the run before the data did.
         resumed_steps: steps taken from a journal; times are of the others.
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
@@ -76,6 +78,7 @@ class Report:
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     device: dict[str, Any] = field(default_factory=dict)
+    int8: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
     resumed_steps: int = 0
     processes: int = 1

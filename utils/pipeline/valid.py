@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine import Engine, usable_cores
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
-from utils.pipeline.console import finish, list_nan, tell_engines, warn, write_result
+from utils.pipeline.console import finish, int8_figures, list_nan, tell_engines, warn, write_result
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
@@ -85,7 +86,8 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         work = Work.of(task, engines, model, dataset, opt)
         metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
         with open_run_files(task, opt, engines, dataset, metric) as keep:
-            return evaluate_work(work, batches, metric, **keep, **limits(opt))
+            report = evaluate_work(work, batches, metric, **keep, **limits(opt))
+            return replace(report, int8=int8_figures(engines))
 
 
 def _tell_dependent(engines: Mapping[str, Engine]) -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -352,12 +353,14 @@ def test_int8_without_a_cache(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "file"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     engine = opened(digits / "digits_dyn.onnx", dtype="int8")
     engine.calibrate([[pictures[0][::10]]])
-    folder = Path(engine._folder.name)  # type: ignore[attr-defined]
+    assert len(list((tmp_path / "scratch").glob("*/int8.onnx"))) == 1
     assert engine(pictures[0][:3]).shape == (3, 10)
     engine.release()
-    assert not folder.exists()
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_int8_with_onnx_runtime_alone(

@@ -7,12 +7,23 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from attention import calls, transformer
 from onnx import helper, numpy_helper
 from support import SaveOnnx
 
 from engine import ModelError
 from engine.backends.ort import HostSession
-from engine.backends.quantize import content_key, quantize
+from engine.backends.quantize import (
+    CONVOLUTIONS,
+    FULL,
+    SMOOTH,
+    TRANSFORMERS,
+    WEIGHTS,
+    Recipe,
+    content_key,
+    quantize,
+    recipes,
+)
 from engine.base import Array
 
 CONV = """<ir_version: 8, opset_import: ["" : %d]>
@@ -129,3 +140,83 @@ def test_the_key_is_of_all_that_matters() -> None:
     keys = {base, content_key("n", samples()), content_key("m", samples(3)), content_key("m", other)}
     keys.add(content_key("m", [{"y": sample["x"]} for sample in samples()]))
     assert len(keys) == 5
+
+
+RECIPES = pytest.mark.parametrize("recipe", [FULL, WEIGHTS, SMOOTH], ids=lambda recipe: recipe.name)
+
+
+def quantised_inputs(content: bytes) -> dict[str, set[str]]:
+    """Return the original inputs that each node, by its output, reads as int8."""
+    model = onnx.load_from_string(content)
+    stored = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    known = {tensor.name for tensor in model.graph.initializer}
+    shown: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            shown[node.output[0]] = node.input[0] if node.input[0] in known else stored[node.input[0]]
+    return {node.output[0]: {shown[name] for name in node.input if name in shown} for node in model.graph.node}
+
+
+def rounded(content: bytes) -> set[str]:
+    """Return the original tensors that int8 holds."""
+    return set().union(*quantised_inputs(content).values())
+
+
+@RECIPES
+def test_neither_masks_nor_products_of_activations_are_quantised(recipe: Recipe, save_onnx: SaveOnnx) -> None:
+    samples = [dict(zip(("x", "mask"), call, strict=True)) for call in calls(8)]
+    content = quantize(save_onnx(transformer()), samples, recipe)
+    found = quantised_inputs(content)
+    assert not rounded(content) & {"scores", "low", "masked"}
+    if recipe in TRANSFORMERS:
+        assert not found["scores"]
+        assert not found["seen"]
+    assert found["k0"]  # and weights are
+    assert found["f2"]
+    scales = [numpy_helper.to_array(t) for t in onnx.load_from_string(content).graph.initializer if "scale" in t.name]
+    assert max(float(scale.max()) for scale in scales) < 1e3
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, -3.4e38])
+def test_a_sum_with_a_mask_stays_float32(low: float, save_onnx: SaveOnnx) -> None:
+    """Also in a model of convolutions, and where the mask is a constant that float16 could hold."""
+    model = convolution()
+    add = helper.make_node("Add", ["r", "low"], ["m"])
+    model.graph.node.insert(2, add)
+    next(node for node in model.graph.node if node.op_type == "GlobalAveragePool").input[0] = "top"
+    model.graph.node.insert(3, helper.make_node("Max", ["m", "r"], ["top"]))
+    mask = np.where(np.arange(8) < 4, 0, low).astype(np.float32).reshape(1, 1, 1, 8)
+    model.graph.initializer.append(numpy_helper.from_array(mask, "low"))
+    path = save_onnx(model)
+    content = quantize(path, samples())
+    assert not rounded(content) & {"m", "low"}
+    assert "r" in rounded(content)
+    x = samples()[0]["x"]
+    want, got = HostSession(path).run([x])[0], HostSession(content).run([x])[0]
+    np.testing.assert_allclose(got, want, atol=0.02 * np.abs(want).max())
+
+
+def test_each_kind_of_model_has_its_recipes(save_onnx: SaveOnnx) -> None:
+    assert recipes(save_onnx(convolution())) == CONVOLUTIONS
+    assert CONVOLUTIONS[0] == FULL
+    assert recipes(save_onnx(transformer())) == TRANSFORMERS
+    assert TRANSFORMERS[0] == SMOOTH
+    model = transformer()  # the same, its constants as nodes: they are no activations
+    for tensor in model.graph.initializer:
+        model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    del model.graph.initializer[:]
+    assert recipes(save_onnx(model)) == TRANSFORMERS
+    text = """g (float[N,4] x, float[4,4] w) => (float[N,4] y) <float[4,4] v = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}>
+    { t = Transpose(v) z = MatMul(x, t) y = Relu(z) }"""
+    assert recipes(save_onnx(text)) == CONVOLUTIONS
+
+
+def test_a_convolution_net_is_computed_in_int8_all_through(save_onnx: SaveOnnx) -> None:
+    found = quantised_inputs(quantize(save_onnx(convolution()), samples()))
+    model = onnx.load_from_string(quantize(save_onnx(convolution()), samples()))
+    kinds = {node.output[0]: node.op_type for node in model.graph.node}
+    assert {kinds[name] for name, given in found.items() if given} >= {"Conv", "GlobalAveragePool", "Gemm"}
+
+
+def test_the_key_tells_recipes_apart() -> None:
+    assert len({content_key("m", samples(), recipe) for recipe in (FULL, WEIGHTS, SMOOTH)}) == 3

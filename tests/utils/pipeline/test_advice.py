@@ -67,7 +67,7 @@ def test_no_row_advises_the_flags_in_use(row: Any) -> None:
         assert not (row.flags and row.open(used, replace(course, in_use=used)))
 
 
-@pytest.mark.parametrize("stage", {row.about for row in TABLE})
+@pytest.mark.parametrize("stage", sorted({row.about for row in TABLE}))
 def test_a_run_under_a_second_is_advised_nothing(stage: str) -> None:
     for course in (LONG, FULL, TURNS, replace(FULL, simulated=True)):
         assert helps(stage, course=replace(course, wall=SHORT - 0.01)) == ""

@@ -71,7 +71,7 @@ def test_to_dict(tmp_path: Path) -> None:
             "resumed_steps",
         ),
         *("higher_is_better", "secondary", "figures", "task", "metric_definition"),
-        *("processes", "recomputed", "nan_inputs", "nan_outputs", "device", "finished", "environment"),
+        *("processes", "recomputed", "nan_inputs", "nan_outputs", "device", "int8", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")
     assert data["failures"] == [{"name": "a.png", "reason": "empty"}]

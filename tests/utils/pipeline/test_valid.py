@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from support import DIGITS, ROOT
+from support import DIGITS, ROOT, RunPython
 
-from engine import ConfigError, EngineError
+from engine import ConfigError, EngineError, ModelError
 from utils.pipeline import valid as runs
 from utils.pipeline.options import Options
 from utils.pipeline.report import Report
@@ -56,7 +56,7 @@ def valid(tmp_path: Path) -> Valid:
 
 @pytest.fixture(scope="module")
 def outlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits' model with one channel of each block a hundred thousand times as large, and divided by that again.
+    """The digits' model with one channel of each block three thousand times as large, and divided by that again.
 
     In float32 it computes the same; of int8's 256 levels this channel leaves the others none.
     """
@@ -70,8 +70,8 @@ def outlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     for block in range(3):
         for name in (f"blocks.{block}.first.0.weight", f"blocks.{block}.first.0.weight_bias"):
-            scale(name, 0, 1e5)
-        scale(f"blocks.{block}.second.0.weight", (slice(None), 0), 1e-5)
+            scale(name, 0, 3e3)
+        scale(f"blocks.{block}.second.0.weight", (slice(None), 0), 1 / 3e3)
     path = tmp_path_factory.mktemp("outlier") / "outlier.onnx"
     onnx.save(model, str(path))
     return path
@@ -100,15 +100,23 @@ def test_a_faster_decode_is_compared(valid: Valid, decode: str, capsys: pytest.C
 
 def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
     code, data = valid("--target", "cpu", "--dtype", "int8", "--calib", 16, "--decode", "fused")
-    found = LINE.fullmatch(capsys.readouterr().out.splitlines()[-1])
+    out = capsys.readouterr().out.splitlines()
+    found = LINE.fullmatch(out[-1])
     comparison = data["comparison"]
     assert code == 0
     assert found is not None
+    assert any(
+        re.fullmatch(r"int8: cosine [01]\.\d{4} to float32 on 16 calibration samples, recipe full", o) for o in out
+    )
     assert found["mode"] == comparison["mode"] == "--dtype int8 and --decode fused"
     assert comparison.keys() == {
         *("mode", "metric", "exact_metric", "relative_change", "higher_is_better", "speed_ratio", "max_drop"),
         *("slower", "exact_nan_outputs", "accepted"),
     }
+    (agreement,) = data["int8"].values()
+    assert agreement.keys() == {"cosine", "output", "samples", "recipe"}
+    assert (agreement["samples"], agreement["recipe"]) == (16, "full")
+    assert 0.99 < agreement["cosine"] <= 1
     change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
     assert comparison["relative_change"] == pytest.approx(change)
     assert float(found["change"]) == pytest.approx(100 * change, abs=0.005)
@@ -117,7 +125,8 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--ckpt", outlier)
-    code, data = valid(*flags)
+    with pytest.warns(UserWarning, match=r"int8 answers .* cosine 0\.\d{4} to float32 on 16 calibration samples"):
+        code, data = valid(*flags)
     err = capsys.readouterr().err.splitlines()
     assert code == DROPPED == 3
     assert err[-1] == (
@@ -127,10 +136,31 @@ def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.Ca
     assert data["comparison"]["exact_metric"] > 0.99
     drop = -data["comparison"]["relative_change"]
     assert drop > 0.01
-    code, data = valid(*flags, "--max_drop", drop + 1e-6)
+    with pytest.warns(UserWarning, match="judge it by the task's metric"):
+        code, data = valid(*flags, "--max_drop", drop + 1e-6)
     assert code == 0
     assert data["comparison"]["accepted"] is True
     assert "drops by more" not in capsys.readouterr().err
+
+
+def test_a_cosine_that_is_too_low(outlier: Path, run_python: RunPython, tmp_path: Path) -> None:
+    """The metric decides in an evaluation unless a bound is given; where answers are shown, the cosine does."""
+    flags = ("--target", "cpu", "--dtype", "int8", "--ckpt", outlier)
+    with pytest.raises(ModelError, match=r"cosine 0\.\d{4} to float32 on 16 .*, below 0\.999;"):
+        started(*flags, "--calib", 16, "--min_cosine", 0.999)
+    script = DIGITS / "example_multi_batch.py"
+    done = run_python(script, *flags, "--json", tmp_path / "r.json")
+    assert (done.returncode, done.stdout.count("int8:")) == (2, 0)
+    refused = done.stderr.strip().splitlines()[-1]
+    assert re.search(
+        r"^error: .*outlier\.onnx: int8 answers .* cosine 0\.\d{4} .* below 0\.99; use --dtype float32", refused
+    )
+    done = run_python(script, *flags, "--json", tmp_path / "r.json", "--min_cosine", "0")
+    assert done.returncode == 0, done.stderr
+    assert "are far from float32's: cosine 0." in done.stderr
+    figure = json.loads((tmp_path / "r.json").read_text())["int8"]["model"]
+    assert figure["cosine"] < 0.99
+    assert re.search(r"(?m)^int8: cosine 0\.\d{4} to float32 on \d+ calibration samples, recipe", done.stdout)
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "-0.001"])

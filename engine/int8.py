@@ -1,0 +1,116 @@
+"""Every int8 engine is compared with float32 on its calibration samples: what is said, and refused, because of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import floor
+
+import numpy as np
+
+from engine.agreement import Agreement
+from engine.base import Array, Engine
+from engine.errors import ModelError, TecoInferError
+from engine.measures import RunningCosine
+from engine.signature import batch_of
+from engine.spec import GOOD_COSINE
+from engine.text import one_line
+
+
+def agreements(
+    reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
+) -> dict[str, Agreement]:
+    """Run the same calls on a float32 engine and on others; nothing of them is kept but sums.
+
+    Args:
+        reference: computes in float32. engines: the others, by name. calls: one array per input, as engines take them.
+
+    Returns:
+        What there is to say of each engine; one that fails is left out.
+    """
+    places = _compared(reference)
+    sums = {name: [RunningCosine() for _ in places] for name in engines}
+    samples = 0
+    for call in calls:
+        samples += batch_of(call, reference.inputs)
+        wanted = _listed(reference(list(call)))
+        for name in list(sums):
+            try:
+                got = _listed(engines[name](list(call)))
+            except TecoInferError:
+                del sums[name]
+                continue
+            for one, place in zip(sums[name], places, strict=True):
+                one.add(got[place], wanted[place])
+    names = [reference.outputs[place].name for place in places]
+    return {name: _least(names, found, samples) for name, found in sums.items()}
+
+
+def _listed(outputs: Array | list[Array]) -> list[Array]:
+    return [outputs] if isinstance(outputs, np.ndarray) else outputs
+
+
+def _compared(engine: Engine) -> list[int]:
+    """Return the places of the outputs that count: numbers rather than ranks and labels, where there are any."""
+    kinds = [output.dtype.kind for output in engine.outputs]
+    return [place for place, kind in enumerate(kinds) if kind == "f" or "f" not in kinds]
+
+
+def _least(names: Sequence[str], found: Sequence[RunningCosine], samples: int) -> Agreement:
+    cosine, name = min(zip((one.cosine for one in found), names, strict=True))
+    return Agreement(cosine, name, samples)
+
+
+def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:
+    """Let an int8 engine, a third party's too, be compared with float32 whenever it has been calibrated.
+
+    Args:
+        engine: of dtype int8. baseline: opens the same model in float32.
+    """
+    own = engine.calibrate
+
+    def calibrate(samples: Iterable[list[Array]]) -> None:
+        kept = [list(call) for call in samples]
+        own(kept)
+        if engine.agreement is None:
+            engine.agreement = _agreement(engine, baseline, kept)
+        if engine.agreement is not None:
+            judge(engine, engine.agreement)
+
+    calibrate.__doc__ = own.__doc__
+    setattr(engine, "calibrate", calibrate)  # noqa: B010 -- of this engine alone, around what its class does
+
+
+def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[list[Array]]) -> Agreement | None:
+    """Compare an engine that did not do so itself; where that cannot be done, say why."""
+    try:
+        with baseline() as reference:
+            found = agreements(reference, {"": engine}, calls)
+    except TecoInferError as error:
+        warnings.warn(f"{engine.spec.ckpt}: int8 was not compared with float32: {one_line(error)}", stacklevel=4)
+        return None
+    if "" not in found:
+        engine(calls[0])  # raises with the reason
+    return found[""]
+
+
+def judge(engine: Engine, found: Agreement) -> None:
+    """Warn of an int8 engine that is far from float32; one that is too far is released and refused.
+
+    Raises:
+        ModelError: the cosine is below ``min_cosine`` of the spec.
+    """
+    least = engine.spec.min_cosine
+    if found.cosine >= max(least, GOOD_COSINE):
+        return
+    what = f"{engine.spec.ckpt}: int8 answers of output {found.output!r} are far from float32's: {found.text}"
+    if found.cosine < least and least > 0:
+        engine.release()
+        raise ModelError(
+            f"{what}, below {least:g}; use --dtype float32, or accept it by --min_cosine "
+            f"{max(0, floor(found.cosine * 100)) / 100:g} (0 accepts all)"
+        )
+    warnings.warn(f"{what}; judge it by the task's metric", stacklevel=3)
+
+
+__all__ = ["agreements", "judge", "measured"]
