@@ -140,7 +140,7 @@ def _walk(
 ) -> tuple[list[Kernel], dict[str, int]]:
     """Return the kernels in order, and the stored bytes of every tensor by name (0: not known beforehand)."""
     float32 = {name for node in graph.node if keep(node) for name in node.output}
-    halved = _floats(graph) - float32 if float16 else set()
+    halved = _floats(graph) - float32 - _parameters(graph) if float16 else set()
     nodes = [_stored(node, halved) for node in views]
     sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     return kernels_of(nodes, inner_tensors(graph, keep), known, float32), sizes
@@ -151,6 +151,14 @@ def _floats(graph: GraphProto) -> set[str]:
     values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
     values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name for name, kind in values.items() if kind == FLOAT}
+
+
+def _parameters(graph: GraphProto) -> set[str]:
+    """Return the names of the tensors that operators take in float32 whatever the storage."""
+    from engine.sdaa.float16 import float32_inputs, scalar_constants
+
+    scalars = scalar_constants(graph)
+    return {node.input[i] for node in graph.node for i in float32_inputs(node, scalars) if i < len(node.input)}
 
 
 def _copied(info: ValueInfoProto, float16: bool) -> int:

@@ -8,14 +8,15 @@ float16 and back behind every node, and with weights and inputs rounded first; n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import prod
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
-from engine.sdaa.kernels import inner_tensors
+from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -59,8 +60,45 @@ EXACT_OPS = frozenset(
     ]
 )
 
-# Inputs that the operator itself keeps in float32, whatever its data: index by operator.
-FLOAT32_PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "QuantizeLinear": (1,), "DequantizeLinear": (1,)}
+FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "BatchNormalization": (1, 2, 3, 4),
+    "DequantizeLinear": (1,),
+    "QuantizeLinear": (1,),
+    "Resize": (1, 2),
+    "Upsample": (1,),
+}
+"""Inputs that the operator itself keeps in float32, whatever its data: index by operator.
+
+A running variance is a square, beyond float16 wherever activations pass 256; its kernel makes one scale and one shift of
+the four.
+"""
+
+SCALAR_OPS = frozenset(("Div", "Mul"))
+"""Operators that take a constant of one element as an argument of the launch, in float32, as torch's half does.
+
+Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0 times infinity, which is NaN.
+"""
+
+
+def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]:
+    """Return the places of a node's inputs that it takes in float32, where the model is stored in float16.
+
+    Args:
+        node: the node. scalars: names of constants of one element (:func:`scalar_constants`).
+    """
+    if node.op_type in SCALAR_OPS:
+        return tuple(i for i, name in enumerate(node.input) if name in scalars)
+    return FLOAT32_PARAMETERS.get(node.op_type, ())
+
+
+def scalar_constants(graph: GraphProto) -> set[str]:
+    """Return the names of a graph's constants of one element."""
+    found = {tensor.name for tensor in graph.initializer if prod(tensor.dims) == 1}
+    for node in graph.node:
+        value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if value is not None and (value.name == "value_float" or (value.name == "value" and prod(value.t.dims) == 1)):
+            found.add(node.output[0])
+    return found
 
 
 def float16_storage(
@@ -141,6 +179,7 @@ class _Rounder:
             if info.type.tensor_type.elem_type == FLOAT:
                 self.floats.add(info.name)
         self._warn_untyped()
+        self.known, self.scalars = folded(self.graph), scalar_constants(self.graph)
         self.outputs = {info.name for info in self.graph.output}
         self.fused = inner_tensors(self.graph, keep) & self.floats
         """Tensors inside a kernel: rounded at its end."""
@@ -221,7 +260,7 @@ class _Rounder:
 
     def _add(self, node: NodeProto) -> None:
         """Take over a node, reading rounded values and writing what is rounded where it leaves the kernel."""
-        kept = self.keep(node) or any(True for _ in subgraphs(node))
+        kept = self.keep(node) or any(True for _ in subgraphs(node)) or self._is_constant(node)
         if not kept:
             self._read_rounded(node)
         rename_inputs(node, self.exact)
@@ -231,8 +270,13 @@ class _Rounder:
         if not kept:
             self._leave_rounded(node, [name for name in outputs if name not in self.fused])
 
+    def _is_constant(self, node: NodeProto) -> bool:
+        """Say whether a node only gives or moves constants: rounded where a kernel reads them, as initialisers are."""
+        moves = node.op_type == "Constant" or _is_exact(node)
+        return moves and self.known.issuperset(filter(None, node.output))
+
     def _read_rounded(self, node: NodeProto) -> None:
-        parameters = FLOAT32_PARAMETERS.get(node.op_type, ())
+        parameters = float32_inputs(node, self.scalars)
         for i, name in enumerate(node.input):
             if name in self.floats and i not in parameters and name not in self.fused:
                 node.input[i] = self._rounded(name)
