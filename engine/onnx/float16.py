@@ -5,13 +5,14 @@ What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
+from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
 from engine.text import one_line
@@ -28,6 +29,9 @@ def to_float16(
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
+    A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
+    it cannot hold stays float32.
+
     Args:
         model: the model; float16 parts stay as they are.
         keep: says which nodes stay float32 (a cast goes around them).
@@ -40,7 +44,7 @@ def to_float16(
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    converted = _converted(copy, _blocked(copy, keep), clamp)
+    converted = _converted(copy, _blocked(copy, keep, clamp), clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
@@ -53,17 +57,21 @@ def to_float16(
     return sort_nodes(converted)
 
 
-def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None) -> list[str]:
+def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
     """Name every node, give those that stay float32 their own weights, and return the names of those to keep."""
     from onnxconverter_common import float16
 
     blocked = []
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
-        if keep is not None and keep(node):
+    left = fit_batch_norms(model.graph, keep or (lambda node: False))
+    constants = constant_tensors(model.graph)
+    for node in list(model.graph.node):
+        if (keep is not None and keep(node)) or left.intersection(node.output) or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
-            _own_constants(model.graph, node)
+            _own_constants(model.graph, node, constants)
+    drop_unread(model.graph, constants)
     return blocked
 
 
@@ -92,9 +100,8 @@ def _kind(info: ValueInfoProto) -> int:
     return int(info.type.tensor_type.elem_type)
 
 
-def _own_constants(graph: onnx.GraphProto, node: NodeProto) -> None:
+def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
     read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
     for name in sorted(read):
         own = graph.initializer.add()

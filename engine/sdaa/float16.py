@@ -69,8 +69,8 @@ FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
 }
 """Inputs that the operator itself keeps in float32, whatever its data: index by operator.
 
-A running variance is a square, beyond float16 wherever activations pass 256; its kernel makes one scale and one shift of
-the four.
+A running variance is a square, beyond float16 wherever activations pass 256; the kernel makes a scale and a shift of a
+batch norm's four.
 """
 
 SCALAR_OPS = frozenset(("Div", "Mul"))
