@@ -121,7 +121,7 @@ def weighed_work(
     walk, sizes = _walk(view(wide), wide.graph, known, float16, keep or (lambda node: False))
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
-    weights = {name: sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known}
+    weights = {name: sizes.get(name, 0) for name in {name for kernel in walk for name in kernel.reads} & known}
     work = ShardWork(
         float16=float16,
         inputs=len(inputs),
