@@ -14,7 +14,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from engine.errors import ModelError
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit
 from engine.onnx.shapes import infer_shapes
-from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
+from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
+from engine.onnx.whole_numbers import exact_outputs
 from engine.text import one_line
 
 _HALF = TensorProto.FLOAT16
@@ -42,13 +43,12 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    converted = _converted(copy, _blocked(copy, keep, clamp), clamp)
+    converted = _converted(model, keep, clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
             _write_half(node)
+    _join_float32(converted.graph)
     # The library can only keep all inputs and outputs, so single inputs are kept here.
     was = {info.name: _kind(info) for info in graph_inputs(model)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
@@ -57,17 +57,44 @@ def to_float16(
     return sort_nodes(converted)
 
 
+def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> ModelProto:
+    """Return what the library makes of a model; nodes to keep, and those it cannot convert, stay float32."""
+    from onnxconverter_common import float16
+
+    # The library's defaults move tiny and huge weights to values of its choice.
+    smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
+    try:
+        inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
+        with np.errstate(over="ignore"):
+            converted: ModelProto = float16.convert_float_to_float16(
+                inferred,
+                min_positive_val=smallest,
+                max_finite_val=largest,
+                node_block_list=_blocked(inferred, keep, clamp),
+                check_fp16_ready=False,
+                disable_shape_infer=True,
+            )
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    return converted
+
+
 def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
-    """Name every node, give those that stay float32 their own weights, and return the names of those to keep."""
+    """Name every node, give those that stay float32 their own weights, and return the names of those to keep.
+
+    In place; the model's types are inferred.
+    """
     from onnxconverter_common import float16
 
     blocked = []
+    exact = exact_outputs(model.graph)
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
     left = fit_batch_norms(model.graph, keep or (lambda node: False))
     constants = constant_tensors(model.graph)
     for node in list(model.graph.node):
-        if (keep is not None and keep(node)) or left.intersection(node.output) or unfit(node, constants, clamp):
+        kept = keep is not None and keep(node)
+        if kept or (left | exact).intersection(node.output) or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
             _own_constants(model.graph, node, constants)
@@ -75,25 +102,28 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     return blocked
 
 
-def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto:
-    """Return what the library makes of a model; nodes of these names, and those it cannot convert, stay float32."""
-    from onnxconverter_common import float16
+def _join_float32(graph: onnx.GraphProto) -> None:
+    """Let nodes that stay float32 read one another without the library's casts between them, which round."""
+    narrow = {node.output[0]: node.input[0] for node in graph.node if _is_cast(node, "_output_cast", _HALF)}
+    wide = {
+        node.output[0]: narrow[node.input[0]]
+        for node in graph.node
+        if _is_cast(node, "_input_cast", TensorProto.FLOAT) and node.input[0] in narrow
+    }
+    if not wide:
+        return
+    for node in graph.node:
+        rename_inputs(node, wide)
+    casts = wide.keys() | narrow.keys()
+    read = {name for node in graph.node for name in used_names(node)} | {info.name for info in graph.output}
+    left = [node for node in graph.node if node.output[0] in read or not casts & set(node.output)]
+    del graph.node[:]
+    graph.node.extend(left)
 
-    # The library's defaults move tiny and huge weights to values of its choice.
-    smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
-    try:
-        with np.errstate(over="ignore"):
-            converted: ModelProto = float16.convert_float_to_float16(
-                infer_shapes(model),  # the library's own inference takes no model over 2 GiB
-                min_positive_val=smallest,
-                max_finite_val=largest,
-                node_block_list=blocked,
-                check_fp16_ready=False,
-                disable_shape_infer=True,
-            )
-    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
-    return converted
+
+def _is_cast(node: NodeProto, kind: str, to: int) -> bool:
+    """Say whether a node is a cast that the library added: ``name_input_cast0``."""
+    return node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(kind) and node.attribute[0].i == to
 
 
 def _kind(info: ValueInfoProto) -> int:

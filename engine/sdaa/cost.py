@@ -114,11 +114,12 @@ def weighed_work(
     """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import inlined, widen
+    from engine.sdaa.float16 import inlined, keeping_exact, widen
 
     wide = settled(infer_shapes(widen(inlined(model))))
     known = folded(wide.graph)
-    walk, sizes = _walk(view(wide), wide.graph, known, float16, keep or (lambda node: False))
+    kept = keeping_exact(wide.graph, keep) if float16 else keep or (lambda node: False)
+    walk, sizes = _walk(view(wide), wide.graph, known, float16, kept)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
     weights = {name: sizes.get(name, 0) for name in {name for kernel in walk for name in kernel.reads} & known}

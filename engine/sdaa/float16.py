@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
+from engine.onnx.whole_numbers import exact_outputs
 from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
 
@@ -110,11 +111,23 @@ def float16_storage(
 
     Args:
         model: a float32, float16 or mixed model, nodes in topological order.
-        keep: says which nodes stay float32; what they write is rounded only where another node reads it.
+        keep: says which nodes stay float32; what they write is rounded only where another node reads it. So do nodes
+            between whole numbers and what is sensitive to their rounding (:func:`exact_outputs`).
         keep_inputs: graph inputs that keep float32.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    return _Rounder(infer_shapes(widen(inlined(model))), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+    wide = infer_shapes(widen(inlined(model)))
+    return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs)).rounded()
+
+
+def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
+    """Return what says which nodes stay float32: those of ``keep``, and those that keep whole numbers whole.
+
+    Args:
+        graph: with inferred types, nodes in topological order. keep: says which nodes stay float32 anyway.
+    """
+    exact = exact_outputs(graph)
+    return lambda node: (keep is not None and keep(node)) or not exact.isdisjoint(node.output)
 
 
 def inlined(model: ModelProto) -> ModelProto:

@@ -68,7 +68,7 @@ class _Twins:
 
     def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
         from engine.onnx import graph_inputs, infer_shapes
-        from engine.sdaa import inner_tensors, scalar_constants, widen
+        from engine.sdaa import inner_tensors, keeping_exact, scalar_constants, widen
 
         self.model = infer_shapes(widen(right))
         graph = self.model.graph
@@ -76,8 +76,8 @@ class _Twins:
         self.floats, self.scalars = _floats(graph), scalar_constants(graph)
         other = self.model if suspect is None else widen(suspect)
         self.twins = {node.name: node for node in other.graph.node}
-        self.inner = inner_tensors(graph, keep) & self.floats if self.half else set()
-        self.keep = keep
+        self.keep = keeping_exact(graph, keep) if self.half else keep
+        self.inner = inner_tensors(graph, self.keep) & self.floats if self.half else set()
         self.kernel: dict[str, list[str]] = {}
         self.own = {} if self.half else {t.name: t for t in other.graph.initializer}
         self.made: set[str] = set()
