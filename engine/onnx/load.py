@@ -96,8 +96,8 @@ def _check_sizes(model: ModelProto, path: Path) -> None:
         wanted, held = prod(tensor.dims), _held(tensor)
         if held is not None and held != wanted:
             raise ModelError(
-                f"{path}: weight {tensor.name!r} of shape {list(tensor.dims)} holds {held} of the {wanted} numbers that "
-                "make it: its data is missing or cut short; export the model again, or copy all of it"
+                f"{path}: weight {tensor.name!r} holds {held} of the {wanted} numbers of shape {list(tensor.dims)}: "
+                "its data is missing or cut short; export the model again, or copy all of it"
             )
 
 
