@@ -10,6 +10,7 @@ import importlib
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -58,22 +59,24 @@ class OpenVinoEngine(Engine):
         self.streams = min(spec.streams, usable_cores())
         self._version = str(openvino.__version__).partition("-")[0]
         try:
-            self._first, self._compiled = self._compile(openvino)
+            self._compiled = self._compile(openvino)
             # By name: a tensor that is input and output at once, or listed twice, has one port less.
-            self._ports = [self._compiled.output(tensor.name) for tensor in self.outputs]
-            self._requests = [Request(self._compiled, self._first) for _ in range(self.streams)]
-            _learn_dtypes(self._compiled, self._first)
+            names = [tensor.name for tensor in self.outputs]
+            self._requests = [Request(self._compiled, names) for _ in range(self.streams)]
+            _learn_dtypes(self._compiled)
         except OV_ERRORS as error:
             raise ModelError(f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_short(error)}") from error
-        if self.dtype == "bfloat16" and self._compiled.get_property("INFERENCE_PRECISION_HINT") != openvino.Type.bf16:
-            raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for request in self._requests:
             self._idle.put(request)
         self._names = [tensor.name for tensor in self.inputs]
 
-    def _compile(self, openvino: Any) -> tuple[Any | None, Any]:
-        """Return what computes in float32 first, if anything does, and what computes the rest."""
+    def _compile(self, openvino: Any) -> list[Any]:
+        """Return what computes in float32 first, if anything does, and what computes the rest, if there is any.
+
+        Raises:
+            TargetError: the processor does not compute in bfloat16.
+        """
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
         model.reshape({tensor.name: [-1 if d is None else d for d in tensor.shape] for tensor in self.inputs})
@@ -83,10 +86,14 @@ class OpenVinoEngine(Engine):
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,  # pinned threads cannot make room for those that decode
         }
-        first, rest = parted(openvino, model, self._edges)
-        hint = "INFERENCE_PRECISION_HINT"
-        exact = None if first is None else core.compile_model(first, "CPU", {**settings, hint: _PRECISION["float32"]})
-        return exact, core.compile_model(rest, "CPU", {**settings, hint: _PRECISION[self.dtype]})
+        compiled = []
+        for part, dtype in zip(parted(openvino, model, self._edges), ("float32", self.dtype), strict=True):
+            if part is not None:
+                hint = {"INFERENCE_PRECISION_HINT": _PRECISION[dtype]}
+                compiled.append(core.compile_model(part, "CPU", {**settings, **hint}))
+                if dtype == "bfloat16" and compiled[-1].get_property(*hint) != openvino.Type.bf16:
+                    raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
+        return compiled
 
     def describe(self) -> str:
         """Return the runtime, its version and where it computes."""
@@ -104,12 +111,12 @@ class OpenVinoEngine(Engine):
             request = self._idle.get()
             try:
                 # The inputs are only read while this call waits; outputs are copied, as the request reuses its own.
-                found = request.infer(dict(zip(self._names, arrays, strict=True)))
+                found: list[Array] = request.infer(dict(zip(self._names, arrays, strict=True)))
             except OV_ERRORS as error:
                 raise EngineError(f"OpenVINO failed while computing: {_short(error)}") from error
             finally:
                 self._idle.put(request)
-        return [found[port].astype(o.dtype, copy=False) for port, o in zip(self._ports, self.outputs, strict=True)]
+        return [array.astype(tensor.dtype, copy=False) for array, tensor in zip(found, self.outputs, strict=True)]
 
     def cancel(self) -> None:
         """Stop the calls that are under way between two operators of the model; they raise EngineError."""
@@ -119,7 +126,7 @@ class OpenVinoEngine(Engine):
     def close(self) -> None:
         """Drop the compiled model and with it the weights."""
         self._requests = []  # a cancel() that comes late finds none
-        del self._compiled, self._first, self._ports, self._idle
+        del self._compiled, self._idle
 
 
 def _import() -> Any:
@@ -137,14 +144,14 @@ def _import() -> Any:
             del sys.modules[report]
 
 
-def _learn_dtypes(*compiled: Any) -> None:
+def _learn_dtypes(compiled: Sequence[Any]) -> None:
     """Ask for the NumPy type of every port once, in one thread.
 
     OpenVINO (seen in 2026.4) fills a table of them on first use; two calls side by side that come first wait for each
     other for ever.
     """
     with _beginning:
-        for port in (port for one in compiled if one is not None for port in (*one.inputs, *one.outputs)):
+        for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
             port.get_element_type().to_dtype()
 
 

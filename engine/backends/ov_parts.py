@@ -5,7 +5,7 @@ OpenVINO takes one precision for all of a compiled model. Nothing here imports i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,34 +35,42 @@ def exact_edges(model: ModelProto) -> set[str]:
     return exact & read - fixed
 
 
-def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | None, Any]:
-    """Return the part of an ``openvino.Model`` that makes the tensors of these names, and one that takes them.
+def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | None, Any | None]:
+    """Return the part of an ``openvino.Model`` that makes the tensors of these names, and the rest, which takes them.
 
-    The first is ``None``, and the second the model itself, where there are no such tensors.
+    ``None`` stands for a part that there is not. What both could give is an output of the first.
     """
-    made = _ports(model, edges) if edges else {}
-    if not made or model.get_sinks():
+    if not edges or not _ports(model, edges) or model.get_sinks():
         return None, model
-    rest = model.clone()
-    taken = _ports(rest, edges)
-    results = [_result(openvino, port) for port in made.values()]
-    first = openvino.Model(results, _parameters(results), "float32")
-    added = [_replaced(openvino, name, port) for name, port in taken.items()]
-    ends = rest.get_results()
-    return first, openvino.Model(ends, [*_parameters(ends, added), *added], "rest")
+    first, rest = model.clone(), model.clone()
+    made = _ports(first, edges)
+    first_results, _ = _sorted_results(first, edges)
+    there = {name for result in first_results for name in result.input_value(0).get_names()}
+    first.add_results([openvino.opset13.result(port) for name, port in made.items() if name not in there])
+    for result in _sorted_results(first, edges)[1]:
+        first.remove_result(result)
+    for result in _sorted_results(rest, edges)[0]:
+        rest.remove_result(result)
+    if not rest.get_results():
+        return model, None
+    rest.add_parameters([_replaced(openvino, name, port) for name, port in _ports(rest, edges).items()])
+    for part in (first, rest):
+        _drop_unread(part)
+    return first, rest
+
+
+def _sorted_results(model: Any, names: Collection[str]) -> tuple[list[Any], list[Any]]:
+    """Return the results of a model that give a tensor of one of these names, and the others."""
+    given: tuple[list[Any], list[Any]] = [], []
+    for result in model.get_results():
+        given[result.input_value(0).get_names().isdisjoint(names)].append(result)
+    return given
 
 
 def _ports(model: Any, names: Collection[str]) -> dict[str, Any]:
     """Return the outputs of a model's nodes that have these names."""
     ports = (port for node in model.get_ordered_ops() for port in node.outputs())
     return {name: port for port in ports for name in sorted(port.get_names()) if name in names}
-
-
-def _result(openvino: Any, port: Any) -> Any:
-    """Return what makes an output of a node one of the model: what does already, as there may be one only."""
-    readers = (reader.get_node() for reader in port.get_target_inputs())
-    found = next((node for node in readers if node.get_type_name() == "Result"), None)
-    return openvino.opset13.result(port) if found is None else found
 
 
 def _replaced(openvino: Any, name: str, port: Any) -> Any:
@@ -77,49 +85,45 @@ def _replaced(openvino: Any, name: str, port: Any) -> Any:
     return parameter
 
 
-def _parameters(ends: Iterable[Any], but: Iterable[Any] = ()) -> list[Any]:
-    """Return the parameters that some nodes depend on, without some others."""
-    left = {parameter.get_name() for parameter in but}
+def _drop_unread(model: Any) -> None:
+    """Remove the parameters that no result depends on."""
     seen: set[str] = set()
-    found: list[Any] = []
-    todo = list(ends)
+    todo = list(model.get_results())
     while todo:
         node = todo.pop()
-        name = node.get_name()
-        if name in seen:
-            continue
-        seen.add(name)
-        if node.get_type_name() == "Parameter" and name not in left:
-            found.append(node)
-        todo.extend(port.get_node() for port in node.input_values())
-    return found
+        if node.get_name() not in seen:
+            seen.add(node.get_name())
+            todo.extend(port.get_node() for port in node.input_values())
+    for parameter in model.get_parameters():
+        if parameter.get_name() not in seen:
+            model.remove_parameter(parameter)
 
 
 class Request:
-    """One call under way: the float32 part, if there is one, and then the rest."""
+    """One call under way: the float32 part, if there is one, and then the rest.
 
-    def __init__(self, compiled: Any, first: Any | None) -> None:
-        self._main = compiled.create_infer_request()
-        self._names = _names(compiled)
-        self._first = None if first is None else first.create_infer_request()
-        self._first_names = set() if first is None else _names(first)
-        self._made = {} if first is None else {port.get_any_name(): port for port in first.outputs}
+    Args:
+        parts: compiled, in their order. outputs: names of what a call returns, in its order.
+    """
 
-    def infer(self, feed: Mapping[str, Any]) -> Any:
-        """Compute; the arrays are only read meanwhile, and what comes back is by the rest's output ports."""
-        if self._first is None:
-            return self._main.infer(feed, share_inputs=True)
-        given = {name: array for name, array in feed.items() if name in self._first_names}
-        found = self._first.infer(given, share_inputs=True)
-        both = {**feed, **{name: found[port] for name, port in self._made.items()}}
-        return self._main.infer({name: array for name, array in both.items() if name in self._names}, share_inputs=True)
+    def __init__(self, parts: Sequence[Any], outputs: Sequence[str]) -> None:
+        self._parts = [(part, part.create_infer_request()) for part in parts]
+        self._outputs = outputs
+
+    def infer(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Compute; the arrays are only read meanwhile, and those that come back are the caller's."""
+        known = dict(feed)
+        for part, request in self._parts:
+            found = request.infer({port: known[_known(port, known)] for port in part.inputs}, share_inputs=True)
+            known |= {name: found[port] for port in part.outputs for name in port.get_names()}
+        return [known[name] for name in self._outputs]
 
     def cancel(self) -> None:
         """Stop between two operators; the call raises."""
-        self._main.cancel()
-        if self._first is not None:
-            self._first.cancel()
+        for _, request in self._parts:
+            request.cancel()
 
 
-def _names(compiled: Any) -> set[str]:
-    return {name for port in compiled.inputs for name in port.get_names()}
+def _known(port: Any, known: Mapping[str, Any]) -> str:
+    """Return a name of a port under which a tensor is known."""
+    return str(min(port.get_names() & known.keys()))
