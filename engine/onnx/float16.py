@@ -5,6 +5,7 @@ What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -12,11 +13,13 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
-from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit
+from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
 from engine.onnx.whole_numbers import exact_outputs
 from engine.text import one_line
+
+_log = logging.getLogger(__name__)
 
 _HALF = TensorProto.FLOAT16
 _SMALLEST, _LARGEST = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
@@ -31,7 +34,7 @@ def to_float16(
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
     A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
-    it cannot hold stays float32.
+    it cannot hold stays float32. Weights that vanish where subnormals are flushed are named in one line of the log.
 
     Args:
         model: the model; float16 parts stay as they are.
@@ -43,6 +46,8 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
+    if lost := vanishing(model.graph):
+        _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
     converted = _converted(model, keep, clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:

@@ -23,6 +23,7 @@ Normally distributed weights of a standard deviation of 3e-4 are just there; fol
 into weights takes nearly all of them below.
 """
 
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SCALING = ("Mul", "Div")
 _STEPS = range(7)
 """Powers of 2 by which a batch norm's scale may be raised, its square root of the variance being raised with it."""
@@ -71,6 +72,39 @@ def loss(values: Array) -> Loss:
         subnormal=int((tiny & (half != 0)).sum()),
         part=float(np.sqrt(np.square(np.where(tiny, finite, 0.0) / largest).sum() / total)) if total else 0.0,
     )
+
+
+def folded_loss(before: Array, after: Array) -> Loss | None:
+    """Return what folded weights would lose, where they vanish in float16 and did not before; else ``None``."""
+    lost = loss(after)
+    return lost if lost.vanishes and not loss(before).vanishes else None
+
+
+def vanishing(graph: GraphProto) -> dict[str, Loss]:
+    """Return the weights of convolutions and matrix products that vanish in float16, by the name of their node."""
+    constants = constant_tensors(graph)
+    found: dict[str, Loss] = {}
+    for node in graph.node:
+        values = _floats(constants.get(node.input[1])) if node.op_type in _LINEAR and not node.domain else None
+        lost = None if values is None else loss(values)
+        if lost is not None and lost.vanishes:
+            found[node.name or node.output[0]] = lost
+    return found
+
+
+def fusing_harm(before: GraphProto, after: GraphProto) -> str:
+    """Return in one line what fused batch norms did to weights that vanish in float16; "" where they did nothing."""
+    lost = vanishing(after)
+    fused = any(node.op_type == "BatchNormalization" for node in before.node)
+    if not lost or not fused or lost.keys() <= vanishing(before).keys():
+        return ""
+    return worst_of(lost)
+
+
+def worst_of(lost: Mapping[str, Loss]) -> str:
+    """Return in words which node's weights lose most."""
+    name, worst = max(lost.items(), key=lambda item: item[1].share)
+    return f"{worst.share:.0%} of the weights of {name} are below float16's smallest normal"
 
 
 def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
