@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Array
 from toolkit.fix.guide import LARGEST
+from utils.text import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,13 +126,13 @@ def weight_notes(found: Sequence[WeightRange]) -> list[str]:
     if vanishing:
         worst = max(vanishing, key=lambda one: one.loss.share)
         notes.append(
-            f"{len(vanishing)} weights are mostly below 2^-14, which a device that flushes subnormals takes for 0; the "
+            f"{plural(len(vanishing), 'weight')} mostly below 2^-14, 0 to a device that flushes subnormals; the "
             f"largest share in {worst.name}, read by {worst.reader}: {worst.loss.share:.2%}"
         )
     exact = [one for one in found if one.loss.infinite and one.float32]
     if exact:
         notes.append(
-            f"{len(exact)} weights are beyond 65504 and taken in float32 all the same, such as {exact[0].name}, read by "
+            f"{plural(len(exact), 'weight')} beyond 65504 and taken in float32, such as {exact[0].name}, read by "
             f"{exact[0].reader}"
         )
     return notes
@@ -144,7 +145,7 @@ def weight_lead(found: Sequence[WeightRange]) -> str:
         return ""
     one = worst[0]
     return (
-        f"; {len(worst)} weights become infinite in it, the first is {one.name}, read by {one.reader} "
+        f"; {plural(len(worst), 'weight')} infinite in it, the first is {one.name}, read by {one.reader} "
         f"({one.loss.infinite} of {one.loss.elements} elements)"
     )
 
