@@ -225,10 +225,15 @@ def _repeated(array: Array, axis: int, size: int) -> Array:
 def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | None]:
     if dtype == "bfloat16" and not openvino_installed():
         raise ConfigError('dtype bfloat16 on target cpu is OpenVINO\'s; install ".[openvino]", or use --dtype float32')
-    if dtype == "float16" or not openvino_installed() or not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():
-        return _onnx_runtime(spec, dtype), None  # of a file that cannot be read it says best why
+    if not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():
+        return _onnx_runtime(spec, "float32"), None  # of a file that cannot be read it says best why
+    if dtype == "float16" or not openvino_installed():
+        return _onnx_runtime(spec, dtype), None
     baseline = Contender(
-        f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=dtype == "float32"
+        f"{_name('onnxruntime')} float32",
+        lambda: _onnx_runtime(spec, "float32"),
+        may_win=dtype == "float32",
+        judge=True,  # OpenVINO computes with whatever lies where a weight's data is missing
     )
     other = Contender(f"{_name('openvino')} {dtype}", lambda: _openvino(spec, dtype))
     return choose(
@@ -282,6 +287,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "cores": usable_cores(),
         "processor": _processor(),
         "engines": [_name("onnxruntime"), _name("openvino")],
+        "judged": True,  # trials before that took models that the baseline refuses
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

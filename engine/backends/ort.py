@@ -224,7 +224,10 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
 
         load_model(path)  # raises with the reason
     try:
-        return HostSession(path, threads, providers)
+        session = HostSession(path, threads, providers)
+        if not session.outputs:
+            raise ModelError("it has no outputs")
+        return session
     except ModelError as refused:
         from engine.onnx.load import load_model
 

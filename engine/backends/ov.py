@@ -10,9 +10,11 @@ import importlib
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from engine.backends.ov_parts import Request, exact_edges, parted
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
 from engine.text import one_line
@@ -36,7 +38,8 @@ class OpenVinoEngine(Engine):
     """A model on OpenVINO's CPU device: in float32, in bfloat16, or, if it holds QuantizeLinear nodes, in int8.
 
     With ``streams`` above 1 each call computes with its share of the cores and holds one of the host's slots. Inputs
-    and outputs keep the model's own dtypes, whatever it computes in.
+    and outputs keep the model's own dtypes, whatever it computes in; in bfloat16, what whole numbers go through stays
+    float32 up to what is sensitive to their rounding.
     """
 
     dtypes = ("float32", "bfloat16")
@@ -51,36 +54,46 @@ class OpenVinoEngine(Engine):
         model = load_model(spec.ckpt)
         self.bind(*signature(model))
         self.metadata = metadata(model)
+        self._edges = exact_edges(model) if self.dtype == "bfloat16" else set()
         del model
         self.streams = min(spec.streams, usable_cores())
         self._version = str(openvino.__version__).partition("-")[0]
         try:
             self._compiled = self._compile(openvino)
             # By name: a tensor that is input and output at once, or listed twice, has one port less.
-            self._ports = [self._compiled.output(tensor.name) for tensor in self.outputs]
-            self._requests = [self._compiled.create_infer_request() for _ in range(self.streams)]
+            names = [tensor.name for tensor in self.outputs]
+            self._requests = [Request(self._compiled, names) for _ in range(self.streams)]
             _learn_dtypes(self._compiled)
         except OV_ERRORS as error:
             raise ModelError(f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_short(error)}") from error
-        if self.dtype == "bfloat16" and self._compiled.get_property("INFERENCE_PRECISION_HINT") != openvino.Type.bf16:
-            raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for request in self._requests:
             self._idle.put(request)
         self._names = [tensor.name for tensor in self.inputs]
 
-    def _compile(self, openvino: Any) -> Any:
+    def _compile(self, openvino: Any) -> list[Any]:
+        """Return what computes in float32 first, if anything does, and what computes the rest, if there is any.
+
+        Raises:
+            TargetError: the processor does not compute in bfloat16.
+        """
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
         model.reshape({tensor.name: [-1 if d is None else d for d in tensor.shape] for tensor in self.inputs})
         threads = max(1, usable_cores() // self.streams) * self.streams
         settings = {
-            "INFERENCE_PRECISION_HINT": _PRECISION[self.dtype],
             "NUM_STREAMS": self.streams,
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,  # pinned threads cannot make room for those that decode
         }
-        return core.compile_model(model, "CPU", settings)
+        compiled = []
+        for part, dtype in zip(parted(openvino, model, self._edges), ("float32", self.dtype), strict=True):
+            if part is not None:
+                hint = {"INFERENCE_PRECISION_HINT": _PRECISION[dtype]}
+                compiled.append(core.compile_model(part, "CPU", {**settings, **hint}))
+                if dtype == "bfloat16" and compiled[-1].get_property(*hint) != openvino.Type.bf16:
+                    raise TargetError("OpenVINO does not compute in bfloat16 on this processor; use --dtype float32")
+        return compiled
 
     def describe(self) -> str:
         """Return the runtime, its version and where it computes."""
@@ -98,12 +111,12 @@ class OpenVinoEngine(Engine):
             request = self._idle.get()
             try:
                 # The inputs are only read while this call waits; outputs are copied, as the request reuses its own.
-                found = request.infer(dict(zip(self._names, arrays, strict=True)), share_inputs=True)
+                found: list[Array] = request.infer(dict(zip(self._names, arrays, strict=True)))
             except OV_ERRORS as error:
                 raise EngineError(f"OpenVINO failed while computing: {_short(error)}") from error
             finally:
                 self._idle.put(request)
-        return [found[port].astype(o.dtype, copy=False) for port, o in zip(self._ports, self.outputs, strict=True)]
+        return [array.astype(tensor.dtype, copy=False) for array, tensor in zip(found, self.outputs, strict=True)]
 
     def cancel(self) -> None:
         """Stop the calls that are under way between two operators of the model; they raise EngineError."""
@@ -113,7 +126,7 @@ class OpenVinoEngine(Engine):
     def close(self) -> None:
         """Drop the compiled model and with it the weights."""
         self._requests = []  # a cancel() that comes late finds none
-        del self._compiled, self._ports, self._idle
+        del self._compiled, self._idle
 
 
 def _import() -> Any:
@@ -131,14 +144,14 @@ def _import() -> Any:
             del sys.modules[report]
 
 
-def _learn_dtypes(compiled: Any) -> None:
+def _learn_dtypes(compiled: Sequence[Any]) -> None:
     """Ask for the NumPy type of every port once, in one thread.
 
     OpenVINO (seen in 2026.4) fills a table of them on first use; two calls side by side that come first wait for each
     other for ever.
     """
     with _beginning:
-        for port in (*compiled.inputs, *compiled.outputs):
+        for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
             port.get_element_type().to_dtype()
 
 

@@ -36,12 +36,14 @@ _log = logging.getLogger(__name__)
 class Contender:
     """An engine that could be used, or (``may_win`` false) is only measured to compare with.
 
-    ``name`` is how reports call it, version included, and tells it from the others.
+    ``name`` is how reports call it, version included, and tells it from the others. A ``judge`` says what is a model:
+    what it cannot open no other one may answer for.
     """
 
     name: str
     open: Callable[[], Engine]
     may_win: bool = True
+    judge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def choose(
         agree: leave out engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
 
     Raises:
-        TecoInferError: none of them could be opened; the first one's reason.
+        TecoInferError: none of them could be opened; the first one's reason. Or one that is the judge could not.
     """
     if len(contenders) == 1:
         return contenders[0].open(), TrialResult(contenders[0].name)
@@ -148,6 +150,10 @@ def _open_all(contenders: Sequence[Contender]) -> tuple[dict[str, Engine], dict[
         try:
             engines[contender.name] = contender.open()
         except TecoInferError as error:
+            if contender.judge:
+                for engine in engines.values():
+                    engine.release()
+                raise
             _log.info("%s is left out: %s", contender.name, error)
             refused[contender.name] = error
     return engines, refused

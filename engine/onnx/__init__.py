@@ -9,6 +9,12 @@ from engine.lazy import lazily
 
 if TYPE_CHECKING:
     from engine.onnx.float16 import to_float16 as to_float16
+    from engine.onnx.half_range import (
+        Loss as Loss,
+        constant_tensors as constant_tensors,
+        fusing_harm as fusing_harm,
+        loss as loss,
+    )
     from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
     from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
     from engine.onnx.view import (
@@ -46,5 +52,11 @@ _HOMES = {
         "used_names",
     ),
     "engine.onnx.float16": ("to_float16",),
+    "engine.onnx.half_range": (
+        "Loss",
+        "constant_tensors",
+        "fusing_harm",
+        "loss",
+    ),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -5,16 +5,21 @@ What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
+from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
 from engine.onnx.shapes import infer_shapes
-from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
+from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
+from engine.onnx.whole_numbers import exact_outputs
 from engine.text import one_line
+
+_log = logging.getLogger(__name__)
 
 _HALF = TensorProto.FLOAT16
 _SMALLEST, _LARGEST = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
@@ -28,6 +33,9 @@ def to_float16(
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
+    A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
+    it cannot hold stays float32. Weights that vanish where subnormals are flushed are named in one line of the log.
+
     Args:
         model: the model; float16 parts stay as they are.
         keep: says which nodes stay float32 (a cast goes around them).
@@ -38,13 +46,14 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    converted = _converted(copy, _blocked(copy, keep), clamp)
+    if lost := vanishing(model.graph):
+        _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
+    converted = _converted(model, keep, clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
             _write_half(node)
+    _join_float32(converted.graph)
     # The library can only keep all inputs and outputs, so single inputs are kept here.
     was = {info.name: _kind(info) for info in graph_inputs(model)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
@@ -53,33 +62,20 @@ def to_float16(
     return sort_nodes(converted)
 
 
-def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None) -> list[str]:
-    """Name every node, give those that stay float32 their own weights, and return the names of those to keep."""
-    from onnxconverter_common import float16
-
-    blocked = []
-    for i, node in enumerate(model.graph.node):
-        node.name = node.name or f"{node.op_type}_{i}"
-        if keep is not None and keep(node):
-            blocked.append(node.name)
-        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
-            _own_constants(model.graph, node)
-    return blocked
-
-
-def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto:
-    """Return what the library makes of a model; nodes of these names, and those it cannot convert, stay float32."""
+def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> ModelProto:
+    """Return what the library makes of a model; nodes to keep, and those it cannot convert, stay float32."""
     from onnxconverter_common import float16
 
     # The library's defaults move tiny and huge weights to values of its choice.
     smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
     try:
+        inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
-                infer_shapes(model),  # the library's own inference takes no model over 2 GiB
+                inferred,
                 min_positive_val=smallest,
                 max_finite_val=largest,
-                node_block_list=blocked,
+                node_block_list=_blocked(inferred, keep, clamp),
                 check_fp16_ready=False,
                 disable_shape_infer=True,
             )
@@ -88,13 +84,59 @@ def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto
     return converted
 
 
+def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
+    """Name every node, give those that stay float32 their own weights, and return the names of those to keep.
+
+    In place; the model's types are inferred.
+    """
+    from onnxconverter_common import float16
+
+    blocked = []
+    exact = exact_outputs(model.graph)
+    for i, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{i}"
+    left = fit_batch_norms(model.graph, keep or (lambda node: False))
+    constants = constant_tensors(model.graph)
+    for node in list(model.graph.node):
+        kept = keep is not None and keep(node)
+        if kept or (left | exact).intersection(node.output) or unfit(node, constants, clamp):
+            blocked.append(node.name)
+        if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
+            _own_constants(model.graph, node, constants)
+    drop_unread(model.graph, constants)
+    return blocked
+
+
+def _join_float32(graph: onnx.GraphProto) -> None:
+    """Let nodes that stay float32 read one another without the library's casts between them, which round."""
+    narrow = {node.output[0]: node.input[0] for node in graph.node if _is_cast(node, "_output_cast", _HALF)}
+    wide = {
+        node.output[0]: narrow[node.input[0]]
+        for node in graph.node
+        if _is_cast(node, "_input_cast", TensorProto.FLOAT) and node.input[0] in narrow
+    }
+    if not wide:
+        return
+    for node in graph.node:
+        rename_inputs(node, wide)
+    casts = wide.keys() | narrow.keys()
+    read = {name for node in graph.node for name in used_names(node)} | {info.name for info in graph.output}
+    left = [node for node in graph.node if node.output[0] in read or not casts & set(node.output)]
+    del graph.node[:]
+    graph.node.extend(left)
+
+
+def _is_cast(node: NodeProto, kind: str, to: int) -> bool:
+    """Say whether a node is a cast that the library added: ``name_input_cast0``."""
+    return node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(kind) and node.attribute[0].i == to
+
+
 def _kind(info: ValueInfoProto) -> int:
     return int(info.type.tensor_type.elem_type)
 
 
-def _own_constants(graph: onnx.GraphProto, node: NodeProto) -> None:
+def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
     read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
     for name in sorted(read):
         own = graph.initializer.add()

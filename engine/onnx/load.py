@@ -6,11 +6,12 @@ with the file or float16 is asked of a float32 model, because importing ``onnx``
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from engine.errors import ModelError
 from engine.host.files import hash_files, in_place_of
@@ -20,17 +21,25 @@ from engine.text import one_line
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
 
+_PACKED = tuple(
+    getattr(TensorProto, name)
+    for name in ("STRING", "INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2")
+    if hasattr(TensorProto, name)
+)
+"""Types that are no numbers, or of which several lie in a byte."""
+
 
 def load_model(path: Path) -> ModelProto:
     """Load and check an ONNX file, external data included, with its nodes in topological order.
 
     Raises:
-        ModelError: missing, empty, cut short or not ONNX; external data missing; opset or IR version out of range;
-            nodes that form a cycle.
+        ModelError: missing, empty, cut short or not ONNX; data of weights missing or cut short; opset or IR version out
+            of range; nodes that form a cycle.
     """
     model = _parse(path)
     _check_versions(model, path)
     _load_external(model, path)
+    _check_sizes(model, path)
     return sort_nodes(model, path)
 
 
@@ -79,6 +88,32 @@ def _load_external(model: ModelProto, path: Path) -> None:
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
         fix = "copy the file itself beside the model, or export it again"
         raise ModelError(f"{path}: external data cannot be read: {one_line(error)}; {fix}") from error
+
+
+def _check_sizes(model: ModelProto, path: Path) -> None:
+    """Refuse a weight whose data is missing, cut short or in the wrong place, as ONNX Runtime does."""
+    for tensor in tensors(model.graph):
+        wanted, held = prod(tensor.dims), _held(tensor)
+        if held is not None and held != wanted:
+            raise ModelError(
+                f"{path}: weight {tensor.name!r} holds {held} of the {wanted} numbers of shape {list(tensor.dims)}: "
+                "its data is missing or cut short; export the model again, or copy all of it"
+            )
+
+
+def _held(tensor: TensorProto) -> int | None:
+    """Return how many numbers a tensor holds; ``None`` where numbers share bytes, or are not numbers."""
+    try:
+        width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        field = helper.tensor_dtype_to_field(tensor.data_type)
+    except KeyError:  # no type at all, or one newer than onnx: the runtime's business
+        return None
+    if tensor.data_type in _PACKED:
+        return None
+    if tensor.HasField("raw_data"):
+        return len(tensor.raw_data) // width
+    held = len(getattr(tensor, field))
+    return held // 2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else held
 
 
 def save_model(model: ModelProto, path: Path) -> None:

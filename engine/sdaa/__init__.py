@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     )
     from engine.sdaa.engine import SdaaEngine as SdaaEngine
     from engine.sdaa.float16 import (
-        FLOAT32_PARAMETERS as FLOAT32_PARAMETERS,
         float16_storage as float16_storage,
+        float32_inputs as float32_inputs,
         inlined as inlined,
+        keeping_exact as keeping_exact,
         round_half as round_half,
+        scalar_constants as scalar_constants,
         widen as widen,
     )
     from engine.sdaa.kernels import (
@@ -60,10 +62,12 @@ _HOMES = {
     ),
     "engine.sdaa.engine": ("SdaaEngine",),
     "engine.sdaa.float16": (
-        "FLOAT32_PARAMETERS",
         "float16_storage",
+        "float32_inputs",
         "inlined",
+        "keeping_exact",
         "round_half",
+        "scalar_constants",
         "widen",
     ),
     "engine.sdaa.kernels": (

@@ -114,14 +114,15 @@ def weighed_work(
     """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import inlined, widen
+    from engine.sdaa.float16 import inlined, keeping_exact, widen
 
     wide = settled(infer_shapes(widen(inlined(model))))
     known = folded(wide.graph)
-    walk, sizes = _walk(view(wide), wide.graph, known, float16, keep or (lambda node: False))
+    kept = keeping_exact(wide.graph, keep) if float16 else keep or (lambda node: False)
+    walk, sizes = _walk(view(wide), wide.graph, known, float16, kept)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
     ends = {info.name for info in (*inputs, *outputs)}
-    weights = {name: sizes[name] for name in {name for kernel in walk for name in kernel.reads} & known}
+    weights = {name: sizes.get(name, 0) for name in {name for kernel in walk for name in kernel.reads} & known}
     work = ShardWork(
         float16=float16,
         inputs=len(inputs),
@@ -140,7 +141,7 @@ def _walk(
 ) -> tuple[list[Kernel], dict[str, int]]:
     """Return the kernels in order, and the stored bytes of every tensor by name (0: not known beforehand)."""
     float32 = {name for node in graph.node if keep(node) for name in node.output}
-    halved = _floats(graph) - float32 if float16 else set()
+    halved = _floats(graph) - float32 - _parameters(graph) if float16 else set()
     nodes = [_stored(node, halved) for node in views]
     sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     return kernels_of(nodes, inner_tensors(graph, keep), known, float32), sizes
@@ -151,6 +152,14 @@ def _floats(graph: GraphProto) -> set[str]:
     values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
     values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name for name, kind in values.items() if kind == FLOAT}
+
+
+def _parameters(graph: GraphProto) -> set[str]:
+    """Return the names of the tensors that operators take in float32 whatever the storage."""
+    from engine.sdaa.float16 import float32_inputs, scalar_constants
+
+    scalars = scalar_constants(graph)
+    return {node.input[i] for node in graph.node for i in float32_inputs(node, scalars) if i < len(node.input)}
 
 
 def _copied(info: ValueInfoProto, float16: bool) -> int:

@@ -8,14 +8,16 @@ float16 and back behind every node, and with weights and inputs rounded first; n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import prod
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
-from engine.sdaa.kernels import inner_tensors
+from engine.onnx.whole_numbers import exact_outputs
+from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -59,8 +61,45 @@ EXACT_OPS = frozenset(
     ]
 )
 
-# Inputs that the operator itself keeps in float32, whatever its data: index by operator.
-FLOAT32_PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "QuantizeLinear": (1,), "DequantizeLinear": (1,)}
+FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "BatchNormalization": (1, 2, 3, 4),
+    "DequantizeLinear": (1,),
+    "QuantizeLinear": (1,),
+    "Resize": (1, 2),
+    "Upsample": (1,),
+}
+"""Inputs that the operator itself keeps in float32, whatever its data: index by operator.
+
+A running variance is a square, beyond float16 wherever activations pass 256; the kernel makes a scale and a shift of a
+batch norm's four.
+"""
+
+SCALAR_OPS = frozenset(("Div", "Mul"))
+"""Operators that take a constant of one element as an argument of the launch, in float32, as torch's half does.
+
+Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0 times infinity, which is NaN.
+"""
+
+
+def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]:
+    """Return the places of a node's inputs that it takes in float32, where the model is stored in float16.
+
+    Args:
+        node: the node. scalars: names of constants of one element (:func:`scalar_constants`).
+    """
+    if node.op_type in SCALAR_OPS:
+        return tuple(i for i, name in enumerate(node.input) if name in scalars)
+    return FLOAT32_PARAMETERS.get(node.op_type, ())
+
+
+def scalar_constants(graph: GraphProto) -> set[str]:
+    """Return the names of a graph's constants of one element."""
+    found = {tensor.name for tensor in graph.initializer if prod(tensor.dims) == 1}
+    for node in graph.node:
+        value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if value is not None and (value.name == "value_float" or (value.name == "value" and prod(value.t.dims) == 1)):
+            found.add(node.output[0])
+    return found
 
 
 def float16_storage(
@@ -72,11 +111,23 @@ def float16_storage(
 
     Args:
         model: a float32, float16 or mixed model, nodes in topological order.
-        keep: says which nodes stay float32; what they write is rounded only where another node reads it.
+        keep: says which nodes stay float32; what they write is rounded only where another node reads it. So do nodes
+            between whole numbers and what is sensitive to their rounding (:func:`exact_outputs`).
         keep_inputs: graph inputs that keep float32.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    return _Rounder(infer_shapes(widen(inlined(model))), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+    wide = infer_shapes(widen(inlined(model)))
+    return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs)).rounded()
+
+
+def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
+    """Return what says which nodes stay float32: those of ``keep``, and those that keep whole numbers whole.
+
+    Args:
+        graph: with inferred types, nodes in topological order. keep: says which nodes stay float32 anyway.
+    """
+    exact = exact_outputs(graph)
+    return lambda node: (keep is not None and keep(node)) or not exact.isdisjoint(node.output)
 
 
 def inlined(model: ModelProto) -> ModelProto:
@@ -141,6 +192,7 @@ class _Rounder:
             if info.type.tensor_type.elem_type == FLOAT:
                 self.floats.add(info.name)
         self._warn_untyped()
+        self.known, self.scalars = folded(self.graph), scalar_constants(self.graph)
         self.outputs = {info.name for info in self.graph.output}
         self.fused = inner_tensors(self.graph, keep) & self.floats
         """Tensors inside a kernel: rounded at its end."""
@@ -221,7 +273,7 @@ class _Rounder:
 
     def _add(self, node: NodeProto) -> None:
         """Take over a node, reading rounded values and writing what is rounded where it leaves the kernel."""
-        kept = self.keep(node) or any(True for _ in subgraphs(node))
+        kept = self.keep(node) or any(True for _ in subgraphs(node)) or self._is_constant(node)
         if not kept:
             self._read_rounded(node)
         rename_inputs(node, self.exact)
@@ -231,8 +283,13 @@ class _Rounder:
         if not kept:
             self._leave_rounded(node, [name for name in outputs if name not in self.fused])
 
+    def _is_constant(self, node: NodeProto) -> bool:
+        """Say whether a node only gives or moves constants: rounded where a kernel reads them, as initialisers are."""
+        moves = node.op_type == "Constant" or _is_exact(node)
+        return moves and self.known.issuperset(filter(None, node.output))
+
     def _read_rounded(self, node: NodeProto) -> None:
-        parameters = FLOAT32_PARAMETERS.get(node.op_type, ())
+        parameters = float32_inputs(node, self.scalars)
         for i, name in enumerate(node.input):
             if name in self.floats and i not in parameters and name not in self.fused:
                 node.input[i] = self._rounded(name)

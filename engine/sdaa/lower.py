@@ -5,7 +5,7 @@ Written once, for the engine (:mod:`engine.sdaa.plan`), for the profile, and for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from engine.passes.runner import apply_passes
 from engine.sdaa.cost import ShardWork, weighed_work
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 MADE_OF = (
     "engine.batching",
@@ -70,6 +70,14 @@ class Lowered:
     def work(self) -> ShardWork:
         """What one shard makes a SPA do."""
         return self.weighed[0]
+
+    @property
+    def keeps(self) -> Callable[[NodeProto], bool]:
+        """What says which nodes stay float32 in float16 storage; made anew."""
+        from engine.onnx.shapes import infer_shapes
+        from engine.sdaa.float16 import inlined, keeping_exact, widen
+
+        return keeping_exact(infer_shapes(widen(inlined(self.model))).graph, self.options.keeps_float32)
 
     @cached_property
     def stored(self) -> ModelProto:

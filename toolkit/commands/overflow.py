@@ -1,7 +1,7 @@
 """Say where float16 is too narrow for a model: values beyond 65504 or below the smallest normal, over a data set.
 
 Predicted from the float32 run, and seen in the card's float16 storage: Inf, NaN, saturated, flushed to zero; with the
-sample that triggers it.
+sample that triggers it. Weights that float16 cannot hold have rows of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from toolkit.graph.inputs import batched_specs, model_file, random_inputs, stati
 from toolkit.graph.nodes import load_named
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
-from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow
+from toolkit.overflow import (
+    ACTUAL,
+    PREDICTED,
+    NodeRange,
+    find_overflow,
+    find_weights,
+    weight_lead,
+    weight_notes,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,6 +48,7 @@ COLUMNS = (
     Column("inherited", "inherited", brief=False, spare=4),
     Column("stored", "stored", brief=False, spare=4),
     Column("elements", "elements", numeric=True, brief=False, spare=4),
+    Column("share", "share lost", numeric=True, brief=False, spare=4),
     Column("trigger", "first sample"),
 )
 
@@ -63,7 +72,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 def _told(report: ToolReport) -> ToolReport:
     """Return a report of the nodes that have something to say."""
-    told = [i for i, row in enumerate(report.rows) if any(row[kind] for kind in ("beyond", *ACTUAL))]
+    told = [i for i, row in enumerate(report.rows) if row.get("told", any(row[k] for k in ("beyond", *ACTUAL)))]
     bad = frozenset(j for j, i in enumerate(told) if i in report.bad)
     return replace(report, rows=[report.rows[i] for i in told], bad=bad)
 
@@ -80,16 +89,18 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolRe
     else:
         batch, part = _drawn(path, model, wanted)
         found, given = find_overflow(path, [part], batch, pass_path), ""
+    weights = find_weights(model, pass_path)
     bad = frozenset(i for i, one in enumerate(found) if _stands_out(one))
+    also = frozenset(len(found) + i for i, one in enumerate(weights) if one.overflows)
     return ToolReport(
         "teco overflow",
         path.name,
-        _lead(found),
+        _lead(found) + weight_lead(weights),
         COLUMNS,
-        [_row(one) for one in found],
-        bad,
+        [*map(_row, found), *(one.row() for one in weights)],
+        bad | also,
         {"model": str(path), "data": given or "random (standard normal, seed 0)", "batch": str(batch)},
-        _notes(found, given),
+        _notes(found, given) + weight_notes(weights),
         (_chart(found, min(bad, default=None)),),
     )
 
@@ -136,6 +147,7 @@ def _row(one: NodeRange) -> dict[str, Any]:
         "inherited": "yes" if one.inherited else "",
         "stored": "yes" if one.stored else "",
         "elements": one.elements,
+        "share": None,
         "trigger": one.trigger,
         "triggers": one.triggers,
     }

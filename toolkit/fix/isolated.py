@@ -68,16 +68,16 @@ class _Twins:
 
     def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
         from engine.onnx import graph_inputs, infer_shapes
-        from engine.sdaa import inner_tensors, widen
+        from engine.sdaa import inner_tensors, keeping_exact, scalar_constants, widen
 
         self.model = infer_shapes(widen(right))
         graph = self.model.graph
         self.half = suspect is None
-        self.floats = _floats(graph)
+        self.floats, self.scalars = _floats(graph), scalar_constants(graph)
         other = self.model if suspect is None else widen(suspect)
         self.twins = {node.name: node for node in other.graph.node}
-        self.inner = inner_tensors(graph, keep) & self.floats if self.half else set()
-        self.keep = keep
+        self.keep = keeping_exact(graph, keep) if self.half else keep
+        self.inner = inner_tensors(graph, self.keep) & self.floats if self.half else set()
         self.kernel: dict[str, list[str]] = {}
         self.own = {} if self.half else {t.name: t for t in other.graph.initializer}
         self.made: set[str] = set()
@@ -127,13 +127,13 @@ class _Twins:
 
     def _input(self, name: str, position: int, node: NodeProto) -> str:
         """Return what the twin reads for an input of the node."""
-        from engine.sdaa import FLOAT32_PARAMETERS
+        from engine.sdaa import float32_inputs
 
         if name in self.own:
             return f"{name}{TWIN}:weight"
         if name in self.inner:
             return f"{name}{TWIN}"
-        if not self.half or name not in self.floats or position in FLOAT32_PARAMETERS.get(node.op_type, ()):
+        if not self.half or name not in self.floats or position in float32_inputs(node, self.scalars):
             return name
         return self._stored(name, f"{name}{ROUNDED}")
 

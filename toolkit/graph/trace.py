@@ -5,7 +5,7 @@ All outputs are marked and the model is run once: on a ResNet50 that is 30 times
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,10 @@ from toolkit.graph.weights import LightModel, open_marked, resolved, source
 from utils.text import plural
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
     from typing_extensions import Self
 
     from engine import Engine, HostSession
-    from engine.passes import PassOptions
     from engine.sdaa import Lowered
 
 _HALF, _FLOAT = 10, 1
@@ -317,8 +316,9 @@ def _take_rounded(found: _GraphTraced, made: Lowered, held: LightModel) -> None:
     """Take over a graph in float16 storage: what stays inside a kernel is not there, the rest as the card stores it."""
     from engine.sdaa import inner_tensors
 
-    inner = inner_tensors(made.model.graph, made.options.keeps_float32) - set(found.outputs)
-    kept = _kept(made.model, made.options)
+    keeps = made.keeps
+    inner = inner_tensors(made.model.graph, keeps) - set(found.outputs)
+    kept = _kept(made.model, keeps)
     now = {name for node in made.stored.graph.node for name in node.output}
     returned = {info.name for info in made.stored.graph.output if info.type.tensor_type.elem_type == _HALF}
     found.half = (_of_kinds(found, _FLOAT, _HALF) - kept) | returned
@@ -336,14 +336,14 @@ def _there(found: _GraphTraced, model: ModelProto) -> dict[str, str]:
     return {name: name for name in found.kinds if name in written}
 
 
-def _kept(model: ModelProto, options: PassOptions) -> set[str]:
-    """Return what nodes that stay float32 write; bodies of If, Loop and Scan compute in float32 as well."""
+def _kept(model: ModelProto, keeps: Callable[[NodeProto], bool]) -> set[str]:
+    """Return what nodes that stay float32 write; bodies of If, Loop and Scan do, too, and constants are as they are."""
     from engine.onnx import subgraphs
 
     return {
         name
         for node in model.graph.node
-        if options.keeps_float32(node) or any(True for _ in subgraphs(node))
+        if keeps(node) or node.op_type == "Constant" or any(True for _ in subgraphs(node))
         for name in node.output
     }
 

@@ -7,6 +7,7 @@ before it replaces an older one, so a file that exists is one that passed.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
+
+_log = logging.getLogger(__name__)
 
 FORMULA = "max|a - b| / max|b|"
 """The relative error: ``a`` is the file's output, ``b`` the source model's; the largest over all outputs counts."""
@@ -250,13 +253,20 @@ def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
 def simplify(model: ModelProto) -> ModelProto:
     """Return the model simplified by onnxsim (constants folded, batch norms fused, shapes inferred).
 
+    Batch norms stay where fusing them makes weights vanish in float16; one line of the log says so.
+
     Raises:
         ModelError: onnxsim failed, or its own check of the result did.
     """
     import onnxsim
 
+    from engine.onnx import fusing_harm
+
     try:
         simplified, passed = onnxsim.simplify(model)
+        if harm := fusing_harm(model.graph, simplified.graph):
+            _log.warning("batch norms are not fused: %s", harm)
+            simplified, passed = onnxsim.simplify(model, skip_fuse_bn=True)
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"onnxsim cannot simplify the exported model: {first_line(error)}") from error
     if not passed:

@@ -98,7 +98,7 @@ class OwnAdvice:
         names = ("target", "batch_size", "workers", "worker_mode", *getattr(options, "flags", ()))
         flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
         dtypes = {engine.dtype for engine in engines.values()}
-        flags["dtype"] = options.dtype or (dtypes.pop() if len(dtypes) == 1 else None)
+        flags["dtype"] = getattr(options, "dtype", None) or (dtypes.pop() if len(dtypes) == 1 else None)
         orders = {flag.key: tuple(flag.choices) for flag in task.flags if flag.exact is not None and flag.choices}
         return cls(task.advice, InUse(flags, orders))
 

@@ -1,21 +1,26 @@
 """Fold per-channel scales and shifts into the weights of Conv, ConvTranspose and Gemm.
 
 Sums and products are taken in float64 over a whole chain of nodes and rounded to the weights' dtype once. Nothing is
-folded whose weights another node shares, or that the weights' dtype cannot hold (overflow, or all of it subnormal).
+folded whose weights another node shares, or that the weights' dtype cannot hold (overflow, or all of it subnormal), or
+that would vanish in float16 on devices without subnormals (:class:`engine.onnx.half_range.Loss`); a log line says so.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.onnx.half_range import folded_loss
 from engine.passes._library import free_name
 from engine.passes.resnet.affine import Vector, constant, only_consumer, per_channel, read_affine
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+_log = logging.getLogger(__name__)
 
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm"})
 
@@ -98,12 +103,25 @@ def _store(linear: _Linear, scale: Vector, shift: Vector) -> bool:
     dtype = np.asarray(source.const_value.numpy()).dtype
     weight = rounded(linear.scaled(scale), dtype)
     bias = rounded((0.0 if linear.bias is None else linear.bias * scale) + shift, dtype)
-    if weight is None or bias is None:
+    if weight is None or bias is None or _vanishes(linear, weight):
         return False
     _set_weight(source, weight)
     if linear.bias is not None or bias.any():
         _set_bias(linear.node, bias)
     return True
+
+
+def _vanishes(linear: _Linear, weight: np.ndarray[Any, np.dtype[Any]]) -> bool:
+    """Say, and log, whether folded weights would vanish in float16 where those before did not."""
+    lost = folded_loss(linear.weight, weight)
+    if lost is not None:
+        _log.warning(
+            "%s (%s) is not folded with its neighbours: %.0f%% of its weights would be below float16's smallest normal",
+            linear.node.name or linear.node.outputs[0].name,
+            linear.node.op_type,
+            100 * lost.share,
+        )
+    return lost is not None
 
 
 def rounded(exact: Vector, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]] | None:
@@ -177,7 +195,7 @@ def fold_before(node: ir.Node) -> bool:
     if source is None or source.const_value is None:
         return False
     weight = rounded(grouped.reshape(linear.weight.shape), np.asarray(source.const_value.numpy()).dtype)
-    if weight is None:
+    if weight is None or _vanishes(linear, weight):
         return False
     _set_weight(source, weight)
     node.replace_input_with(0, x)

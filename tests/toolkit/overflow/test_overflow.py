@@ -65,11 +65,11 @@ def test_the_limits_themselves_are_in_range_and_what_float32_breaks_is_not_of_fl
 def test_nan_by_itself_is_an_overflow(save_onnx: SaveOnnx) -> None:
     """Rounded factors push the difference below 0, of which there is no root."""
     path = save_onnx(
-        "g (float[N,1] x) => (float[N,1] y) <float[1] third = {0.3334}, float[1] top = {100.021}>"
+        "g (float[N,2] x) => (float[N,2] y) <float[2] third = {0.3334, 0.3334}, float[1] top = {100.021}>"
         "{ m = Mul(x, third)  d = Sub(top, m)  y = Sqrt(d) }"
     )
-    found = ranges(path, np.float32([[1], [300]]))
-    assert {name: one.counts["nan"] for name, one in found.items()} == {"m": 0, "d": 0, "y": 1}
+    found = ranges(path, np.float32([[1, 1], [300, 300]]))
+    assert {name: one.counts["nan"] for name, one in found.items()} == {"m": 0, "d": 0, "y": 2}
     assert (found["y"].overflows, found["y"].trigger, found["d"].overflows) == (True, "s1", False)
 
 

@@ -1,0 +1,129 @@
+"""A model for OpenVINO in two parts: what has to compute in float32 first, then the rest, in bfloat16.
+
+OpenVINO takes one precision for all of a compiled model. Nothing here imports it: models are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def exact_edges(model: ModelProto) -> set[str]:
+    """Return the tensors that nodes which stay float32 hand to the others, or out of the model.
+
+    Args:
+        model: in topological order, as it is in its file.
+    """
+    import onnx
+
+    from engine.onnx.shapes import infer_shapes
+    from engine.onnx.view import used_names
+    from engine.onnx.whole_numbers import exact_outputs
+
+    try:
+        graph = infer_shapes(model).graph
+    except onnx.shape_inference.InferenceError:
+        return set()  # the runtimes judge it
+    exact = exact_outputs(graph)
+    fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+    read = {name for node in graph.node if exact.isdisjoint(node.output) for name in used_names(node)}
+    read |= {info.name for info in graph.output}
+    return exact & read - fixed
+
+
+def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | None, Any | None]:
+    """Return the part of an ``openvino.Model`` that makes the tensors of these names, and the rest, which takes them.
+
+    ``None`` stands for a part that there is not. What both could give is an output of the first.
+    """
+    if not edges or not _ports(model, edges) or model.get_sinks():
+        return None, model
+    first, rest = model.clone(), model.clone()
+    made = _ports(first, edges)
+    first_results, _ = _sorted_results(first, edges)
+    there = {name for result in first_results for name in result.input_value(0).get_names()}
+    first.add_results([openvino.opset13.result(port) for name, port in made.items() if name not in there])
+    for result in _sorted_results(first, edges)[1]:
+        first.remove_result(result)
+    for result in _sorted_results(rest, edges)[0]:
+        rest.remove_result(result)
+    if not rest.get_results():
+        return model, None
+    rest.add_parameters([_replaced(openvino, name, port) for name, port in _ports(rest, edges).items()])
+    for part in (first, rest):
+        _drop_unread(part)
+    return first, rest
+
+
+def _sorted_results(model: Any, names: Collection[str]) -> tuple[list[Any], list[Any]]:
+    """Return the results of a model that give a tensor of one of these names, and the others."""
+    given: tuple[list[Any], list[Any]] = [], []
+    for result in model.get_results():
+        given[result.input_value(0).get_names().isdisjoint(names)].append(result)
+    return given
+
+
+def _ports(model: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return the outputs of a model's nodes that have these names."""
+    ports = (port for node in model.get_ordered_ops() for port in node.outputs())
+    return {name: port for port in ports for name in sorted(port.get_names()) if name in names}
+
+
+def _replaced(openvino: Any, name: str, port: Any) -> Any:
+    """Return a new parameter that everything reads which has read an output of a node."""
+    parameter = openvino.opset13.parameter(port.get_partial_shape(), port.get_element_type(), name=f"{name}/float32")
+    readers = port.get_target_inputs()
+    names = port.get_names()
+    port.set_names(set())
+    parameter.output(0).set_names(names)
+    for reader in readers:
+        reader.replace_source_output(parameter.output(0))
+    return parameter
+
+
+def _drop_unread(model: Any) -> None:
+    """Remove the parameters that no result depends on."""
+    seen: set[str] = set()
+    todo = list(model.get_results())
+    while todo:
+        node = todo.pop()
+        if node.get_name() not in seen:
+            seen.add(node.get_name())
+            todo.extend(port.get_node() for port in node.input_values())
+    for parameter in model.get_parameters():
+        if parameter.get_name() not in seen:
+            model.remove_parameter(parameter)
+
+
+class Request:
+    """One call under way: the float32 part, if there is one, and then the rest.
+
+    Args:
+        parts: compiled, in their order. outputs: names of what a call returns, in its order.
+    """
+
+    def __init__(self, parts: Sequence[Any], outputs: Sequence[str]) -> None:
+        self._parts = [(part, part.create_infer_request()) for part in parts]
+        self._outputs = outputs
+
+    def infer(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Compute; the arrays are only read meanwhile, and those that come back are the caller's."""
+        known = dict(feed)
+        for part, request in self._parts:
+            found = request.infer({port: known[_known(port, known)] for port in part.inputs}, share_inputs=True)
+            known |= {name: found[port] for port in part.outputs for name in port.get_names()}
+        return [known[name] for name in self._outputs]
+
+    def cancel(self) -> None:
+        """Stop between two operators; the call raises."""
+        for _, request in self._parts:
+            request.cancel()
+
+
+def _known(port: Any, known: Mapping[str, Any]) -> str:
+    """Return a name of a port under which a tensor is known."""
+    return str(min(port.get_names() & known.keys()))

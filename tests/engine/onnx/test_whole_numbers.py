@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from engine.backends.ort import HostSession
+from engine.onnx.float16 import to_float16
+from engine.onnx.shapes import infer_shapes
+from engine.onnx.whole_numbers import exact_outputs
+from engine.sdaa import shard_work
+from engine.sdaa.float16 import float16_storage
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+H = np.float16
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEADER + text)
+
+
+def kept(text: str) -> set[str]:
+    return exact_outputs(infer_shapes(parse(text)).graph)
+
+
+def test_from_a_timestep_to_its_sine() -> None:
+    text = """g (int64[N,1] t, float[N,4] x) => (float[N,4] y) <float[1,4] f = {1.0, 0.1, 0.01, 0.001}> {
+        n = Cast <to = 1> (t)
+        a = Mul(n, f)
+        s = Sin(a)
+        p = Mul(s, f)
+        y = Add(x, p)
+    }"""
+    assert kept(text) == {"n", "a", "s"}
+    assert kept(text.replace("int64[N,1]", "float[N,1]").replace("Cast <to = 1>", "Identity")) == {"n", "a", "s"}
+    wide = text.replace("int64[N,1] t", "float[N,4] t").replace("Cast <to = 1>", "Identity")
+    assert kept(wide) == set()  # values of a layer, not one number per sample
+
+
+def test_frequencies_that_are_computed() -> None:
+    text = """g (float[N,4] x, float[N] t) => (float[N,4] y) <int64 zero = {0}, int64 one = {1}, int64 four = {4}> {
+        i = Range(zero, four, one)
+        n = Cast <to = 1> (i)
+        c = Constant <value_float = -2.3> ()
+        e = Mul(n, c)
+        f = Exp(e)
+        k = Constant <value_ints = [1]> ()
+        u = Unsqueeze(t, k)
+        a = Mul(u, f)
+        s = Cos(a)
+        y = Mul(x, s)
+    }"""
+    assert kept(text) >= {"n", "e", "f", "u", "a", "s"}
+    assert "y" not in kept(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("f = Cast <to = 1> (n)\n m = Sub(one, f)\n v = Mul(m, low)\n y = Add(x, v)", set()),  # a mask: 0 and 1 only
+        ("f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", {"f", "m"}),  # 4000.5 - 4000
+        ("f = Cast <to = 1> (n)\n m = Mul(f, third)\n v = Floor(m)\n y = Add(x, v)", {"f", "m", "v"}),
+        ("f = Cast <to = 1> (n)\n m = Div(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", set()),
+        ("e = Gather(table, n)\n f = Squeeze(e, axis)\n v = Sin(f)\n y = Add(x, v)", set()),  # weights, not numbers
+    ],
+)
+def test_what_is_sensitive(body: str, want: set[str]) -> None:
+    weights = "float one = {1}, float low = {-1e9}, float mean = {4000}, float third = {0.333}"
+    text = f"g (int64[N,1] n, float[N,1] x) => (float[N,1] y) <{weights}, float[9,1] table = {{1,2,3,4,5,6,7,8,9}}> {{"
+    assert kept(f"{text}\n axis = Constant <value_ints = [1]> ()\n {body}\n}}") == want
+
+
+def test_positions_times_frequencies_as_a_product() -> None:
+    text = """g (int64[N,S] p, float[N,4,S] x) => (float[N,4,S] y) <float[1,4,1] f = {1.0, 0.1, 0.01, 0.001}> {
+        n = Cast <to = 1> (p)
+        one = Constant <value_ints = [1]> ()
+        u = Unsqueeze(n, one)
+        a = MatMul(f, u)
+        s = Sin(a)
+        y = Add(x, s)
+    }"""
+    assert kept(text) == {"n", "u", "a", "s", "one"}
+
+
+def test_a_sum_of_many_is_not_followed() -> None:
+    text = """g (int64[N,3] p, float[N,2] x) => (float[N,2] y) <float[3,2] w = {1,2,3,4,5,6}> {
+        n = Cast <to = 1> (p)
+        a = MatMul(n, w)
+        s = Sin(a)
+        y = Add(x, s)
+    }"""
+    assert kept(text) == set()
+
+
+TIMESTEPS = """g (int64[N,1] t) => (float[N,4] y) <float[1,4] f = {1.0, 0.7, 0.3, 0.1}> {
+    n = Cast <to = 1> (t)
+    a = Mul(n, f)
+    s = Sin(a)
+    y = Neg(s)
+}"""
+
+
+def test_float16_storage_and_file_have_the_exact_sine() -> None:
+    """torch's half of 9999 is 10000, and the product with a frequency is some radians off."""
+    t = np.array([[9999], [501], [3001]])
+    want = -np.sin(t * np.array([[1.0, 0.7, 0.3, 0.1]]))
+    for model in (float16_storage(parse(TIMESTEPS)), to_float16(parse(TIMESTEPS))):
+        onnx.checker.check_model(model, full_check=True)
+        got = HostSession(model).run([t])[0]
+        assert got.dtype == H
+        np.testing.assert_allclose(got.astype(np.float64), want, atol=2e-3)
+
+
+def test_the_card_prices_them_as_float32() -> None:
+    model = parse(TIMESTEPS.replace("[N,", "[8,"))
+    kernels = {kernel.name: kernel.float32 for kernel in shard_work(model, float16=True).kernels}
+    assert list(kernels.values()) == [True, True, True, False]
+    assert not any(kernel.float32 for kernel in shard_work(model, float16=False).kernels)

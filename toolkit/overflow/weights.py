@@ -1,0 +1,190 @@
+"""Constants against float16's range: which become infinite, 0 or subnormal where the model is stored in float16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import Array
+from toolkit.fix.guide import LARGEST
+from utils.text import plural
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onnx import GraphProto, ModelProto, NodeProto
+
+    from engine.onnx import Loss
+
+_FLOAT = 1
+"""``onnx.TensorProto.FLOAT``."""
+
+_MASKING = frozenset(
+    {
+        *("Add", "Cast", "Concat", "Expand", "Identity", "Min", "Mul", "Reshape", "Slice", "Squeeze", "Sub"),
+        *("Tile", "Transpose", "Unsqueeze", "Where"),
+    }
+)
+"""What a mask goes through on its way to a softmax, which makes 0 of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRange:
+    """What a constant becomes in float16.
+
+    Attributes:
+        name: of the constant. reader: name of the first node that reads it. readers: how many do.
+        loss: counts of its elements that become infinite, 0 or subnormal.
+        largest, smallest: magnitudes, 0 left out.
+        float32: whether every reader takes it in float32 though the model is stored in float16.
+        mask: whether it saturates on purpose, before a softmax.
+    """
+
+    name: str
+    reader: str
+    readers: int
+    loss: Loss
+    largest: float
+    smallest: float
+    float32: bool
+    mask: bool
+
+    @property
+    def overflows(self) -> bool:
+        """Whether it becomes infinite, and that counts."""
+        return bool(self.loss.infinite) and not self.float32 and not self.mask
+
+    @property
+    def told(self) -> bool:
+        """Whether it has something to say: it overflows, or a device that flushes subnormals makes 0 of it."""
+        return self.overflows or (self.loss.vanishes and not self.float32)
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a row of the report, beside the nodes'."""
+        tiny = self.loss.zero + self.loss.subnormal
+        stored = not self.float32
+        return {
+            "name": self.name,
+            "op": "constant",
+            "module": "",
+            "largest": self.largest,
+            "smallest": self.smallest,
+            "beyond": self.loss.infinite,
+            "below": tiny,
+            "inf": self.loss.infinite * stored,
+            "nan": 0,
+            "saturated": 0,
+            "flushed": self.loss.zero * stored,
+            "inherited": "",
+            "stored": "yes" if stored else "",
+            "elements": self.loss.elements,
+            "trigger": f"read by {self.reader}",
+            "triggers": {},
+            "share": self.loss.share,
+            "readers": self.readers,
+            "mask": "yes" if self.mask else "",
+            "told": self.told,
+        }
+
+
+def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[WeightRange]:
+    """Return the float constants of a model that lose something in float16, in the order in which they are read.
+
+    Args:
+        model: as in its file. pass_path: pass file of the float16 form; what its nodes keep in float32 loses nothing.
+    """
+    from onnx import numpy_helper
+
+    from engine.onnx import constant_tensors, infer_shapes, loss
+    from engine.passes import PassOptions
+    from engine.sdaa import inlined, keeping_exact, widen
+
+    options = PassOptions.load(pass_path)
+    graph = infer_shapes(widen(inlined(model))).graph
+    reading = _readings(graph, keeping_exact(graph, options.keeps_float32))
+    masks = _to_softmax(graph)
+    found = []
+    for name, tensor in constant_tensors(graph).items():
+        if tensor.data_type != _FLOAT or name not in reading:
+            continue
+        values = numpy_helper.to_array(tensor)
+        lost = loss(values)
+        if lost.share:
+            mask = name in masks and not (values > LARGEST).any()
+            found.append(_range(name, values, lost, reading[name], mask))
+    order = {name: place for place, name in enumerate(reading)}
+    return sorted(found, key=lambda one: order[one.name])
+
+
+def weight_notes(found: Sequence[WeightRange]) -> list[str]:
+    """Return in words what constants become that are stored in float16, one line for each kind."""
+    notes = []
+    vanishing = [one for one in found if one.loss.vanishes and not one.float32]
+    if vanishing:
+        worst = max(vanishing, key=lambda one: one.loss.share)
+        notes.append(
+            f"{plural(len(vanishing), 'weight')} mostly below 2^-14, 0 to a device that flushes subnormals; the "
+            f"largest share in {worst.name}, read by {worst.reader}: {worst.loss.share:.2%}"
+        )
+    exact = [one for one in found if one.loss.infinite and one.float32]
+    if exact:
+        notes.append(
+            f"{plural(len(exact), 'weight')} beyond 65504 and taken in float32, such as {exact[0].name}, read by "
+            f"{exact[0].reader}"
+        )
+    return notes
+
+
+def weight_lead(found: Sequence[WeightRange]) -> str:
+    """Return what to add to the answer where weights become infinite; else ""."""
+    worst = [one for one in found if one.overflows]
+    if not worst:
+        return ""
+    one = worst[0]
+    return (
+        f"; {plural(len(worst), 'weight')} infinite in it, the first is {one.name}, read by {one.reader} "
+        f"({one.loss.infinite} of {one.loss.elements} elements)"
+    )
+
+
+def _range(name: str, values: Array, lost: Loss, readers: Mapping[str, bool], mask: bool) -> WeightRange:
+    size = np.abs(values[np.isfinite(values) & (values != 0)].astype(np.float64))
+    return WeightRange(
+        name,
+        next(iter(readers)),
+        len(readers),
+        lost,
+        float(size.max(initial=0.0)) if not np.isinf(values).any() else float("inf"),
+        float(size.min(initial=np.inf)) if size.size else 0.0,
+        all(readers.values()),
+        mask,
+    )
+
+
+def _readings(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> dict[str, dict[str, bool]]:
+    """Return by tensor the nodes that read it, and whether each takes it in float32."""
+    from engine.onnx import used_names
+    from engine.sdaa import float32_inputs, scalar_constants
+
+    scalars = scalar_constants(graph)
+    found: dict[str, dict[str, bool]] = {}
+    for i, node in enumerate(graph.node):
+        exact = {node.input[place] for place in float32_inputs(node, scalars) if place < len(node.input)}
+        kept = keep(node)
+        for name in used_names(node):
+            found.setdefault(name, {})[node.name or f"{node.op_type}_{i}"] = kept or name in exact
+    return found
+
+
+def _to_softmax(graph: GraphProto) -> set[str]:
+    """Return the tensors of which every way leads to a softmax, through nothing but what a mask goes through."""
+    from engine.onnx import used_names
+
+    others, masks = {info.name for info in graph.output}, set[str]()
+    for node in reversed(graph.node):
+        through = node.op_type in _MASKING and masks.issuperset(node.output) and others.isdisjoint(node.output)
+        (masks if node.op_type == "Softmax" or through else others).update(used_names(node))
+    return masks - others
