@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from engine import ModelError, shape_text
-from utils.export.onnx_files import first_line
+from utils.export.graphs import first_line
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def torch_operators(
         try:
             program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {_reason(error)}") from error
+            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {tracing_reason(error)}") from error
     found: dict[str, TorchOperator] = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
@@ -100,7 +100,7 @@ def torch_operators(
     return list(found.values())
 
 
-def _reason(error: Exception) -> str:
+def tracing_reason(error: BaseException) -> str:
     """Say why a module cannot be traced, where it is known in words that need no knowledge of the tracer."""
     if "data-dependent" not in str(error):
         return f"{type(error).__name__}: {first_line(error)}"
