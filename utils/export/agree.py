@@ -80,9 +80,9 @@ def _reason(got: Array, wanted: Array, dtype: str) -> str:
         largest = _largest(wanted)
         if 0 < largest < float(_HALF.smallest_normal):
             smallest = float(_HALF.smallest_normal)
-            return f"it is below float16: its largest value is {largest:.1e}, float16 is exact from {smallest:.1e} on"
+            return f"below float16: its largest value is {largest:.1e}, float16 keeps its digits from {smallest:.1e} on"
         if largest > float(_HALF.max):
-            return f"it is above float16: its largest value is {largest:.1e}, float16 ends at {float(_HALF.max):.0f}"
+            return f"above float16: its largest value is {largest:.1e}, float16 ends at {float(_HALF.max):.0f}"
     if np.isnan(got.astype(np.float64)).sum() > np.isnan(wanted.astype(np.float64)).sum():
         return "it holds NaN where the source model's does not"
     return ""

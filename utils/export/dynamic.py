@@ -83,7 +83,7 @@ def _grown(array: Array, named: Mapping[int, str], names: set[str], extra: int) 
         if name in names:
             size = 2 * array.shape[axis] + extra
             array = np.concatenate([array, np.flip(array), array], axis=axis).take(range(size), axis=axis)
-    return np.ascontiguousarray(array)
+    return np.array(array, order="C")  # of any rank, 0 too
 
 
 def check_dynamic(model: ModelProto, axes: Sequence[Mapping[int, str]]) -> ModelProto | ModelError:

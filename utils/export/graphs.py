@@ -11,8 +11,8 @@ from engine import Array, ModelError
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_FLOAT, _HALF = 1, 10
-"""``onnx.TensorProto.FLOAT`` and ``FLOAT16``."""
+_FLOAT, _HALF, _DOUBLE = 1, 10, 11
+"""``onnx.TensorProto.FLOAT``, ``FLOAT16`` and ``DOUBLE``."""
 
 KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Operator domains ONNX Runtime's CPU build has kernels for."""
@@ -94,13 +94,17 @@ def to_float16(model: ModelProto) -> ModelProto:
     """Return a float16 copy: weights, inputs and outputs. Weights beyond the float16 range are clamped to it.
 
     Raises:
-        ModelError: what the model takes and gives is float16 already, or it cannot be converted.
+        ModelError: what the model takes and gives is float16 already, or float64, or it cannot be converted.
     """
     from engine.onnx import to_float16 as converted
 
     kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
     if _HALF in kinds and _FLOAT not in kinds:
         raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
+    if _DOUBLE in kinds:
+        raise ModelError(
+            "cannot convert the model to float16: it takes or gives float64; export it in float32, or use float16=False"
+        )
     with warnings.catch_warnings():
         # One warning per weight that underflows or is clamped; the comparison with the source judges the sum of it.
         warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)

@@ -19,7 +19,8 @@ class Example:
 
     Attributes:
         args, keywords: what the model is called with; tensors anywhere in it are inputs, anything else is a constant.
-        tensors: the inputs, in order. names: one per input.
+        tensors: the inputs, in order. names: one per input. kinds: the classes of tensors.
+        plain: whether the model takes just these tensors, one per argument.
     """
 
     args: Sequence[Any]
@@ -27,11 +28,7 @@ class Example:
     tensors: list[Any]
     names: list[str]
     kinds: tuple[type, ...]
-
-    @property
-    def plain(self) -> bool:
-        """Whether the model takes just these tensors, one per argument."""
-        return not self.keywords and all(isinstance(one, self.kinds) for one in self.args)
+    plain: bool
 
     def call(self, model: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         """Call a model with other tensors in the places of the inputs."""
@@ -54,17 +51,18 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
     """
     keywords: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     args: Sequence[Any] = [found] if isinstance(found, kinds) else [] if keywords else list(found)
-    called = dict(enumerate(args)) | dict(keywords)
+    known = [*parameters, *(f"{INPUT}_{n}" for n in range(len(parameters), len(args)))]
     paths = [
-        (f"{parameters[key] if isinstance(key, int) and key < len(parameters) else key}{path}", tensor)
-        for key, item in called.items()
+        (f"{key}{path}", tensor)
+        for key, item in (*zip(known, args, strict=False), *keywords.items())
         for path, tensor in _inputs(item, kinds)
     ]
     if not paths:
         raise ConfigError("example_inputs hold no tensor; give a tensor, one per argument, or a mapping by argument")
     default = [INPUT] if isinstance(found, kinds) else [path for path, _ in paths]
     chosen = _chosen("input_names", names, default)
-    return Example(args, keywords, [tensor for _, tensor in paths], chosen, kinds)
+    plain = not keywords and len(args) <= len(parameters) and all(isinstance(one, kinds) for one in args)
+    return Example(args, keywords, [tensor for _, tensor in paths], chosen, kinds, plain)
 
 
 def _inputs(item: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
@@ -116,8 +114,8 @@ def _outputs(found: Any, kinds: tuple[type, ...], path: tuple[object, ...]) -> I
             yield from _outputs(one, kinds, (*path, key))
     elif found is not None:
         raise ModelError(
-            f"output {_called(path)!r} of the source model is a {type(found).__name__}, not a tensor; let the model "
-            "return tensors, or tuples, mappings or dataclasses of them"
+            f"output {_called(path)!r} of the source model is no tensor but of type {type(found).__name__}; let the "
+            "model return tensors, or tuples, mappings or dataclasses of them"
         )
 
 

@@ -87,7 +87,11 @@ class ExportError(ModelError):
 
     def __init__(self, results: Sequence[ExportResult]) -> None:
         self.results = list(results)
-        failed = [f"{one.path.name}: {one.error}" for one in results if one.error is not None]
+        files: dict[str, list[str]] = {}
+        for one in results:
+            if one.error is not None:
+                files.setdefault(one.error, []).append(one.path.name)
+        failed = [f"{', '.join(names)}: {error}" for error, names in files.items()]
         written = ", ".join(one.path.name for one in results if one.error is None)
         older = [one.path.name for one in results if one.error is not None and one.path.exists()]
         stale = f"; what lies there as {', '.join(older)} is of an earlier export" if older else ""
@@ -212,16 +216,15 @@ def _names(model: ModelProto) -> list[str]:
 
 
 def _differs(worst: Gap, dtype: str, tolerance: float) -> str:
-    where = f"output {worst.name!r}: " if worst.name else ""
-    reason = f": {worst.reason}" if worst.reason else ""
-    fix = f"raise tolerances[{dtype!r}] if this is expected{_WITHOUT.get(dtype, '')}"
-    if dtype == "float32":
-        fix = f"check the model's operators, or {fix}"
-    elif "below float16" in worst.reason or "above float16" in worst.reason:
-        fix = "let the model scale it, or pass float16=False to do without"
+    where = f"output {worst.name!r}" if worst.name else "the outputs"
+    without = _WITHOUT.get(dtype, "").replace("; ", ", or ")
+    if worst.reason.startswith(("below float16", "above float16")):
+        return f"{where} is {worst.reason}; let the model scale it{without}"
+    reason = f" ({worst.reason})" if worst.reason else ""
+    check = "check the model's operators, or " if dtype == "float32" else ""
     return (
-        f"{where}largest relative error {worst.error:.1e} ({FORMULA}) is above the tolerance {tolerance:.0e}{reason}; "
-        f"{fix}"
+        f"{where}: largest relative error {worst.error:.1e} ({FORMULA}) is above the tolerance "
+        f"{tolerance:.0e}{reason}; {check}raise tolerances[{dtype!r}] if this is expected{without}"
     )
 
 

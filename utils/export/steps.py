@@ -108,7 +108,7 @@ def write_exported(
     if not isinstance(model, framework.kind):
         raise ConfigError(f"the model is a {type(model).__name__}, not a {framework.kind.__name__}; pass the module")
     given = example(example_inputs, framework.kinds, _parameters(module), wanted.input_names)
-    arrays = [framework.to_array(tensor) for tensor in given.tensors]
+    arrays = [_array(framework, f"input {n!r}", one) for n, one in zip(given.names, given.tensors, strict=True)]
     with _evaluated(module, framework.parts(model)):
         first, plain = _run(model, framework, given, arrays, changed=False)
         names = output_names([name for name, _ in first], wanted.output_names, given.names)
@@ -177,18 +177,27 @@ def _run(
         raise ModelError(
             f"the source model cannot run inputs of shapes {shapes}: {framework.reason(error)}; {fix}"
         ) from error
-    named = []
-    for name, tensor in outputs(found, (framework.tensor,)):
-        try:
-            named.append((name, framework.to_array(tensor)))
-        except (TypeError, RuntimeError, ValueError) as error:
-            raise ModelError(
-                f"output {name!r} of the source model cannot become an array: {first_line(error)}; let it return "
-                "dense tensors of float32 (model.float()), float16, integers or bool"
-            ) from error
+    answers = outputs(found, (framework.tensor,))
+    named = [(name, _array(framework, f"output {name!r} of the source model", one)) for name, one in answers]
     parts = found if isinstance(found, (tuple, list)) else [found]
     own = len({id(one) for one in (*parts, *tensors)}) == len(parts) + len(tensors)
     return named, own and all(isinstance(one, framework.tensor) for one in parts)
+
+
+def _array(framework: Framework, what: str, tensor: Any) -> Array:
+    """Return a tensor as an array that a file can take or give."""
+    try:
+        array = framework.to_array(tensor)
+    except (TypeError, RuntimeError, ValueError) as error:
+        reason = first_line(error).rstrip(".")
+    else:
+        if array.dtype.kind in "fiub":
+            return array
+        reason = f"it is {array.dtype}"
+    raise ModelError(
+        f"{what} cannot be one of a file: {reason}; let it be a dense tensor of float32 (model.float()), float16, "
+        "integers or bool"
+    )
 
 
 def _check_repeats(
@@ -201,8 +210,8 @@ def _check_repeats(
         if error > _REPEATS:
             raise ModelError(
                 f"output {name!r} of the source model is another one each time (relative error {error:.1e} between two "
-                "runs on the same inputs), so no file can be compared with it; take random numbers out of forward, "
-                "such as a dropout without training=self.training, or make them an input"
+                "runs on the same inputs), so no file can be compared with it; take random numbers and state out "
+                "of forward, such as a dropout without training=self.training, or make them an input"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from utils.export.names import give_names
 from utils.export.nested import outputs
 from utils.export.onnx_files import ExportResult, Made, ModelNotes
 from utils.export.steps import Framework, Plan, Wanted, attempt, told, write_exported
-from utils.export.torch_operators import tracing_reason
+from utils.export.torch_operators import quiet, tracing_reason
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -165,7 +166,7 @@ def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int,
     arrays = plan.tried[min(1, len(plan.tried) - 1)]
     tensors = tuple(_tensor(model, x) for x in arrays)
     shapes: Any = tuple(dict(named) for named in plan.axes)
-    with _flat(model, plan), _own_warnings():
+    with _flat(model, plan), quiet():
         try:
             program = torch.onnx.export(
                 model,
@@ -178,7 +179,7 @@ def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int,
                 custom_translation_table=table,
             )
         except torch.onnx.OnnxExporterError as error:
-            raise _refused(model, error.__cause__ or error, "dynamo") from error
+            raise _refused(model, error.__cause__ or error, "dynamo", plan) from error
     exported = _named(program.model, plan)
     return attempt(lambda: simplify(with_sizes(exported, plan.tried[0]))), attempt(lambda: simplify(exported))
 
@@ -191,16 +192,22 @@ def _named(model: ir.Model, plan: Plan) -> ModelProto:
     return proto
 
 
-def _refused(model: torch.nn.Module, error: BaseException, exporter: str) -> ModelError:
-    [other] = set(EXPORTERS) - {exporter}
-    reason = tracing_reason(error)
-    return ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason}; or try exporter={other!r}")
+def _refused(model: torch.nn.Module, error: BaseException, exporter: str, plan: Plan) -> ModelError:
+    """Say why an exporter refuses a model, and name the other one, but not where it would only hide a branch."""
+    reason = re.sub(r"inputs\['tensors'\]\[(\d+)\]", lambda n: plan.example.names[int(n[1])], tracing_reason(error))
+    fix = "; leave the axis out of dynamic" if "static shape" in reason else ""
+    if "depends on values" not in reason:
+        [other] = set(EXPORTERS) - {exporter}
+        fix += f"{', or' if fix else ';'} try exporter={other!r}"
+    return ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason.rstrip('.')}{fix}")
 
 
 def _by_torchscript(model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
     """Return the static and the dynamic graph, each traced: a trace may hold sizes of its run as constants."""
-    static = attempt(lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])))
-    return static, attempt(lambda: simplify(_scripted(model, opset, plan, plan.axes)))
+    with _fixed_places():
+        static = attempt(lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])))
+        free = attempt(lambda: simplify(_scripted(model, opset, plan, plan.axes)))
+    return static, free
 
 
 def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
@@ -208,7 +215,7 @@ def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Map
     import onnx_ir as ir
 
     tensors = tuple(_tensor(model, x) for x in plan.tried[0])
-    with tempfile.TemporaryDirectory() as folder, _flat(model, plan), _own_warnings(), _fixed_places():
+    with tempfile.TemporaryDirectory() as folder, _flat(model, plan), _own_warnings():
         path = Path(folder, "model.onnx")  # weights above 2 GiB go beside it
         try:
             torch.onnx.export(
@@ -222,17 +229,31 @@ def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Map
                 opset_version=opset,
             )
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            raise _refused(model, error, "torchscript") from error
-        return _named(ir.from_proto(onnx.load(path)), plan)
+            raise _refused(model, error, "torchscript", plan) from error
+        return _named(ir.from_proto(_with_all_inputs(onnx.load(path), plan, axes)), plan)
+
+
+def _with_all_inputs(model: ModelProto, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
+    """Put the inputs back that nothing reads; the tracer drops them."""
+    from onnx import helper
+
+    kept = {value.name: value for value in model.graph.input}
+    infos = []
+    for name, array, named in zip(plan.example.names, plan.tried[0], axes, strict=True):
+        sizes = [named.get(axis, size) for axis, size in enumerate(array.shape)]
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        infos.append(kept.get(name) or helper.make_tensor_value_info(name, kind, sizes))
+    del model.graph.input[:]
+    model.graph.input.extend(infos)
+    return model
 
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Leave out what the exporters warn of in their own use of torch; nothing there is for the user to change."""
+    """Leave out what the exporter warns of in its own use of torch; nothing there is for the user to change."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.filterwarnings("ignore", "# The axis name: .* will not be used, since it shares", UserWarning)
         yield
 
 
@@ -242,15 +263,17 @@ def _fixed_places() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield
+    own = Path(torch.__file__).parent  # torch's own lines ask for shapes
+    lines = [one for one in seen if issubclass(one.category, torch.jit.TracerWarning)]
     places = sorted(
-        {f"{Path(one.filename).name}:{one.lineno}" for one in seen if issubclass(one.category, torch.jit.TracerWarning)}
+        {f"{Path(one.filename).name}:{one.lineno}" for one in lines if own not in Path(one.filename).parents}
     )
     if places:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         warnings.warn(
             f"the trace keeps what these lines computed for the example ({', '.join(places[:3])}{more}); where it is "
             "more than a shape, exporter='dynamo' tells",
-            stacklevel=2,
+            stacklevel=4,
         )
 
 

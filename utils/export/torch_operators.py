@@ -82,7 +82,7 @@ def torch_operators(
     Raises:
         ModelError: torch.export cannot trace it.
     """
-    with _quiet():
+    with quiet():
         try:
             program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
@@ -102,6 +102,8 @@ def torch_operators(
 
 def tracing_reason(error: BaseException) -> str:
     """Say why a module cannot be traced, where it is known in words that need no knowledge of the tracer."""
+    if "See the stack trace" in str(error) and error.__cause__ is not None:
+        return f"{first_line(error).partition(' : ')[0]}: {tracing_reason(error.__cause__)}"
     if "data-dependent" not in str(error):
         return f"{type(error).__name__}: {first_line(error)}"
     place = re.search(r'raised this error:\s+File "([^"]+)", line (\d+)', str(error))
@@ -121,7 +123,7 @@ def to_onnx(model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping
     Raises:
         ModelError: the exporter refuses it.
     """
-    with _quiet():
+    with quiet():
         try:
             program = torch.onnx.export(model.eval(), tuple(args), kwargs=dict(named), dynamo=True, verbose=False)
         except torch.onnx.OnnxExporterError as error:
@@ -164,7 +166,7 @@ def _add(to: list[str], word: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what torch's exporter warns of about itself, and prints and logs of what it then raises."""
     level = logging.root.manager.disable
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -188,7 +188,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
         (lambda x: x.reshape(2, 8) * 2, r"cannot run inputs of shapes \[\[5, 8\]\]: .*leave the axis out of dynamic"),
         (
             lambda x: x * x.shape[0] if x.shape[0] == 5 else x,
-            r"inferred a static shape of 5 for dimension inputs\['x'\].shape\[0\]",
+            r"inferred a static shape of 5 for dimension input.shape\[0\]; leave the axis out of dynamic, or try",
         ),
     ],
     ids=["no operator", "fixed batch", "constant axis"],
@@ -205,9 +205,8 @@ def test_a_float16_overflow_is_found_and_the_other_files_are_written(tmp_path: P
     with pytest.raises(ExportError) as caught:
         export_onnx(Calls(lambda x: x * 3e4), torch.full((2, 3), 100.0), tmp_path / "net")
     assert str(caught.value) == (
-        "net_float16_dyn.onnx: output 'output': largest relative error inf (max|a - b| / max|b|) is above the "
-        "tolerance 5e-02: it is above float16: its largest value is 3.0e+06, float16 ends at 65504; let the model scale "
-        "it, or pass float16=False to do without; written: net.onnx, net_dyn.onnx"
+        "net_float16_dyn.onnx: output 'output' is above float16: its largest value is 3.0e+06, float16 ends at 65504; "
+        "let the model scale it, or pass float16=False to do without; written: net.onnx, net_dyn.onnx"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.onnx", "net_dyn.onnx"]
 
