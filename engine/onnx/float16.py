@@ -12,6 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
+from engine.onnx.bodies import has_bodies, widen_captured
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
 from engine.text import one_line
@@ -27,6 +28,8 @@ def to_float16(
     clamp: bool = False,
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
+
+    The bodies of If, Loop and Scan stay float32.
 
     Args:
         model: the model; float16 parts stay as they are.
@@ -45,6 +48,7 @@ def to_float16(
     for node in converted.graph.node:
         if half.intersection(node.output):
             _write_half(node)
+    widen_captured(converted.graph)
     # The library can only keep all inputs and outputs, so single inputs are kept here.
     was = {info.name: _kind(info) for info in graph_inputs(model)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
@@ -60,7 +64,7 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None) -> lis
     blocked = []
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
-        if keep is not None and keep(node):
+        if has_bodies(node) or (keep is not None and keep(node)):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
             _own_constants(model.graph, node)
