@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
-from engine.onnx.bodies import has_bodies, widen_captured
+from engine.onnx.half_ends import has_bodies, join_outputs, split_outputs, widen_captured
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes
 from engine.text import one_line
@@ -78,9 +78,11 @@ def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto
     # The library's defaults move tiny and huge weights to values of its choice.
     smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
     try:
+        inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
+        ends = split_outputs(inferred.graph)
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
-                infer_shapes(model),  # the library's own inference takes no model over 2 GiB
+                inferred,
                 min_positive_val=smallest,
                 max_finite_val=largest,
                 node_block_list=blocked,
@@ -89,6 +91,7 @@ def _converted(model: ModelProto, blocked: list[str], clamp: bool) -> ModelProto
             )
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
         raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    join_outputs(converted.graph, ends)
     return converted
 
 

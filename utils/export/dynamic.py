@@ -65,7 +65,8 @@ def dynamic_inputs(inputs: Sequence[Array], axes: Sequence[Mapping[int, str]]) -
 
     Returns:
         The example, then a list of arrays where a batch axis is dynamic, then one where another axis is. New samples
-        hold the example's own values in reverse order: other samples, but valid ones even for, say, token numbers.
+        hold the example's own values in reverse order (a mask's: the samples in reverse order): other samples, but
+        valid ones even for, say, token numbers.
     """
     batch = {name for named in axes for axis, name in named.items() if axis == 0}
     others = {name for named in axes for name in named.values()} - batch
@@ -82,7 +83,9 @@ def _grown(array: Array, named: Mapping[int, str], names: set[str], extra: int) 
     for axis, name in named.items():
         if name in names:
             size = 2 * array.shape[axis] + extra
-            array = np.concatenate([array, np.flip(array), array], axis=axis).take(range(size), axis=axis)
+            # A mask turned round would be one of samples padded in front, which causal models leave undefined.
+            turned = np.flip(array, axis if array.size and ((array == 0) | (array == 1)).all() else None)
+            array = np.concatenate([array, turned, array], axis=axis).take(range(size), axis=axis)
     return np.array(array, order="C")  # of any rank, 0 too
 
 

@@ -113,9 +113,10 @@ def _outputs(found: Any, kinds: tuple[type, ...], path: tuple[object, ...]) -> I
         for key, one in _items(found):
             yield from _outputs(one, kinds, (*path, key))
     elif found is not None:
+        cache = " (a cache: use_cache=False leaves it out)" if "Cache" in type(found).__name__ else ""
         raise ModelError(
-            f"output {_called(path)!r} of the source model is no tensor but of type {type(found).__name__}; let the "
-            "model return tensors, or tuples, mappings or dataclasses of them"
+            f"output {_called(path)!r} of the source model is no tensor but of type {type(found).__name__}{cache}; "
+            "let the model return tensors, or tuples, mappings or dataclasses of them"
         )
 
 

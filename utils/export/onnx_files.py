@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 from engine import Array, EngineSpec, ModelError, TecoInferError, open_engine
 from utils.export.agree import FORMULA, TOLERANCES, Gap, widest_gap
-from utils.export.choices import choices, picks_given, picks_inside, run, with_picks
+from utils.export.choices import answers, choices, picks_given, picks_inside, run, with_picks
 from utils.export.graphs import first_line, foreign_ops, to_float16
 from utils.export.notes import ModelNotes as ModelNotes
 
@@ -232,17 +232,29 @@ def _but_for_ties(
     variant: Variant, model: ModelProto, case: Expected, got: list[Array], tolerance: float
 ) -> Gap | None:
     """Return the gap that is left when both sides pick the same of near ties; ``None`` where that explains nothing."""
-    reference = variant.reference or model
-    made = choices(reference)
+    names, inputs, whole = _names(model), case.inputs, variant.reference
+    if whole is None:
+        return _source_picks(model, case, tolerance)
+    made = choices(whole)
     if not made:
         return None
-    if variant.reference is not None:
-        picks = picks_inside(model, made, case.inputs, variant.dtype)
-    else:
-        picks = picks_given(model, made, case.wanted)
+    plain = widest_gap(names, answers(whole, inputs, "float32"), case.wanted, "float32")
+    if plain.error > tolerance and _source_picks(whole, case, tolerance) is None:
+        return None  # it is no measure of anything
+    found, rank = with_picks(whole, made, inputs, picks_inside(model, made, inputs, variant.dtype))
+    return _within(widest_gap(names, got, found, variant.dtype), rank, tolerance)
+
+
+def _source_picks(model: ModelProto, case: Expected, tolerance: float) -> Gap | None:
+    """Return the gap between a float32 model that picks what the source model's outputs say, and those outputs."""
+    made = choices(model)
+    picks = picks_given(model, made, case.wanted)
     if not picks:
         return None
-    found, rank = with_picks(reference, made, case.inputs, picks)
-    half = variant.reference is not None
-    gap = widest_gap(_names(model), got if half else found, found if half else case.wanted, variant.dtype)
-    return Gap(gap.name, max(gap.error, rank)) if max(gap.error, rank) <= tolerance else None
+    found, rank = with_picks(model, made, case.inputs, picks)
+    return _within(widest_gap(_names(model), found, case.wanted, "float32"), rank, tolerance)
+
+
+def _within(gap: Gap, rank: float, tolerance: float) -> Gap | None:
+    error = max(gap.error, rank)
+    return Gap(gap.name, error) if error <= tolerance else None

@@ -26,6 +26,17 @@ class TestDynamicInputs:
         tried = dynamic_inputs([np.zeros((2, 5)), np.zeros((5, 2))], [{0: "n"}, {1: "n"}])
         assert [x.shape for x in tried[1]] == [(5, 5), (5, 5)]
 
+    def test_a_mask_is_not_turned_round(self) -> None:
+        """A causal model has nothing to look at where padding comes first."""
+        ids, mask = np.array([[5, 6, 7]]), np.array([[1, 1, 0]])
+        _, batch, longer = dynamic_inputs([ids, mask], [{0: "batch", 1: "seq"}] * 2)
+        assert [x.tolist() for x in batch] == [[[5, 6, 7], [7, 6, 5], [5, 6, 7]], [[1, 1, 0]] * 3]
+        assert [x.tolist() for x in longer] == [[[5, 6, 7, 7, 6, 5]], [[1, 1, 0, 0, 1, 1]]]
+
+    def test_a_number_stays_a_number(self) -> None:
+        x, scale = dynamic_inputs([np.zeros((2, 3)), np.float32(2)], [{0: "batch"}, {}])[1]
+        assert (x.shape, scale.shape) == ((5, 3), ())
+
     def test_nothing_dynamic(self) -> None:
         assert len(dynamic_inputs([X], [{}])) == 1
 

@@ -1,4 +1,4 @@
-"""Control flow in a float16 model."""
+"""Control flow, and outputs that nodes read, in a float16 model."""
 
 from __future__ import annotations
 
@@ -61,3 +61,18 @@ def test_bodies_of_a_float16_model(text: str, way: bool, tmp_path: Path) -> None
         with open_engine("onnx", EngineSpec(ckpt=tmp_path / f"{name}.onnx", dtype=name)) as engine:
             answers.append(np.asarray(engine([x.astype(name), *inputs[1:]])))
     np.testing.assert_allclose(answers[1], answers[0], rtol=2e-3)
+
+
+def test_an_output_that_a_float32_node_reads(tmp_path: Path) -> None:
+    """Max and TopK stay float32; each needs a cast before it."""
+    body = "{ y = Neg(x) z = Max(y, x) v, i = TopK<axis=1>(z, k) }"
+    ends = "float[N,3] y, float[N,3] z, float[N,2] v, int64[N,2] i"
+    half = to_float16(parser.parse_model(f"{HEAD}g (float[N,3] x) => ({ends}) <int64[1] k = {{2}}> {body}"))
+    onnx.checker.check_model(half, full_check=True)
+    assert [info.type.tensor_type.elem_type for info in half.graph.output] == [10, 10, 10, 7]
+    assert not {info.name for info in half.graph.value_info} & {info.name for info in half.graph.output}
+    save_model(half, tmp_path / "m.onnx")
+    with open_engine("onnx", EngineSpec(ckpt=tmp_path / "m.onnx", dtype="float16")) as engine:
+        found = engine(np.array([[0.5, -1.0, 2.0]], np.float16))
+    for got, wanted in zip(found, ([[-0.5, 1, -2]], [[0.5, 1, 2]], [[2, 1]], [[2, 1]]), strict=True):
+        np.testing.assert_array_equal(got, np.array(wanted))
