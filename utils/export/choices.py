@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine import Array, EngineSpec, open_engine
+from engine import Array, Engine, EngineSpec, open_engine
 from engine.onnx import infer_shapes
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ def answers(model: ModelProto, inputs: Sequence[Array], dtype: str) -> list[Arra
             return run(engine, inputs, dtype)
 
 
-def run(engine: object, inputs: Sequence[Array], dtype: str) -> list[Array]:
+def run(engine: Engine, inputs: Sequence[Array], dtype: str) -> list[Array]:
     """Return an engine's outputs as a list; float32 inputs are brought to the engine's dtype."""
     half = dtype == "float16"
-    found = engine([x.astype(np.float16) if half and x.dtype == np.float32 else x for x in inputs])  # type: ignore[operator]
+    found = engine([x.astype(np.float16) if half and x.dtype == np.float32 else x for x in inputs])
     return found if isinstance(found, list) else [found]
 
 

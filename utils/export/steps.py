@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from engine import Array, ConfigError, ModelError
 from utils.export.agree import relative_error
@@ -115,6 +118,7 @@ def write_exported(
         axes = dynamic_axes(arrays, given.names, names, wanted.dynamic)
         tried = dynamic_inputs(arrays, axes)
         _check_repeats(model, framework, given, arrays, first)
+        _warn_of_nothing(first)
         answers = [first, *(_run(model, framework, given, inputs, changed=True)[0] for inputs in tried[1:])]
         cases = [Expected(inputs, [array for _, array in one]) for inputs, one in zip(tried, answers, strict=True)]
         static, free = framework.trace(Plan(given, names, tried, axes, not (plain and given.plain)))
@@ -212,6 +216,20 @@ def _check_repeats(
                 f"output {name!r} of the source model is another one each time (relative error {error:.1e} between two "
                 "runs on the same inputs), so no file can be compared with it; take random numbers and state out "
                 "of forward, such as a dropout without training=self.training, or make them an input"
+            )
+
+
+def _warn_of_nothing(first: list[tuple[str, Array]]) -> None:
+    """Warn of outputs with which every file agrees, whatever it computes."""
+    for name, array in first:
+        if array.dtype.kind != "f" or not array.size:
+            continue
+        found = "NaN in places" if np.isnan(array).any() else None if array.any() else "0 everywhere"
+        if found is not None:
+            warnings.warn(
+                f"output {name!r} of the source model is {found} on the example inputs: that says little of the files; "
+                "give others",
+                stacklevel=4,
             )
 
 

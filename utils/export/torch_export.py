@@ -114,7 +114,7 @@ def export_onnx(
 def _exporter(name: str | None, table: Translations | None) -> Callable[..., tuple[Made, Made]]:
     """Return what traces a model."""
     if name is not None and name not in EXPORTERS:
-        raise ConfigError(f"unknown exporter {name!r}; {did_you_mean(name, EXPORTERS) or ''} use one of {EXPORTERS}")
+        raise ConfigError(f"unknown exporter {name!r};{did_you_mean(name, EXPORTERS)} use {' or '.join(EXPORTERS)}")
     if name == "torchscript":
         if table:
             raise ConfigError("custom_translation_table is read by exporter='dynamo' only; leave one of them out")
