@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine import ConfigError, ModelError
 from utils.text import plural
@@ -13,13 +13,17 @@ INPUT, OUTPUT = "input", "output"
 """What a single input and a single output are called where nobody says."""
 
 
+HERE: Final = "\0tensor"
+"""Stands for a tensor; a text, as torch's tracer knows what that is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """Example inputs of a model, in the structure that it is called with.
 
     Attributes:
-        args, keywords: what the model is called with; tensors anywhere in it are inputs, anything else is a constant.
-        tensors: the inputs, in order. names: one per input. kinds: the classes of tensors.
+        args, keywords: what the model is called with: ``HERE`` where an input goes, anything else is a constant.
+        tensors: the inputs, in order. names: one per input.
         plain: whether the model takes just these tensors, one per argument.
     """
 
@@ -27,14 +31,17 @@ class Example:
     keywords: Mapping[str, Any]
     tensors: list[Any]
     names: list[str]
-    kinds: tuple[type, ...]
     plain: bool
 
     def call(self, model: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         """Call a model with other tensors in the places of the inputs."""
         given = iter(tensors)
-        args = [_rebuilt(one, self.kinds, given) for one in self.args]
-        return model(*args, **{key: _rebuilt(one, self.kinds, given) for key, one in self.keywords.items()})
+
+        def put(item: Any) -> Any:
+            return next(given) if isinstance(item, str) and item == HERE else item
+
+        args, keywords = _filled((list(self.args), dict(self.keywords)), put)
+        return model(*args, **keywords)
 
 
 def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], names: Sequence[str] | None) -> Example:
@@ -62,7 +69,8 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
     default = [INPUT] if isinstance(found, kinds) else [path for path, _ in paths]
     chosen = _chosen("input_names", names, default)
     plain = not keywords and len(args) <= len(parameters) and all(isinstance(one, kinds) for one in args)
-    return Example(args, keywords, [tensor for _, tensor in paths], chosen, kinds, plain)
+    args, keywords = _filled((list(args), dict(keywords)), lambda item: HERE if isinstance(item, kinds) else item)
+    return Example(args, keywords, [tensor for _, tensor in paths], chosen, plain)
 
 
 def _inputs(item: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
@@ -73,16 +81,14 @@ def _inputs(item: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
             yield from ((f"_{key}{path}", tensor) for path, tensor in _inputs(one, kinds))
 
 
-def _rebuilt(item: Any, kinds: tuple[type, ...], given: Iterator[Any]) -> Any:
-    """Return an item with the next of the given tensors in place of each of its own."""
-    if isinstance(item, kinds):
-        return next(given)
+def _filled(item: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an item with everything in it changed that is no container."""
     if isinstance(item, Mapping):
-        return {key: _rebuilt(one, kinds, given) for key, one in item.items()}
+        return {key: _filled(one, change) for key, one in item.items()}
     if isinstance(item, (list, tuple)):
-        parts = [_rebuilt(one, kinds, given) for one in item]
+        parts = [_filled(one, change) for one in item]
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
-    return item
+    return change(item)
 
 
 def outputs(found: Any, kinds: tuple[type, ...]) -> list[tuple[str, Any]]:

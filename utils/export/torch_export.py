@@ -145,23 +145,29 @@ def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
     if not plan.flat:
         yield
         return
-    was, own = model.forward, "forward" in vars(model)
+    kind, own = type(model), vars(model).get("forward")
 
-    def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(one for _, one in outputs(plan.example.call(was, tensors), (torch.Tensor,)))
+    class Flat(kind):  # type: ignore[misc, valid-type]
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            called = own or partial(kind.forward, self)
+            return tuple(one for _, one in outputs(plan.example.call(called, tensors), (torch.Tensor,)))
 
-    # Its own forward is exchanged, not the model put into another: so its modules and weights keep their names.
-    model.forward = forward
+    # It changes its class, and is not put into another model: so its modules and weights keep their names.
+    Flat.__name__ = kind.__name__
+    vars(model).pop("forward", None)
+    model.__class__ = Flat
     try:
         yield
     finally:
-        del model.forward
-        if own:
-            model.forward = was
+        model.__class__ = kind
+        if own is not None:
+            model.forward = own
 
 
 def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
     """Return the static and the dynamic graph; tracing takes the time, so one is the other with its sizes filled in."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError("a model of TorchScript has no code for torch.export to read; try exporter='torchscript'")
     # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
     arrays = plan.tried[min(1, len(plan.tried) - 1)]
     tensors = tuple(_tensor(model, x) for x in arrays)

@@ -73,13 +73,22 @@ def test_inputs_and_outputs_nest(exporter: str, tmp_path: Path) -> None:
             ["logits", "inner_logits", "inner_hidden_0"],
         )
     assert "linear.weight" in {tensor.name for tensor in onnx.load(written[1].path).graph.initializer}
-    assert "forward" not in vars(model)
+    assert type(model) is Calls
     with open_engine("onnx", EngineSpec(ckpt=written[1].path)) as engine:
         found = engine([X[:2], X[:2, :1], X[:2, 1:2]])
     with torch.no_grad():
         wanted = model(image={"x": torch.from_numpy(X[:2])}, parts=torch.from_numpy(X[:2]).split(1, 1), scale=2.0)
     for got, one in zip(found, (wanted["logits"], wanted["inner"].logits, wanted["inner"].hidden[0]), strict=True):
         np.testing.assert_allclose(got, one.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_forward_of_its_own(tmp_path: Path) -> None:
+    """Such as the hooks of other packages leave on a model."""
+    model = torch.nn.Linear(4, 2)
+    model.forward = own = lambda input: {"y": input * 2}
+    _, free = scripted(model, X, tmp_path / "m", float16=False)
+    assert ends(free.path) == (["input"], ["y"])
+    assert model.forward is own
 
 
 def reused(self: Any, x: Any) -> Any:
@@ -213,6 +222,15 @@ def test_sizes_that_a_trace_keeps(tmp_path: Path) -> None:
     assert str(caught.value).endswith("or try another exporter; written: m.onnx")
 
 
+def test_a_model_of_torchscript(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        model = torch.jit.script(torch.nn.Linear(4, 2))
+    with pytest.raises(ModelError, match=r"no code for torch.export to read; try exporter='torchscript'"):
+        export_onnx(model, {"input": X}, tmp_path / "m")
+    assert len(export_onnx(model, X, tmp_path / "m", exporter="torchscript")) == 3
+
+
 def test_every_module_keeps_its_mode(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2)).train()
     model[0].eval()  # frozen
@@ -263,6 +281,24 @@ class TestFloat16:
         *_, half = export_onnx(Calls(pooled), (torch.rand(2, 3, 4), mask), tmp_path / "m")
         assert "If" in {node.op_type for node in onnx.load(half.path).graph.node}
         assert half.max_relative_error < 2e-3
+
+
+@pytest.mark.slow
+def test_minilm_in_all_forms(tmp_path: Path) -> None:
+    """A real BERT whose words are averaged over a mask, with an output called as a value inside."""
+    pytest.importorskip("transformers")
+    from benchmarks.real_models import UnreachableError, minilm_torch, tokens
+
+    try:
+        model, (ids, mask) = minilm_torch(), tokens(["a man is playing a guitar", "stocks fell"])
+    except UnreachableError as error:
+        pytest.skip(str(error))
+    axes = {name: {0: "batch", 1: "seq"} for name in ("input_ids", "attention_mask")}
+    example = {"input_ids": ids, "attention_mask": mask}
+    written = export_onnx(model, example, tmp_path / "m", output_names=["embedding"], dynamic=axes)
+    assert [one.max_relative_error < most for one, most in zip(written, (1e-5, 1e-5, 5e-3), strict=True)] == [True] * 3
+    for result in written:
+        assert ends(result.path) == (["input_ids", "attention_mask"], ["embedding"])
 
 
 class TestBranches:
