@@ -65,12 +65,11 @@ def export_onnx(
 
     Args:
         model: the source; it is exported in eval mode.
-        example_inputs: a tensor (or numpy array); a sequence, one item per argument of the model's ``forward``; or a
-            mapping by argument. Items may be lists, tuples and mappings of tensors; what is no tensor is a constant.
+        example_inputs: a tensor or numpy array; a sequence, one item per argument of ``forward``; or a mapping by
+            argument. Items may nest (lists, tuples, mappings); what is no tensor is a constant.
         stem: path and start of the file names.
         input_names: one per tensor; ``None`` for ``input``, or the names of the arguments where there are several.
-        output_names: one per tensor; ``None`` for ``output``, or the keys of what the model returns: mappings,
-            dataclasses and tuples are read, and what is ``None`` is left out.
+        output_names: one per tensor; ``None`` for ``output``, or the keys and fields of what the model returns.
         dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``. Axes
             of one name have one size.
         opset: version of the ONNX operator set; ``None`` for 18.
@@ -96,7 +95,12 @@ def export_onnx(
     opset = opset or OPSET
     made = told(model, provenance, opset, torch=torch.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
-    framework = Framework(
+    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
+    return write_exported(model, _framework(model, trace, opset), example_inputs, Path(stem), wanted)
+
+
+def _framework(model: torch.nn.Module, trace: Callable[..., tuple[Made, Made]], opset: int) -> Framework:
+    return Framework(
         kind=torch.nn.Module,
         tensor=torch.Tensor,
         kinds=(torch.Tensor, np.ndarray),
@@ -107,8 +111,6 @@ def export_onnx(
         trace=partial(trace, model, opset),
         reason=tracing_reason,
     )
-    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
-    return write_exported(model, framework, example_inputs, Path(stem), wanted)
 
 
 def _exporter(name: str | None, table: Translations | None) -> Callable[..., tuple[Made, Made]]:
