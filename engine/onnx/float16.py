@@ -13,6 +13,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
+from engine.onnx.half_ends import has_bodies, join_outputs, split_outputs, widen_captured
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
@@ -35,6 +36,7 @@ def to_float16(
 
     A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
     it cannot hold stays float32. Weights that vanish where subnormals are flushed are named in one line of the log.
+    The bodies of If, Loop and Scan stay float32.
 
     Args:
         model: the model; float16 parts stay as they are.
@@ -54,6 +56,7 @@ def to_float16(
         if half.intersection(node.output):
             _write_half(node)
     _join_float32(converted.graph)
+    widen_captured(converted.graph)
     # The library can only keep all inputs and outputs, so single inputs are kept here.
     was = {info.name: _kind(info) for info in graph_inputs(model)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
@@ -70,17 +73,20 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
     smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
     try:
         inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
+        blocked = _blocked(inferred, keep, clamp)
+        ends = split_outputs(inferred.graph)
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
                 inferred,
                 min_positive_val=smallest,
                 max_finite_val=largest,
-                node_block_list=_blocked(inferred, keep, clamp),
+                node_block_list=blocked,
                 check_fp16_ready=False,
                 disable_shape_infer=True,
             )
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
         raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
+    join_outputs(converted.graph, ends)
     return converted
 
 
@@ -98,7 +104,7 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     left = fit_batch_norms(model.graph, keep or (lambda node: False))
     constants = constant_tensors(model.graph)
     for node in list(model.graph.node):
-        kept = keep is not None and keep(node)
+        kept = has_bodies(node) or (keep is not None and keep(node))
         if kept or (left | exact).intersection(node.output) or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:

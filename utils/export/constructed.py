@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def write_constructed(
     build: Callable[[bool], ModelProto], cases: Sequence[Sequence[Array]], stem: Path, notes: ModelNotes
 ) -> list[ExportResult]:
-    """Write ``<stem>.onnx``, ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``; all of them or none.
+    """Write ``<stem>.onnx``, ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
     Each file is run on the accuracy baseline and compared with what ONNX's own reference evaluator computes from the
     float32 model.
@@ -32,7 +32,8 @@ def write_constructed(
         notes: what the files say of themselves.
 
     Raises:
-        ModelError: a file computes something else, or cannot be written.
+        ExportError: a file computes something else and was not written; the others were.
+        ModelError: the folder cannot be written.
     """
     from onnx.reference import ReferenceEvaluator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,31 +12,32 @@ import numpy as np
 import paddle
 import paddle2onnx
 
-from engine import Array, ModelError
-from utils.export.onnx_files import (
-    TOLERANCES,
-    ExportResult,
-    ModelNotes,
-    dynamic_axes,
-    dynamic_inputs,
-    first_line,
-    simplify,
-)
-from utils.export.steps import Framework, source_outputs, told, write_exported
+from engine import ConfigError, ModelError
+from utils.export.agree import TOLERANCES
+from utils.export.graphs import first_line, simplify
+from utils.export.names import give_names
+from utils.export.nested import outputs
+from utils.export.onnx_files import ExportResult, Made, ModelNotes
+from utils.export.steps import Framework, Plan, Wanted, attempt, told, write_exported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+EXPORTER = "paddle2onnx"
+
+OPSET = 13
+"""The ONNX operator set where none is asked for."""
+
 
 def export_paddle_onnx(
     model: paddle.nn.Layer,
-    example_inputs: Array | Sequence[Array],
+    example_inputs: Any,
     stem: str | Path,
     *,
-    input_names: Sequence[str] = ("input",),
-    output_names: Sequence[str] = ("output",),
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    opset: int = 13,
+    opset: int | None = None,
     labels: Sequence[str] | None = None,
     preprocess: Mapping[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
@@ -45,32 +46,67 @@ def export_paddle_onnx(
     notes: Mapping[str, Any] | None = None,
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
+    custom_translation_table: None = None,
+    exporter: str | None = None,
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx`` (static), ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
-    Arguments, result and errors are those of :func:`utils.export.torch_export.export_onnx`; the example inputs are
-    numpy arrays, from which the ``InputSpec`` of each input follows.
+    Arguments, result and errors are those of :func:`utils.export.torch_export.export_onnx`. What is not the same: the
+    operator set is 13 where none is asked for; there is one exporter, ``paddle2onnx``, and it knows no
+    ``custom_translation_table``; a model that takes or returns more than tensors (mappings, constants, one tensor
+    twice) may have no branches that depend on values.
     """
-    arrays = [example_inputs] if isinstance(example_inputs, np.ndarray) else list(example_inputs)
-    axes = dynamic_axes(arrays, input_names, output_names, dynamic)
+    if exporter not in (None, EXPORTER):
+        raise ConfigError(f"unknown exporter {exporter!r}; there is only {EXPORTER!r} for a model of paddle's")
+    if custom_translation_table:
+        raise ConfigError(f"{EXPORTER} takes no custom_translation_table; leave it out")
+    opset = opset or OPSET
     made = told(model, provenance, opset, paddle=paddle.__version__, paddle2onnx=paddle2onnx.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
-    names = (input_names, output_names)
-    tried = dynamic_inputs(arrays, axes)
-    framework = Framework(partial(_run, model), partial(_traced, model, arrays, axes, names, opset))
-    return write_exported(model, framework, Path(stem), tried, axes, stored, float16, tolerances)
+    framework = Framework(
+        kind=paddle.nn.Layer,
+        tensor=paddle.Tensor,
+        kinds=(paddle.Tensor, np.ndarray),
+        parts=lambda layer: layer.sublayers(include_self=True),
+        to_array=lambda tensor: tensor if isinstance(tensor, np.ndarray) else tensor.numpy(),
+        to_tensor=paddle.to_tensor,
+        run=_without_gradients,
+        trace=partial(_traced, model, opset),
+        reason=_reason,
+    )
+    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
+    return write_exported(model, framework, example_inputs, Path(stem), wanted)
 
 
-def _traced(
-    model: paddle.nn.Layer,
-    arrays: Sequence[Array],
-    axes: Sequence[Mapping[int, str]],
-    names: tuple[Sequence[str], Sequence[str]],
-    opset: int,
-) -> tuple[ModelProto, ModelProto]:
+def _without_gradients(call: Callable[[], Any]) -> Any:
+    with paddle.no_grad():
+        return call()
+
+
+class _Flat(paddle.nn.Layer):  # type: ignore[misc]
+    """A model that takes one list of tensors and returns a tuple of tensors."""
+
+    def __init__(self, model: paddle.nn.Layer, plan: Plan) -> None:
+        super().__init__()
+        self.model = model
+        self.plan = plan
+
+    @paddle.jit.not_to_static  # type: ignore[untyped-decorator]
+    def call(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Compute; paddle cannot turn this method's own source into a graph, and loses outputs that are not copies."""
+        found = self.plan.example.call(self.model, tensors)
+        return tuple(paddle.assign(one) for _, one in outputs(found, (paddle.Tensor, paddle.pir.Value)))
+
+    def forward(self, tensors: Sequence[Any]) -> Any:
+        """Compute."""
+        return self.call(tensors)
+
+
+def _traced(model: paddle.nn.Layer, opset: int, plan: Plan) -> tuple[Made, Made]:
     """Return the static and the dynamic graph."""
-    static = _to_onnx(model, arrays, [{} for _ in axes], names, opset)
-    return static, _to_onnx(model, arrays, axes, names, opset)
+    fixed: list[dict[int, str]] = [{} for _ in plan.axes]
+    static = attempt(lambda: _to_onnx(model, opset, plan, fixed))
+    return static, attempt(lambda: _to_onnx(model, opset, plan, plan.axes))
 
 
 _EXPORT_ERRORS = (
@@ -88,25 +124,7 @@ def _reason(error: BaseException) -> str:
     return next(named, first_line(error))
 
 
-def _run(model: paddle.nn.Layer, inputs: Sequence[Array]) -> list[Array]:
-    """Return the source model's outputs on these arrays."""
-    with paddle.no_grad():
-        return source_outputs(
-            lambda: model(*(paddle.to_tensor(x) for x in inputs)),
-            inputs,
-            paddle.Tensor,
-            (*_EXPORT_ERRORS, IndexError),
-            _reason,
-        )
-
-
-def _to_onnx(
-    model: paddle.nn.Layer,
-    inputs: Sequence[Array],
-    axes: Sequence[Mapping[int, str]],
-    names: tuple[Sequence[str], Sequence[str]],
-    opset: int,
-) -> ModelProto:
+def _to_onnx(model: paddle.nn.Layer, opset: int, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
     """Return paddle2onnx's graph, simplified, with our names for inputs, outputs and dynamic axes."""
     import onnx
 
@@ -114,32 +132,28 @@ def _to_onnx(
         paddle.static.InputSpec(
             shape=[-1 if axis in named else size for axis, size in enumerate(x.shape)], dtype=str(x.dtype), name=name
         )
-        for x, named, name in zip(inputs, axes, names[0], strict=True)
+        for x, named, name in zip(plan.tried[0], axes, plan.example.names, strict=True)
     ]
+    called = _Flat(model, plan) if plan.flat else model
+    called.eval()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "model")
         try:
-            paddle.jit.save(model, str(program), specs)
+            paddle.jit.save(called, str(program), [specs] if plan.flat else specs)
             # `paddle.onnx.export` only logs its errors, and lets polygraphy install packages while it folds constants.
             data = paddle2onnx.export(
                 f"{program}.json", f"{program}.pdiparams", opset_version=opset, optimize_tool="none"
             )
         except _EXPORT_ERRORS as error:
             raise ModelError(f"paddle2onnx cannot export {type(model).__name__}: {_reason(error)}") from error
-    return simplify(_renamed(onnx.load_model_from_string(data), axes, names))
+    return simplify(_renamed(onnx.load_model_from_string(data), axes, plan))
 
 
-def _renamed(
-    model: ModelProto, axes: Sequence[Mapping[int, str]], names: tuple[Sequence[str], Sequence[str]]
-) -> ModelProto:
+def _renamed(model: ModelProto, axes: Sequence[Mapping[int, str]], plan: Plan) -> ModelProto:
     import onnx_ir as ir
 
-    graph = (found := ir.from_proto(model)).graph
-    for values, wanted in zip((graph.inputs, graph.outputs), names, strict=True):
-        if len(values) != len(wanted):
-            raise ModelError(f"the model has {len(values)} inputs or outputs, the names given are {list(wanted)}")
-        for value, name in zip(values, wanted, strict=True):
-            value.name = name
+    found = ir.from_proto(model)
+    give_names(found, plan.example.names, plan.names)
     renamed: ModelProto = ir.to_proto(found)
     sizes: dict[str, str] = {}
     for value, named in zip(renamed.graph.input, axes, strict=True):

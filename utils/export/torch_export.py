@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from engine import Array, ModelError
-from utils.export.onnx_files import (
-    TOLERANCES,
-    ExportResult,
-    ModelNotes,
-    dynamic_axes,
-    dynamic_inputs,
-    first_line,
-    simplify,
-    with_sizes,
-)
-from utils.export.steps import Framework, source_outputs, told, write_exported
+from engine import Array, ConfigError, ModelError, did_you_mean
+from utils.export.agree import TOLERANCES
+from utils.export.graphs import simplify, with_sizes
+from utils.export.names import give_names
+from utils.export.nested import outputs
+from utils.export.onnx_files import ExportResult, Made, ModelNotes
+from utils.export.steps import Framework, Plan, Wanted, attempt, told, write_exported
+from utils.export.torch_operators import quiet, tracing_reason
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     from onnx import ModelProto
 
 Translations = Mapping[Callable[..., Any], Callable[..., Any]]
 """Torch operator (``torch.ops.custom.add.default``) to the onnxscript function that writes its node."""
 
+EXPORTERS = ("dynamo", "torchscript")
+"""Torch's exporters: the one that reads the model's code, and the one that records what a run of it does."""
+
+OPSET = 18
+"""The ONNX operator set where none is asked for."""
+
 
 def export_onnx(
     model: torch.nn.Module,
-    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    example_inputs: Any,
     stem: str | Path,
     *,
-    input_names: Sequence[str] = ("input",),
-    output_names: Sequence[str] = ("output",),
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    opset: int = 18,
+    opset: int | None = None,
     labels: Sequence[str] | None = None,
     preprocess: Mapping[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
@@ -48,52 +55,234 @@ def export_onnx(
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
     custom_translation_table: Translations | None = None,
+    exporter: str | None = None,
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx`` (static), ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
     The static file has the shapes of ``example_inputs``. Each file is simplified, checked, run on ONNX Runtime and
     compared with ``model``; the dynamic ones also on another batch size and with every other dynamic axis doubled.
+    Where one form fails, the others are written, and the error says which.
 
     Args:
         model: the source; it is exported in eval mode.
-        example_inputs: one tensor, or one per argument of the model's ``forward``.
+        example_inputs: a tensor or numpy array; a sequence, one item per argument of ``forward``; or a mapping by
+            argument. Items may nest (lists, tuples, mappings); what is no tensor is a constant.
         stem: path and start of the file names.
-        input_names, output_names: one name each.
-        dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``.
-        opset: version of the ONNX operator set.
+        input_names: one per tensor; ``None`` for ``input``, or the names of the arguments where there are several.
+        output_names: one per tensor; ``None`` for ``output``, or the keys and fields of what the model returns.
+        dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``. Axes
+            of one name have one size.
+        opset: version of the ONNX operator set; ``None`` for 18.
         labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, beside the versions of
             torch and the opset; see :class:`~utils.export.onnx_files.ModelNotes`.
         float16: write the float16 file too.
         tolerances: largest relative error allowed, by dtype.
-        custom_translation_table: how operators unknown to the exporter become nodes. A file with one that ONNX Runtime
-            lacks is checked but not run, and its result says so.
+        custom_translation_table: how operators unknown to the exporter become nodes (``dynamo`` only). A file with one
+            that ONNX Runtime lacks is checked but not run, and its result says so.
+        exporter: ``dynamo`` (``None``) or ``torchscript``. The latter records one run: what depends on values stays as
+            it was in that run, of which a warning tells.
 
     Returns:
         One result per file, in the order above.
 
     Raises:
-        ConfigError: a name in ``dynamic`` is not an input, the number of names does not fit, or a note is not valid.
-        ModelError: the model cannot be exported, a check failed, or a file differs too much; no file is replaced.
+        ConfigError: a name, an axis, a note or the exporter is not valid, or does not fit the model.
+        ExportError: a form failed its check or differs too much; its ``results`` tell of all, and the others' files
+            were written.
+        ModelError: the model cannot be run or exported; no file is replaced.
     """
-    inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else list(example_inputs)
-    arrays = [x.detach().cpu().numpy() for x in inputs]
-    axes = dynamic_axes(arrays, input_names, output_names, dynamic)
+    trace = _exporter(exporter, custom_translation_table)
+    opset = opset or OPSET
     made = told(model, provenance, opset, torch=torch.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
-    tried = dynamic_inputs(arrays, axes)
-    options = {"input_names": list(input_names), "output_names": list(output_names), "opset_version": opset}
-    options["custom_translation_table"] = dict(custom_translation_table or {}) or None
-    framework = Framework(partial(_run, model), partial(_traced, model, tried, axes, options))
-    return write_exported(model, framework, Path(stem), tried, axes, stored, float16, tolerances)
+    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
+    return write_exported(model, _framework(model, trace, opset), example_inputs, Path(stem), wanted)
 
 
-def _traced(
-    model: torch.nn.Module, tried: Sequence[list[Array]], axes: Sequence[Mapping[int, str]], options: dict[str, Any]
-) -> tuple[ModelProto, ModelProto]:
+def _framework(model: torch.nn.Module, trace: Callable[..., tuple[Made, Made]], opset: int) -> Framework:
+    return Framework(
+        kind=torch.nn.Module,
+        tensor=torch.Tensor,
+        kinds=(torch.Tensor, np.ndarray),
+        parts=torch.nn.Module.modules,
+        to_array=_array,
+        to_tensor=partial(_tensor, model),
+        run=_without_gradients,
+        trace=partial(trace, model, opset),
+        reason=tracing_reason,
+    )
+
+
+def _exporter(name: str | None, table: Translations | None) -> Callable[..., tuple[Made, Made]]:
+    """Return what traces a model."""
+    if name is not None and name not in EXPORTERS:
+        raise ConfigError(f"unknown exporter {name!r};{did_you_mean(name, EXPORTERS)} use {' or '.join(EXPORTERS)}")
+    if name == "torchscript":
+        if table:
+            raise ConfigError("custom_translation_table is read by exporter='dynamo' only; leave one of them out")
+        return _by_torchscript
+    return partial(_by_dynamo, dict(table or {}) or None)
+
+
+def _array(tensor: Any) -> Array:
+    found: Array = tensor if isinstance(tensor, np.ndarray) else tensor.detach().cpu().numpy()
+    return found
+
+
+def _tensor(model: torch.nn.Module, array: Array) -> torch.Tensor:
+    """Return an array as a tensor where the model's weights are."""
+    weight = next(model.parameters(), None)
+    made = torch.from_numpy(array.copy())
+    return made if weight is None else made.to(weight.device)
+
+
+def _without_gradients(call: Callable[[], Any]) -> Any:
+    with torch.no_grad():
+        return call()
+
+
+@contextmanager
+def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
+    """Let a model take one tensor per argument and return a tuple of tensors for a while, if it does not do so."""
+    if not plan.flat:
+        yield
+        return
+    kind, own = type(model), vars(model).get("forward")
+
+    class Flat(kind):  # type: ignore[misc, valid-type]
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            called = own or partial(kind.forward, self)
+            return tuple(one for _, one in outputs(plan.example.call(called, tensors), (torch.Tensor,)))
+
+    # It changes its class, and is not put into another model: so its modules and weights keep their names.
+    Flat.__name__ = kind.__name__
+    vars(model).pop("forward", None)
+    model.__class__ = Flat
+    try:
+        yield
+    finally:
+        model.__class__ = kind
+        if own is not None:
+            model.forward = own
+
+
+def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
     """Return the static and the dynamic graph; tracing takes the time, so one is the other with its sizes filled in."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError("a model of TorchScript has no code for torch.export to read; try exporter='torchscript'")
     # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
-    exported = _to_onnx(model, tried[min(1, len(tried) - 1)], axes, options)
-    return simplify(with_sizes(exported, tried[0])), simplify(exported)
+    arrays = plan.tried[min(1, len(plan.tried) - 1)]
+    tensors = tuple(_tensor(model, x) for x in arrays)
+    shapes: Any = tuple(dict(named) for named in plan.axes)
+    with _flat(model, plan), quiet():
+        try:
+            program = torch.onnx.export(
+                model,
+                tensors,
+                dynamo=True,
+                verbose=False,
+                dynamic_shapes=(shapes,) if plan.flat else shapes,
+                input_names=plan.example.names,
+                opset_version=opset,
+                custom_translation_table=table,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise _refused(model, error.__cause__ or error, "dynamo", plan) from error
+    exported = _named(program.model, plan)
+    return attempt(lambda: simplify(with_sizes(exported, plan.tried[0]))), attempt(lambda: simplify(exported))
+
+
+def _named(model: ir.Model, plan: Plan) -> ModelProto:
+    import onnx_ir as ir
+
+    give_names(model, plan.example.names, plan.names)
+    proto: ModelProto = ir.to_proto(model)
+    return proto
+
+
+def _refused(model: torch.nn.Module, error: BaseException, exporter: str, plan: Plan) -> ModelError:
+    """Say why an exporter refuses a model, and name the other one, but not where it would only hide a branch."""
+    reason = re.sub(r"inputs\['tensors'\]\[(\d+)\]", lambda n: plan.example.names[int(n[1])], tracing_reason(error))
+    fix = "; leave the axis out of dynamic" if "static shape" in reason else ""
+    if "depends on values" not in reason:
+        [other] = set(EXPORTERS) - {exporter}
+        fix += f"{', or' if fix else ';'} try exporter={other!r}"
+    return ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason.rstrip('.')}{fix}")
+
+
+def _by_torchscript(model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
+    """Return the static and the dynamic graph, each traced: a trace may hold sizes of its run as constants."""
+    with _fixed_places():
+        static = attempt(lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])))
+        free = attempt(lambda: simplify(_scripted(model, opset, plan, plan.axes)))
+    return static, free
+
+
+def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
+    import onnx
+    import onnx_ir as ir
+
+    tensors = tuple(_tensor(model, x) for x in plan.tried[0])
+    with tempfile.TemporaryDirectory() as folder, _flat(model, plan), _own_warnings():
+        path = Path(folder, "model.onnx")  # weights above 2 GiB go beside it
+        try:
+            torch.onnx.export(
+                model,
+                tensors,
+                path,
+                dynamo=False,
+                verbose=False,
+                input_names=plan.example.names,
+                dynamic_axes={name: dict(named) for name, named in zip(plan.example.names, axes, strict=True)},
+                opset_version=opset,
+            )
+        except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
+            raise _refused(model, error, "torchscript", plan) from error
+        return _named(ir.from_proto(_with_all_inputs(onnx.load(path), plan, axes)), plan)
+
+
+def _with_all_inputs(model: ModelProto, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
+    """Put the inputs back that nothing reads; the tracer drops them."""
+    from onnx import helper
+
+    kept = {value.name: value for value in model.graph.input}
+    infos = []
+    for name, array, named in zip(plan.example.names, plan.tried[0], axes, strict=True):
+        sizes = [named.get(axis, size) for axis, size in enumerate(array.shape)]
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        infos.append(kept.get(name) or helper.make_tensor_value_info(name, kind, sizes))
+    del model.graph.input[:]
+    model.graph.input.extend(infos)
+    return model
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Leave out what the exporter warns of in its own use of torch; nothing there is for the user to change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@contextmanager
+def _fixed_places() -> Iterator[None]:
+    """Tell in one warning what the tracer warns of in many: where it took a value for a constant."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        yield
+    own = Path(torch.__file__).parent  # torch's own lines ask for shapes
+    lines = [one for one in seen if issubclass(one.category, torch.jit.TracerWarning)]
+    places = sorted(
+        {f"{Path(one.filename).name}:{one.lineno}" for one in lines if own not in Path(one.filename).parents}
+    )
+    if places:
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        warnings.warn(
+            f"the trace keeps what these lines computed for the example ({', '.join(places[:3])}{more}); where it is "
+            "more than a shape, exporter='dynamo' tells",
+            stacklevel=4,
+        )
 
 
 def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:
@@ -131,36 +320,3 @@ def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | P
     ]
     if found:
         raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")
-
-
-def _run(model: torch.nn.Module, inputs: Sequence[Array]) -> list[Array]:
-    """Return the source model's outputs on these arrays."""
-    with torch.no_grad():
-        return source_outputs(
-            lambda: model(*(torch.from_numpy(x) for x in inputs)),
-            inputs,
-            torch.Tensor,
-            (RuntimeError, ValueError, IndexError),
-        )
-
-
-def _to_onnx(
-    model: torch.nn.Module,
-    inputs: Sequence[Array],
-    axes: Sequence[Mapping[int, str]],
-    options: dict[str, Any],
-) -> ModelProto:
-    """Return the graph of torch's own exporter (torch.export based)."""
-    tensors = tuple(torch.from_numpy(x) for x in inputs)
-    shapes = tuple(dict(named) for named in axes)
-    with warnings.catch_warnings():
-        # The exporter warns about its own use of torch's internals; nothing there is for the user to change.
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.filterwarnings("ignore", "# The axis name: .* will not be used, since it shares", UserWarning)
-        try:
-            program = torch.onnx.export(model, tensors, dynamo=True, verbose=False, dynamic_shapes=shapes, **options)
-        except torch.onnx.OnnxExporterError as error:
-            reason = first_line(error.__cause__ or error)
-            raise ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason}") from error
-    return program.model_proto  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from engine import ModelError, shape_text
-from utils.export.onnx_files import first_line
+from utils.export.graphs import first_line
 
 
 @dataclass(slots=True)
@@ -82,11 +82,11 @@ def torch_operators(
     Raises:
         ModelError: torch.export cannot trace it.
     """
-    with _quiet():
+    with quiet():
         try:
             program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
         except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {_reason(error)}") from error
+            raise ModelError(f"torch.export cannot trace {type(model).__name__}: {tracing_reason(error)}") from error
     found: dict[str, TorchOperator] = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
@@ -100,8 +100,10 @@ def torch_operators(
     return list(found.values())
 
 
-def _reason(error: Exception) -> str:
+def tracing_reason(error: BaseException) -> str:
     """Say why a module cannot be traced, where it is known in words that need no knowledge of the tracer."""
+    if "See the stack trace" in str(error) and error.__cause__ is not None:
+        return f"{first_line(error).partition(' : ')[0]}: {tracing_reason(error.__cause__)}"
     if "data-dependent" not in str(error):
         return f"{type(error).__name__}: {first_line(error)}"
     place = re.search(r'raised this error:\s+File "([^"]+)", line (\d+)', str(error))
@@ -121,7 +123,7 @@ def to_onnx(model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping
     Raises:
         ModelError: the exporter refuses it.
     """
-    with _quiet():
+    with quiet():
         try:
             program = torch.onnx.export(model.eval(), tuple(args), kwargs=dict(named), dynamo=True, verbose=False)
         except torch.onnx.OnnxExporterError as error:
@@ -164,7 +166,7 @@ def _add(to: list[str], word: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what torch's exporter warns of about itself, and prints and logs of what it then raises."""
     level = logging.root.manager.disable
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, TargetError, did_you_mean
-from utils.export.onnx_files import first_line
+from utils.export.graphs import first_line
 from utils.export.torch_export import load_weights
 
 RANDOM = "random"

@@ -14,7 +14,8 @@ with warnings.catch_warnings():
     paddle = pytest.importorskip("paddle")
     pytest.importorskip("paddle2onnx")
 
-from engine import EngineSpec, ModelError, open_engine
+from engine import ConfigError, EngineSpec, ModelError, open_engine
+from utils.export.onnx_files import ExportError
 from utils.export.paddle_export import export_paddle_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -72,11 +73,72 @@ def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, images: np.
         def forward(self, x: Any) -> Any:
             return x.reshape([2, -1]) if x.shape[0] == 2 else paddle.to_tensor(x.numpy())
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ExportError) as caught:
         export_paddle_onnx(Broken(), images, tmp_path / "net", float16=False)
+    assert str(caught.value).startswith("net_dyn.onnx: paddle2onnx cannot export Broken: ")
     assert "rank inconsistency" in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]  # a branch of its own at the example's size
+
+
+class Structured(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = paddle.nn.Linear(4, 1)
+
+    def forward(self, image: Any, parts: Any, scale: float = 1.0, mask: Any = None) -> Any:
+        y = self.linear(image["x"]) * scale + parts[0]
+        return {"logits": y, "none": mask, "inner": (y, image["x"])}
+
+
+def test_inputs_and_outputs_nest(tmp_path: Path) -> None:
+    x = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    model, example = Structured(), {"image": {"x": x}, "parts": [paddle.to_tensor(x[:, :1])], "scale": 2.0}
+    for result in export_paddle_onnx(model, example, tmp_path / "m"):
+        graph = onnx.load(result.path).graph
+        assert [value.name for value in graph.input] == ["image_x", "parts_0"]
+        assert [value.name for value in graph.output] == ["logits", "inner_0", "inner_1"]
+    with open_engine("onnx", EngineSpec(ckpt=tmp_path / "m_dyn.onnx")) as engine:
+        found = engine([x[:2], x[:2, :1]])
+    wanted = model({"x": paddle.to_tensor(x[:2])}, [paddle.to_tensor(x[:2, :1])], 2.0)["logits"].numpy()
+    for got, one in zip(found, (wanted, wanted, x[:2]), strict=True):
+        np.testing.assert_allclose(got, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exporter": "dynamo"}, "unknown exporter 'dynamo'; there is only 'paddle2onnx'"),
+        ({"custom_translation_table": {print: print}}, "paddle2onnx takes no custom_translation_table; leave it out"),
+        ({"output_names": ["input"]}, "'input' is the name of an input and of an output"),
+        ({"output_names": ["a", "b"]}, "are 2 names; there are 1 output: output; name each"),
+        ({"dynamic": {"x": {0: "batch"}}}, r"dynamic names \['x'\]"),
+    ],
+)
+def test_options_that_do_not_fit(
+    options: dict[str, Any], message: str, net: Net, tmp_path: Path, images: np.ndarray
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        export_paddle_onnx(net, images, tmp_path / "net", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_below_float16(tmp_path: Path, images: np.ndarray) -> None:
+    class Tiny(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x * 1e-9
+
+    with pytest.raises(ExportError, match=r"output 'output' is below float16: .*float16=False.*; written: net.onnx, "):
+        export_paddle_onnx(Tiny(), images, tmp_path / "net")
+
+
+def test_a_dropout_that_is_always_on(tmp_path: Path, images: np.ndarray) -> None:
+    class Noisy(paddle.nn.Layer):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return paddle.nn.functional.dropout(x, 0.5)
+
+    with pytest.raises(ModelError, match="output 'output' of the source model is another one each time"):
+        export_paddle_onnx(Noisy(), images, tmp_path / "net")
 
 
 @pytest.fixture

@@ -1,0 +1,84 @@
+"""Dynamic axes, and the inputs that a dynamic file is tried on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra import numpy as hnp
+from small_models import X, linear
+
+from engine import ConfigError
+from utils.export.dynamic import check_dynamic, dynamic_axes, dynamic_inputs
+
+
+class TestDynamicInputs:
+    def test_batch_and_other_axes_are_tried(self) -> None:
+        image, mask = np.arange(2 * 3 * 4).reshape(2, 3, 4), np.arange(2)
+        tried = dynamic_inputs([image, mask], [{0: "batch", 2: "width"}, {0: "batch"}])
+        assert [[x.shape for x in case] for case in tried] == [
+            [(2, 3, 4), (2,)],
+            [(5, 3, 4), (5,)],
+            [(2, 3, 8), (2,)],
+        ]
+
+    def test_a_name_is_grown_alike_on_every_axis(self) -> None:
+        tried = dynamic_inputs([np.zeros((2, 5)), np.zeros((5, 2))], [{0: "n"}, {1: "n"}])
+        assert [x.shape for x in tried[1]] == [(5, 5), (5, 5)]
+
+    def test_a_mask_is_not_turned_round(self) -> None:
+        """A causal model has nothing to look at where padding comes first."""
+        ids, mask = np.array([[5, 6, 7]]), np.array([[1, 1, 0]])
+        _, batch, longer = dynamic_inputs([ids, mask], [{0: "batch", 1: "seq"}] * 2)
+        assert [x.tolist() for x in batch] == [[[5, 6, 7], [7, 6, 5], [5, 6, 7]], [[1, 1, 0]] * 3]
+        assert [x.tolist() for x in longer] == [[[5, 6, 7, 7, 6, 5]], [[1, 1, 0, 0, 1, 1]]]
+
+    def test_a_number_stays_a_number(self) -> None:
+        x, scale = dynamic_inputs([np.zeros((2, 3)), np.float32(2)], [{0: "batch"}, {}])[1]
+        assert (x.shape, scale.shape) == ((5, 3), ())
+
+    def test_nothing_dynamic(self) -> None:
+        assert len(dynamic_inputs([X], [{}])) == 1
+
+    @given(hnp.arrays(np.int64, hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), elements=st.integers(-9, 9)))
+    def test_new_samples_hold_only_the_examples_values(self, x: np.ndarray) -> None:
+        grown = dynamic_inputs([x], [{0: "batch"}])[1][0]
+        assert grown.shape == (2 * len(x) + 1, *x.shape[1:])
+        assert grown.dtype == x.dtype
+        assert set(grown.ravel()) <= set(x.ravel())
+        np.testing.assert_array_equal(grown[: len(x)], x)
+
+    def test_axes_default_to_the_batch(self) -> None:
+        assert dynamic_axes([X, np.float32(1)], ["x", "s"], ["y"], None) == [{0: "batch"}, {}]
+
+    @pytest.mark.parametrize(
+        ("names", "dynamic", "message"),
+        [
+            (["x", "y"], None, "1 example inputs and 2 input_names"),
+            (["x"], {"z": {0: "batch"}}, r"dynamic names \['z'\]"),
+            (["x"], {"x": {2: "width"}}, "axes 0 to 1"),
+            (["x"], {"x": {-1: "width"}}, "axes 0 to 1"),
+        ],
+    )
+    def test_axes_that_do_not_fit(self, names: list[str], dynamic: dict[str, dict[int, str]], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            dynamic_axes([X], names, ["output"], dynamic)
+
+    def test_an_axis_that_became_constant_is_named(self) -> None:
+        model = linear()
+        assert check_dynamic(model, [{0: "batch"}]) is model
+        error = check_dynamic(model, [{0: "batch", 1: "width"}])
+        assert str(error).startswith("axis 1 of input 'input' became the constant 3 in the exported model: ")
+
+    def test_one_name_has_one_size(self) -> None:
+        ids, mask, other = np.zeros((2, 5)), np.zeros((2, 5)), np.zeros((2, 7))
+        axes = {name: {0: "batch", 1: "seq"} for name in ("ids", "mask")}
+        assert dynamic_axes([ids, mask], ["ids", "mask"], [], axes) == list(axes.values())
+        with pytest.raises(ConfigError) as caught:
+            dynamic_axes([ids, other], ["ids", "mask"], [], axes)
+        assert str(caught.value) == (
+            "dynamic axis 'seq' has size 5 on axis 1 of input 'ids' and size 7 on axis 1 of input 'mask'; "
+            "give them different names in dynamic, or example inputs of one size"
+        )
+        with pytest.raises(ConfigError, match="dynamic axis 'batch' has size 2 on axis 0 of input 'x' and size 3"):
+            dynamic_axes([np.zeros(2), np.zeros(3)], ["x", "s"], [], None)

@@ -1,0 +1,131 @@
+"""From an exporter's graph to the one that is written: sizes filled in, simplified, in float16."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engine import Array, ModelError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_log = logging.getLogger(__name__)
+
+_FLOAT, _HALF, _DOUBLE = 1, 10, 11
+"""``onnx.TensorProto.FLOAT``, ``FLOAT16`` and ``DOUBLE``."""
+
+KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""Operator domains ONNX Runtime's CPU build has kernels for."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text (and the next, after a colon), or its type where it has no text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+
+
+def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
+    """Return a copy with the sizes of these inputs, one array per graph input, in place of the named dimensions."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    sizes: dict[str, int] = {}
+    for value, array in zip(copy.graph.input, inputs, strict=True):
+        for dim, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
+            if dim.dim_param:
+                sizes[dim.dim_param] = size
+    for value in (*copy.graph.input, *copy.graph.output, *copy.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+            elif dim.dim_param:
+                dim.Clear()  # computed from others: shape inference fills it in
+    return copy
+
+
+def simplify(model: ModelProto) -> ModelProto:
+    """Return the model simplified by onnxsim (constants folded, batch norms fused, shapes inferred).
+
+    Batch norms stay where fusing them makes weights vanish in float16; one line of the log says so.
+
+    Raises:
+        ModelError: onnxsim failed, or its own check of the result did.
+    """
+    import onnxsim
+
+    from engine.onnx import fusing_harm
+
+    try:
+        simplified, passed = onnxsim.simplify(model)
+        if harm := fusing_harm(model.graph, simplified.graph):
+            _log.warning("batch norms are not fused: %s", harm)
+            simplified, passed = onnxsim.simplify(model, skip_fuse_bn=True)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"onnxsim cannot simplify the exported model: {first_line(error)}") from error
+    if not passed:
+        raise ModelError("onnxsim changed what the exported model computes; report the model and the onnxsim version")
+    return _with_modules(_stripped(simplified), model)
+
+
+_MODULES = "pkg.torch.onnx.name_scopes"
+"""Where torch's exporter notes the modules a node comes from."""
+
+
+def _with_modules(simplified: ModelProto, exported: ModelProto) -> ModelProto:
+    """Note the source module of every node that is still the one that was exported; the tools name a bad node by it."""
+    notes = {
+        (node.op_type, node.output[0]): note.value
+        for node in exported.graph.node
+        for note in node.metadata_props
+        if note.key == _MODULES
+    }
+    for node in simplified.graph.node:
+        if (node.op_type, node.output[0]) in notes:
+            node.metadata_props.add(key=_MODULES, value=notes[node.op_type, node.output[0]])
+    return simplified
+
+
+def _stripped(model: ModelProto) -> ModelProto:
+    """Remove in place what exporters note about the machine they ran on (source paths, stack traces)."""
+    del model.metadata_props[:]
+    for part in (model.graph, *model.functions):
+        del part.metadata_props[:]
+        part.doc_string = ""
+        for item in (*part.node, *part.value_info, *getattr(part, "input", ()), *getattr(part, "output", ())):
+            if not isinstance(item, str):  # a function's inputs and outputs are bare names
+                del item.metadata_props[:]
+                item.doc_string = ""
+    return model
+
+
+def to_float16(model: ModelProto) -> ModelProto:
+    """Return a float16 copy: weights, inputs and outputs. Weights beyond the float16 range are clamped to it.
+
+    Raises:
+        ModelError: what the model takes and gives is float16 already, or float64, or it cannot be converted.
+    """
+    from engine.onnx import to_float16 as converted
+
+    kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
+    if _HALF in kinds and _FLOAT not in kinds:
+        raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
+    if _DOUBLE in kinds:
+        raise ModelError(
+            "cannot convert the model to float16: it takes or gives float64; export it in float32, or use float16=False"
+        )
+    with warnings.catch_warnings():
+        # One warning per weight that underflows or is clamped; the comparison with the source judges the sum of it.
+        warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)
+        try:
+            return converted(model, clamp=True)
+        except ModelError as error:
+            raise ModelError(f"{error}; use float16=False") from error
+
+
+def foreign_ops(model: ModelProto) -> tuple[str, ...]:
+    """Return the operators (``domain::Name``) that neither ONNX Runtime nor a function inside the model defines."""
+    defined = {(function.domain, function.name) for function in model.functions}
+    used = {(node.domain, node.op_type) for part in (model.graph, *model.functions) for node in part.node}
+    return tuple(sorted(f"{domain}::{name}" for domain, name in used - defined if domain not in KNOWN_DOMAINS))

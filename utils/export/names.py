@@ -1,0 +1,66 @@
+"""Names of inputs and outputs that nothing else in a graph has, on graphs of any exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from engine import ModelError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def give_names(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Name the inputs and outputs of a graph in place; values inside that are called so get another name.
+
+    An output that is an input, a constant, or another output already, becomes a value of its own.
+
+    Raises:
+        ModelError: the exporter made another number of inputs or outputs.
+    """
+    graph = model.graph
+    for what, values, names in (("inputs", graph.inputs, inputs), ("outputs", graph.outputs, outputs)):
+        if len(values) != len(names):
+            raise ModelError(
+                f"the exported graph has {len(values)} {what} ({', '.join(str(value.name) for value in values)}), "
+                f"the model has {len(names)} ({', '.join(names)}); the model's code may not use, or may add, one"
+            )
+    _separate(graph)
+    ends = [*graph.inputs, *graph.outputs]
+    _set_aside(graph, ends, {*inputs, *outputs})
+    for number, value in enumerate(ends):
+        value.name = f"{number}/end"  # first, so that names can be exchanged
+    for value, name in zip(ends, (*inputs, *outputs), strict=True):
+        value.name = name
+
+
+def _separate(graph: ir.Graph) -> None:
+    """Let every output be written by a node, and by a place of its own."""
+    import onnx_ir as ir
+
+    seen: set[int] = set()
+    for i, value in enumerate(graph.outputs):
+        if value.producer() is None or id(value) in seen:
+            copy = ir.node("Identity", [value])
+            [made] = copy.outputs
+            made.type, made.shape = value.type, value.shape
+            graph.append(copy)
+            graph.outputs[i] = made
+        seen.add(id(value))
+
+
+def _set_aside(graph: ir.Graph, ends: Sequence[ir.Value], wanted: set[str]) -> None:
+    """Rename the values inside that are called as an input or an output shall be."""
+    import onnx_ir as ir
+
+    kept = {id(value) for value in ends}
+    inside = [value for node in ir.traversal.RecursiveGraphIterator(graph) for value in node.outputs]
+    bodies = {id(node.graph): node.graph for node in ir.traversal.RecursiveGraphIterator(graph) if node.graph}
+    weights = [value for one in (graph, *bodies.values()) for value in getattr(one, "initializers", {}).values()]
+    taken = {value.name for value in (*inside, *weights, *ends)} | wanted
+    for value in dict.fromkeys((*inside, *weights)):
+        if value.name in wanted and id(value) not in kept:
+            value.name = next(f"{value.name}_{n}" for n in count(1) if f"{value.name}_{n}" not in taken)
+            taken.add(value.name)
