@@ -59,8 +59,7 @@ BASIC, BOTTLENECK = models.resnet.BasicBlock, models.resnet.Bottleneck
 ROWS = (
     Row("resnet (basic)", _resnet(BASIC), pictures()),
     Row("resnext", _resnet(BOTTLENECK, groups=4, width_per_group=8), pictures()),
-    Row("vgg (batch norm)", _vgg, pictures()),
-    Row("alexnet", _named("alexnet"), pictures()),
+    Row("vgg (batch norm)", _vgg, pictures(112)),
     Row("squeezenet", _named("squeezenet1_1"), pictures()),
     Row("densenet", partial(models.DenseNet, 8, (2, 2, 2), 16, num_classes=CLASSES), pictures()),
     Row("googlenet", _named("googlenet", aux_logits=False, init_weights=False), pictures()),
