@@ -15,6 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
+from engine.sdaa.angles import angle_nodes
 from engine.sdaa.kernels import inner_tensors
 from engine.signature import Array
 
@@ -141,6 +142,7 @@ class _Rounder:
             if info.type.tensor_type.elem_type == FLOAT:
                 self.floats.add(info.name)
         self._warn_untyped()
+        self.angles = angle_nodes(self.graph, frozenset(self.floats))
         self.outputs = {info.name for info in self.graph.output}
         self.fused = inner_tensors(self.graph, keep) & self.floats
         """Tensors inside a kernel: rounded at its end."""
@@ -221,7 +223,7 @@ class _Rounder:
 
     def _add(self, node: NodeProto) -> None:
         """Take over a node, reading rounded values and writing what is rounded where it leaves the kernel."""
-        kept = self.keep(node) or any(True for _ in subgraphs(node))
+        kept = self.keep(node) or any(True for _ in subgraphs(node)) or not self.angles.isdisjoint(node.output)
         if not kept:
             self._read_rounded(node)
         rename_inputs(node, self.exact)

@@ -23,6 +23,7 @@ MADE_OF = (
     "engine.independence",
     "engine.onnx",
     "engine.passes",
+    "engine.sdaa.angles",
     "engine.sdaa.cost",
     "engine.sdaa.engine",
     "engine.sdaa.float16",
