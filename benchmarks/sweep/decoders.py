@@ -182,5 +182,5 @@ ROWS = (
     Row("gpt-2", _gpt2, text(VOCABULARY), TOKENS, ("logits",), TEXT_AXES),
     Row("qwen 2", _qwen, text(VOCABULARY), TOKENS, ("logits",), TEXT_AXES),
     Row("encoder-decoder (causal mask)", Translator, several(numbers(VOCABULARY, 9), numbers(VOCABULARY, 5)),
-        ("source", "target"), ("logits",)),
+        ("source", "target"), ("logits",), refusals={"dynamo/export": "data-dependent|depends on values"}),
 )  # fmt: skip

@@ -30,11 +30,11 @@ class Levels(nn.Module):
         for step in self.steps:
             x = step(x)
             found.append(x)
-        levels = [side(one) for side, one in zip(self.side, found[1:])]
+        levels = [side(one) for side, one in zip(self.side, found[1:], strict=True)]
         for i in (1, 0):
             wider = nn.functional.interpolate(levels[i + 1], size=levels[i].shape[-2:], mode="nearest")
             levels[i] = levels[i] + wider
-        return [out(level) for out, level in zip(self.out, levels)]
+        return [out(level) for out, level in zip(self.out, levels, strict=True)]
 
 
 class Detector(nn.Module):
@@ -78,7 +78,7 @@ class Yolo(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return boxes, objectness and class scores: (batch, boxes, 5 + classes)."""
         found = []
-        for i, (head, level) in enumerate(zip(self.heads, self.levels(x))):
+        for i, (head, level) in enumerate(zip(self.heads, self.levels(x), strict=True)):
             batch, _, high, wide = level.shape
             y = torch.sigmoid(head(level)).view(batch, self.anchors, 5 + CLASSES, high, wide).permute(0, 1, 3, 4, 2)
             rows, columns = torch.meshgrid(torch.arange(high), torch.arange(wide), indexing="ij")

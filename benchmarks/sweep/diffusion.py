@@ -94,7 +94,7 @@ class Dit(nn.Module):
         """Return the noise of a latent picture (batch, 4, 16, 16)."""
         y = self.patches(x).flatten(2).transpose(1, 2) + self.places
         told = nn.functional.silu(self.time(waves(step, 32, x.dtype)) + self.kinds(kind))
-        for shifts, core, wide in zip(self.shifts, self.cores, self.wide):
+        for shifts, core, wide in zip(self.shifts, self.cores, self.wide, strict=True):
             a, b, c, d, e, f = shifts(told)[:, None].chunk(6, -1)
             z = self.norm(y) * (1 + a) + b
             y = y + c * core(z, z, z, need_weights=False)[0]

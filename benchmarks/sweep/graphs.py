@@ -72,7 +72,7 @@ class Sage(nn.Module):
 
     def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
         """Return scores per node."""
-        for own, near in zip(self.own, self.near):
+        for own, near in zip(self.own, self.near, strict=True):
             total = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
             count = torch.zeros_like(x[:, :1]).index_add(0, edges[1], torch.ones_like(edges[1])[:, None].to(x.dtype))
             x = torch.relu(own(x) + near(total / count.clamp(min=1)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -11,8 +13,7 @@ FIELDS, VALUES, DENSE, WIDTH = 6, 50, 5, 8
 
 
 def _mlp(*sizes: int) -> nn.Sequential:
-    pairs = list(zip(sizes, sizes[1:]))
-    layers = [part for a, b in pairs for part in (nn.Linear(a, b), nn.ReLU())]
+    layers = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
@@ -92,7 +93,7 @@ class Sasrec(nn.Module):
         length = items.shape[1]
         x = self.items(items) + self.places(torch.arange(length))
         later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        return self.core(x, mask=later)[:, -1] @ self.items.weight.T
+        return self.core(x, mask=later, is_causal=True)[:, -1] @ self.items.weight.T
 
 
 class TwoTowers(nn.Module):

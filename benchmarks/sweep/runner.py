@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -97,7 +98,8 @@ class Worker:
     def _ask(self, question: dict[str, Any]) -> None:
         if self.process is None:
             self._start()
-        assert self.process is not None and self.process.stdin is not None
+        assert self.process is not None
+        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
 
@@ -112,14 +114,17 @@ class Worker:
             )  # fmt: skip
         self.lines = queue.SimpleQueue()
         assert self.process.stdout is not None
-        threading.Thread(target=_read, args=(self.process.stdout, self.lines), daemon=True).start()
+        self.reader = threading.Thread(target=_read, args=(self.process.stdout, self.lines), daemon=True)
+        self.reader.start()
 
     def _messages(self) -> Iterator[dict[str, Any]]:
-        """Yield what the process says, until it dies or says nothing for too long."""
+        """Yield what the process says, until it dies or says nothing for too long, and is killed."""
         while True:
             try:
                 line = self.lines.get(timeout=self.longest)
             except queue.Empty:
+                if self.process is not None:
+                    self.process.kill()
                 return
             if not line:
                 return
@@ -136,14 +141,17 @@ class Worker:
             code = process.wait(timeout=10)
         except (subprocess.TimeoutExpired, BrokenPipeError):
             process.kill()
-            process.wait()
-            return f"no answer within {self.longest:g} s"
+            code = process.wait()
+        self.reader.join()
+        if code == -signal.SIGKILL:
+            return f"no answer within {self.longest:g} s, or killed for want of memory"
         return f"the process was ended by signal {-code}" if code < 0 else f"the process ended with exit code {code}"
 
 
 def _read(stream: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    for line in stream:
-        lines.put(line)
+    with stream:
+        for line in stream:
+            lines.put(line)
     lines.put("")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -22,8 +24,7 @@ class UNet(nn.Module):
 
     def __init__(self, widths: tuple[int, ...] = (8, 16, 32)) -> None:
         super().__init__()
-        pairs = list(zip((3, *widths), widths))
-        self.down = nn.ModuleList(_twice(a, b) for a, b in pairs)
+        self.down = nn.ModuleList(_twice(a, b) for a, b in pairwise((3, *widths)))
         self.bottom = _twice(widths[-1], 2 * widths[-1])
         turned = widths[::-1]
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in turned)
@@ -38,7 +39,7 @@ class UNet(nn.Module):
             kept.append(x)
             x = nn.functional.max_pool2d(x, 2)
         x = self.bottom(x)
-        for up, join, side in zip(self.up, self.join, reversed(kept)):
+        for up, join, side in zip(self.up, self.join, reversed(kept), strict=True):
             x = join(torch.cat([side, up(x)], 1))
         return self.head(x)
 

@@ -111,7 +111,7 @@ class Vocoder(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return sound (batch, 1, samples)."""
         x = self.into(x)
-        for up, block in zip(self.up, self.blocks):
+        for up, block in zip(self.up, self.blocks, strict=True):
             x = up(nn.functional.leaky_relu(x, 0.1))
             for conv in block:
                 x = x + conv(nn.functional.leaky_relu(x, 0.1))

@@ -34,7 +34,7 @@ class Picked(nn.Module):
 
     def forward(self, first: torch.Tensor, second: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
         """Return the chosen outputs."""
-        found = self.inner(**dict(zip(self.inputs, (first, second))))
+        found = self.inner(**dict(zip(self.inputs, (first, second), strict=False)))
         return tuple(found[key] for key in self.outputs)
 
 
@@ -124,10 +124,8 @@ ROWS = (
             attn_implementation="sdpa",
             reference_compile=False,
         ),
-    ),  # fmt: skip
-    _row(
-        "deberta v2", _hidden("DebertaV2", relative_attention=True, position_buckets=16, pos_att_type=["p2c", "c2p"])
-    ),  # fmt: skip
+    ),
+    _row("deberta v2", _hidden("DebertaV2", relative_attention=True, position_buckets=16, pos_att_type=["p2c", "c2p"])),
     _row("t5 encoder", _t5),
     _row("torch encoder (padding mask)", Plain),
 )
