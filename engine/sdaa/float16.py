@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.sdaa.angles import angle_nodes
+from engine.sdaa.fills import hold_fills
 from engine.sdaa.kernels import inner_tensors
 from engine.signature import Array
 
@@ -77,7 +78,9 @@ def float16_storage(
         keep_inputs: graph inputs that keep float32.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    return _Rounder(infer_shapes(widen(inlined(model))), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
+    wide = widen(inlined(model))
+    hold_fills(wide.graph, keep)
+    return _Rounder(infer_shapes(wide), keep or (lambda node: False), frozenset(keep_inputs)).rounded()
 
 
 def inlined(model: ModelProto) -> ModelProto:

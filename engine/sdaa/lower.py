@@ -26,6 +26,7 @@ MADE_OF = (
     "engine.sdaa.angles",
     "engine.sdaa.cost",
     "engine.sdaa.engine",
+    "engine.sdaa.fills",
     "engine.sdaa.float16",
     "engine.sdaa.kernels",
     "engine.sdaa.lower",
