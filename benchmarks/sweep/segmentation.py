@@ -57,18 +57,18 @@ class Only(nn.Module):
 
 
 def _backbone() -> nn.Module:
-    net = models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], width_per_group=16,
-                        replace_stride_with_dilation=[False, True, True])  # fmt: skip
-    return models._utils.IntermediateLayerGetter(net, {"layer4": "out"})
+    layers = models.mobilenet_v2(weights=None, width_mult=0.35).features
+    return models._utils.IntermediateLayerGetter(layers, {"10": "out"})
 
 
 def _deeplab() -> nn.Module:
-    head = models.segmentation.deeplabv3.DeepLabHead(2048, CLASSES, (2, 4))
-    return Only(models.segmentation.DeepLabV3(_backbone(), head), "out")
+    return Only(
+        models.segmentation.DeepLabV3(_backbone(), models.segmentation.deeplabv3.DeepLabHead(24, CLASSES)), "out"
+    )
 
 
 def _fcn() -> nn.Module:
-    return Only(models.segmentation.FCN(_backbone(), models.segmentation.fcn.FCNHead(2048, CLASSES)), "out")
+    return Only(models.segmentation.FCN(_backbone(), models.segmentation.fcn.FCNHead(24, CLASSES)), "out")
 
 
 def _lraspp() -> nn.Module:
