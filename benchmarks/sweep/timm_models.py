@@ -29,7 +29,9 @@ def _of(module: str, kind: str, *sizes: int, **options: Any) -> Callable[[], nn.
     """Return what makes a class of timm's, where its named models cannot be made smaller."""
 
     def build() -> nn.Module:
-        found: nn.Module = getattr(import_module(f"timm.models.{module}"), kind)(*sizes, num_classes=10, **options)
+        found: Any = getattr(import_module(f"timm.models.{module}"), kind)(*sizes, num_classes=10, **options)
+        if isinstance(found.head, nn.Linear):
+            nn.init.normal_(found.head.weight, std=0.1)  # some begin with zeros
         return found
 
     return build

@@ -63,6 +63,13 @@ def test_other_shapes_counts_and_whole_numbers_are_findings() -> None:
     assert judged("float32", [RIGHT[0], RIGHT[1].astype(np.float32)]) == "finding"
 
 
+def test_an_output_that_is_one_number_all_over_proves_nothing() -> None:
+    from sweep.judge import judge_values
+
+    flat = [np.zeros((7, 5), np.float32)]
+    assert judge_values("float32", flat, flat, None).status == "finding"
+
+
 @pytest.mark.parametrize(("dtype", "factor", "floor"), [("float16", 1.5, 2.0**-10), ("bfloat16", 3.0, 2.0**-7)])
 def test_a_narrow_dtype_is_judged_beside_torchs_own(dtype: str, factor: float, floor: float) -> None:
     peer = off(0.02)
