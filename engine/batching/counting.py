@@ -99,8 +99,13 @@ def _moved(call: Call) -> Value | None:
 
 
 def _single(value: Value) -> Count | None:
-    """Return the places that a tensor holds, ``None`` where it holds none or other indices behind them."""
-    return None if value.count is None or value.count.led else value.count
+    """Return the places that a tensor holds, ``None`` where it holds none, or others too."""
+    return None if value.count is None or value.count.led or value.count.mixed else value.count
+
+
+def _mixed(call: Call) -> Value:
+    """Let places meet other numbers: exporters do, where they want to know the shape that indices broadcast to."""
+    return replace(elementwise.broadcast(call)[0], count=Count(0, 0, 0, mixed=True))
 
 
 def _multiplied(call: Call) -> Value | None:
@@ -178,6 +183,7 @@ def _gathered_nd(call: Call) -> Value | None:
 
 _MOVES: dict[str, Callable[[Call], list[Value]]] = {
     "Cast": elementwise.same,
+    "Expand": movement.expand,
     "Identity": elementwise.same,
     "Squeeze": movement.squeeze,
     "Transpose": movement.transpose,
@@ -190,6 +196,7 @@ _READERS: dict[str, Callable[[Call], Value | None]] = {
     "Concat": _joined,
     "Gather": _gathered,
     "GatherND": _gathered_nd,
+    "Max": _mixed,
     "Mul": _multiplied,
 }
 """Operators that may read places, each with its rule; ``None`` where they are not read as such."""

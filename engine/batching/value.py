@@ -61,13 +61,15 @@ class Fault:
 class Count:
     """Elements of sample ``b`` that are ``stride * b`` plus ``low`` to ``high``: places in a table of all rows.
 
-    Where it is ``led``, that goes for the first element of the last axis, and the others are rows of samples.
+    Where it is ``led``, that goes for the first element of the last axis, and the others are rows of samples. Where it
+    is ``mixed``, places met other numbers, and nothing but its shape can be read.
     """
 
     stride: Size
     low: int
     high: int
     led: bool = False
+    mixed: bool = False
 
 
 class UnprovenError(Exception):

@@ -17,6 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import exact_outputs
+from engine.sdaa.fills import hold_fills
 from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
 
@@ -116,7 +117,9 @@ def float16_storage(
         keep_inputs: graph inputs that keep float32.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    wide = infer_shapes(widen(inlined(model)))
+    wide = widen(inlined(model))
+    hold_fills(wide.graph, keep)
+    wide = infer_shapes(wide)
     return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs)).rounded()
 
 

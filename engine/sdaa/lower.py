@@ -25,6 +25,7 @@ MADE_OF = (
     "engine.passes",
     "engine.sdaa.cost",
     "engine.sdaa.engine",
+    "engine.sdaa.fills",
     "engine.sdaa.float16",
     "engine.sdaa.kernels",
     "engine.sdaa.lower",

@@ -176,6 +176,8 @@ MIXING = {
     "Add": "<float[2,4] c = {1,2,3,4,5,6,7,8}> { y = Add(x, c) }",
     "Range": "<int64 z = {0}, int64 o = {1}, int64[2] t = {-1, 1}> "
     "{ s = Shape(x) n = Gather(s, z) r = Range(z, n, o) f = Cast<to=1>(r) c = Reshape(f, t) y = Add(x, c) }",
+    "Max": "<int64 z = {0}, int64 o = {1}, int64[2] t = {-1, 1}> { s = Shape(x) n = Gather(s, z) r = Range(z, n, o) "
+    "m = Max(r, o) f = Cast<to=1>(m) c = Reshape(f, t) y = Add(x, c) }",
     "Cast": "<int64 z = {0}> { s = Shape(x) n = Gather(s, z) f = Cast<to=1>(n) y = Div(x, f) }",
 }
 
@@ -185,7 +187,7 @@ def test_what_mixes_samples_is_named(name: str) -> None:
     found = find(f"(float[N,4] x) => (float[N,4] y) {MIXING[name]}")
     assert refused(found, "node '")
     assert found.inputs == (0,)
-    assert name in found.reason or name in ("Cast", "Range")
+    assert name in found.reason or name in ("Cast", "Max", "Range")
 
 
 def test_reversed_sequences() -> None:
@@ -292,6 +294,11 @@ APART = {
     <int64 o = {0}, int64 i = {1}, int64[1] l = {1}>
     { s = Shape(x) n = Gather(s, o) r = Range(o, n, i) a = ArgMax<axis=1, keepdims=0>(t) p = Unsqueeze(r, l)
       q = Unsqueeze(a, l) k = Concat<axis=-1>(p, q) y = GatherND(x, k) }""",
+    "an element by two indices, as torch exports it": """(int64[N,S] x) => (int64[N,1,1,S] y)
+    <int64 o = {0}, int64 i = {1}, int64[3] a = {1,2,3}, int64[3] b = {0,1,2}, int64[1] l = {-1}>
+    { s = Shape(x) n = Gather(s, o) r = Range(o, n, i) p = Unsqueeze(r, a) m = Gather(s, i) t = Range(o, m, i)
+      q = Unsqueeze(t, b) w = Max(p, q) z = Shape(w) pe = Expand(p, z) qe = Expand(q, z) pu = Unsqueeze(pe, l)
+      qu = Unsqueeze(qe, l) k = Concat<axis=-1>(pu, qu) y = GatherND(x, k) }""",
     "strides of a flat table": """(float[N,3,1,1] x) => (float[N,3,1,1] y)
     <int64 o = {0}, int64 i = {1}, int64 w = {3}, int64[3] l = {1,2,3}, int64[1] flat = {-1},
      int64[1,3,1,1] c = {0,1,2}>

@@ -1,0 +1,45 @@
+"""Numbers that a mask puts in place of others: where float16 cannot hold one, the largest that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+
+LARGEST = float(np.finfo(np.float16).max)
+
+
+def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> None:
+    """Change a graph in place so that what its Where nodes fill in is finite in float16, where it is in float32.
+
+    Models mask scores with their dtype's own lowest number, -3.4e38 in float32 and -65504 in half. As minus infinity it
+    would make NaN of a softmax over a row that is masked all over.
+
+    Args:
+        graph: float32, nodes in topological order. keep: says which nodes stay float32.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+        if value is not None:
+            constants[node.output[0]] = value
+    held: dict[str, str] = {}
+    for node in graph.node:
+        for i in (1, 2) if node.op_type == "Where" and not (keep and keep(node)) else ():
+            tensor = constants.get(node.input[i])
+            if tensor is not None and node.input[i] not in held:
+                held[node.input[i]] = _held(graph, node.input[i], tensor)
+            node.input[i] = held.get(node.input[i], node.input[i])
+
+
+def _held(graph: GraphProto, name: str, tensor: TensorProto) -> str:
+    """Return the name of a constant with its finite numbers in the range of float16, its own where they are."""
+    if tensor.data_type != TensorProto.FLOAT or tensor.data_location == TensorProto.EXTERNAL:
+        return name
+    values = numpy_helper.to_array(tensor)
+    clipped = np.where(np.isfinite(values), values.clip(-LARGEST, LARGEST), values).astype(np.float32)
+    if np.array_equal(values, clipped, equal_nan=True):
+        return name
+    graph.initializer.append(numpy_helper.from_array(clipped, f"{name}:held"))
+    return f"{name}:held"
