@@ -24,7 +24,7 @@ from engine import (
 )
 from toolkit.compare.replay import Replay
 from toolkit.graph.grouping import MEMORY
-from toolkit.graph.masks import Mask, Masks, masks_of
+from toolkit.graph.masks import Mask, Masks, masked_note, masks_of
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
@@ -40,8 +40,6 @@ LIMIT = {"float32": 1e-4, "float16": 1e-2}
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-
-ENDS = "of which a softmax (or a maximum) makes nothing"
 
 _COPIES = 4
 """Values of a tensor held at once: the baseline's, the other engine's, what is fed alone, what comes of it."""
@@ -318,14 +316,8 @@ class _Masked:
         rest = {name: row for name, row in self._rows.items() if row.masked and self.masks.harmless(name)}
         result.rows[:] = [rest.get(row.tensor, row) for row in result.rows]
         if rest:
-            result.notes.append(masked_note(list(rest.values())))
-
-
-def masked_note(rows: Sequence[Row]) -> str:
-    """Say what was left out of rows."""
-    count = sum(row.masked for row in rows)
-    first = min(rows, key=lambda row: row.node.index).node.name
-    return f"left out: {plural(count, 'masked element')} of {plural(len(rows), 'tensor')} from {first} on, {ENDS}"
+            names = [row.node.name for row in sorted(rest.values(), key=lambda row: row.node.index)]
+            result.notes.append(masked_note(names, sum(row.masked for row in rest.values())))
 
 
 def _why_not(name: str, a: Traced, b: Traced) -> str:

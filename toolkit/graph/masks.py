@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine import Array
+from utils.text import plural
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -135,6 +136,12 @@ class Masks:
     def harmless(self, name: str) -> bool:
         """Say whether every sink of a tensor was seen, and took all there was."""
         return name in self.found and all(self._taken.get(sink, False) for sink in self.found[name].sinks)
+
+
+def masked_note(nodes: Sequence[str], count: int) -> str:
+    """Say how many elements of these nodes, in graph order, a tool has left out."""
+    where = f"{plural(len(nodes), 'node')} from {nodes[0]} on"
+    return f"left out: {plural(count, 'masked element')} of {where}, of which a softmax (or a maximum) makes nothing"
 
 
 def masks_of(model: ModelProto) -> Masks:

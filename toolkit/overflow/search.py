@@ -12,6 +12,7 @@ from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
 from toolkit.graph.inputs import Shapes, batched_specs
+from toolkit.graph.masks import Masks, masks_of
 from toolkit.graph.nodes import Node, load_named
 from toolkit.graph.trace import Traced, traced
 from toolkit.overflow.ranges import NodeRange, Values, count
@@ -38,17 +39,40 @@ def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path
     with tempfile.TemporaryDirectory(prefix="teco-overflow-") as folder:
         wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
     with wide, _Cards(path, batch, pass_path) as cards:
-        specs = batched_specs(load_named(path))
-        found = [NodeRange(node) for node in wide.nodes]
+        model = load_named(path)
+        specs = batched_specs(model)
+        found = _Found(wide.nodes, masks_of(model))
         axis = next((spec.batch_axis for spec in specs if spec.batch_axis is not None), 0)
         for full, names in _calls(progress(parts, "batch"), specs, batch):
             card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
             for nodes, only in _groups(wide, full):
                 both = wide.run(full, only), card.run(full, only)
                 values = Values(*both, batch, axis, len(names), card.half)
-                for node in nodes:
-                    count(found[node.index], values, names)
-    return found
+                found.add(nodes, values, names)
+    return found.ranges()
+
+
+class _Found:
+    """What is known of every node; of one that has to do with masks, with the masked elements and without them."""
+
+    def __init__(self, nodes: Sequence[Node], masks: Masks) -> None:
+        self._masks = masks
+        self._whole = [NodeRange(node) for node in nodes]
+        self._tensors = {node.index: masks.found.keys() & {*node.inputs, *node.outputs} for node in nodes}
+        self._rest = {node.index: NodeRange(node) for node in nodes if self._tensors[node.index]}
+
+    def add(self, nodes: Sequence[Node], values: Values, names: Sequence[str]) -> None:
+        """Count the values of a part, whose samples have these names."""
+        self._masks.see(values.wide)
+        for node in nodes:
+            count(self._whole[node.index], values, names)
+            if node.index in self._rest:
+                count(self._rest[node.index], values, names, self._masks)
+
+    def ranges(self) -> list[NodeRange]:
+        """Return all nodes in order, without the masked elements that do no harm."""
+        harmless = {i for i in self._rest if all(map(self._masks.harmless, self._tensors[i]))}
+        return [self._rest[i] if i in harmless else one for i, one in enumerate(self._whole)]
 
 
 def _calls(
