@@ -39,7 +39,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     golden = dumps.get(args.a) or dumps.get(args.b)
     inputs, origin = given_inputs(args, path, golden)
     with (
-        dumps.get(args.a) or opened(args, path, args.a, args.a_dtype, inputs) as a,
+        dumps.get(args.a) or opened(args, args.a_model or path, args.a, args.a_dtype, inputs) as a,
         dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs) as b,
     ):
         del held
@@ -83,6 +83,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add_model_flags(parser)
     parser.add_argument(
         "--a", default="onnx", metavar="TARGET", help="the baseline (default: onnx), or a dump with its values"
+    )
+    parser.add_argument(
+        "--a_model", type=Path, metavar="FILE", help="another file for a, such as the export before a change"
     )
     parser.add_argument("--b", default="sdaa", metavar="TARGET", help="the engine that is judged (default: sdaa)")
     parser.add_argument("--a_dtype", metavar="DTYPE", help="precision of a; default: its own")

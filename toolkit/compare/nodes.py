@@ -145,7 +145,7 @@ def compare_nodes(
     clock = _Clock(result.seconds)
     replay = _replay(a, b, result) if isolated and not a.note else None
     clock.lap("cut into single nodes")
-    masked = _Masked(masks_of(source(a.path).model))
+    masked = Masked(masks_of(source(a.path).model))
     groups = a.groups(inputs, max(1, memory // _COPIES))
     if len(groups) > 1:
         size = f"{memory / 2**20:.0f} MiB"
@@ -188,7 +188,7 @@ def _compare_group(
     replay: Replay | None,
     inputs: Sequence[Array],
     group: Sequence[Node],
-    masked: _Masked,
+    masked: Masked,
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
@@ -216,7 +216,7 @@ def _rows(
     a: Traced,
     b: Traced,
     group: Sequence[Node],
-    masked: _Masked,
+    masked: Masked,
     baseline: Mapping[str, Array],
     values: Mapping[str, Array],
     alone: Mapping[str, Array],
@@ -297,14 +297,21 @@ def _range(array: Array) -> Census:
     return Census(low, high, nans, array.size - finite.size - nans, 0, 0)
 
 
-class _Masked:
+class Masked:
     """The rows of tensors without their infinite elements, until it is known whether these do no harm."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks, self._rows = masks, {}  # type: Masks, dict[str, Row]
 
     def add(
-        self, node: Node, name: str, dtype: str, threshold: float, reference: Array, value: Array, alone: Array | None
+        self,
+        node: Node,
+        name: str,
+        dtype: str,
+        threshold: float,
+        reference: Array,
+        value: Array,
+        alone: Array | None = None,
     ) -> None:
         """Keep the row of a tensor if the baseline has infinite elements in it that may do no harm."""
         mask = self.masks.of(name, reference)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,13 @@ from utils.text import plural
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+    from typing_extensions import Self
 
 FAR = 4096.0
 """Magnitude from which a value counts as infinite to a softmax: exp(-4096) is 0, with what is added to a mask, too."""
+
+_TOP = 1e38
+"""Magnitude that is infinite whatever it is multiplied by."""
 
 _ROOTS = 1024.0
 """Largest square root (of a head's width, say) that a score is divided by."""
@@ -97,8 +101,9 @@ class Mask:
 
     def covers(self, reference: Array, value: Array | None = None) -> Array:
         """Return which elements are infinite to the sinks, in the reference and in the value beside it."""
-        far = np.asarray(self.sign * reference >= self.least)
-        return far if value is None else far & (self.sign * value >= self.least / 2)
+        # A float32 scalar: the bound may be beyond what a float16 array compares with.
+        far = np.asarray(self.sign * reference >= np.float32(self.least))
+        return far if value is None else far & (self.sign * value >= np.float32(self.least / 2))
 
 
 _ANY = Mask(0, 0.0, frozenset())
@@ -114,7 +119,7 @@ class Masks:
 
     def __init__(self, found: Mapping[str, Mask]) -> None:
         self.found = found
-        self._sinks = {sink for mask in found.values() for sink in mask.sinks}
+        self.sinks = {sink for mask in found.values() for sink in mask.sinks}
         self._taken: dict[Sink, bool] = {}
 
     def of(self, name: str, reference: Array) -> Mask | None:
@@ -124,11 +129,11 @@ class Masks:
 
     def needs(self, written: Collection[str]) -> set[str]:
         """Return what sinks read that write these tensors."""
-        return {sink.read for sink in self._sinks if sink.written in written}
+        return {sink.read for sink in self.sinks if sink.written in written}
 
     def see(self, values: Mapping[str, Array]) -> None:
         """Look at the sinks of which a run of the reference has the tensors; one run that speaks against it counts."""
-        for sink in self._sinks:
+        for sink in self.sinks:
             taken = sink.takes(values)
             if taken is not None:
                 self._taken[sink] = taken and self._taken.get(sink, True)
@@ -136,6 +141,27 @@ class Masks:
     def harmless(self, name: str) -> bool:
         """Say whether every sink of a tensor was seen, and took all there was."""
         return name in self.found and all(self._taken.get(sink, False) for sink in self.found[name].sinks)
+
+    def stored(self) -> dict[str, Any]:
+        """Return what a dump keeps of it, for JSON."""
+        return {
+            name: [mask.sign, mask.least, [[sink.kind, sink.read, sink.written, sink.sign] for sink in mask.sinks]]
+            for name, mask in self.found.items()
+        }
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """Return what :meth:`stored` returned.
+
+        Raises:
+            TypeError, ValueError, AttributeError: it is something else.
+        """
+        return cls(
+            {
+                name: Mask(int(sign), float(least), frozenset(Sink(*sink) for sink in sinks))
+                for name, (sign, least, sinks) in stored.items()
+            }
+        )
 
 
 def masked_note(nodes: Sequence[str], count: int) -> str:
@@ -232,7 +258,7 @@ def _merged(masks: Sequence[Mask | None]) -> Mask | None:
 def _scaled(mask: Mask, factor: float) -> Mask:
     if not mask.sinks:
         return mask
-    return replace(mask, sign=mask.sign if factor > 0 else -mask.sign, least=max(FAR, mask.least / abs(factor)))
+    return replace(mask, sign=mask.sign if factor > 0 else -mask.sign, least=min(_TOP, max(FAR, mask.least / abs(factor))))
 
 
 def _scales(model: ModelProto) -> dict[str, tuple[float, float]]:
