@@ -50,13 +50,18 @@ def _photographs(size: tuple[int, int], count: int = 3) -> np.ndarray:
 
 
 def _of_pictures(
-    name: str, path: Path, folder: Path, pictures: np.ndarray, mean: np.ndarray = MEAN, std: np.ndarray = STD, **how: Any
+    name: str,
+    path: Path,
+    folder: Path,
+    pictures: np.ndarray,
+    scale: tuple[np.ndarray, np.ndarray] = (MEAN, STD),
+    wide: bool = False,
 ) -> Located:
     """Return a model of pictures, with its data written as it wants them."""
     (only,) = onnx.load(path, load_external_data=False).graph.input
     data = folder / f"{name}.npz"
-    np.savez(data, **{only.name: (pictures - mean) / std})
-    return Located(name, path, data, pictures=(pictures, mean, std), **how)
+    np.savez(data, **{only.name: (pictures - scale[0]) / scale[1]})
+    return Located(name, path, data, wide, (pictures, *scale))
 
 
 def _of_arrays(name: str, path: Path, folder: Path, arrays: Mapping[str, np.ndarray]) -> Located:
@@ -103,7 +108,7 @@ def detector(folder: Path) -> Located:
     page = real_models.detector_input() / 2 + 0.5
     half = np.full((3, 1, 1), 0.5, np.float32)
     both = np.concatenate([page, _photographs(page.shape[2:], 1)])
-    return _of_pictures("detector", path, folder, both, half, half, wide=True)
+    return _of_pictures("detector", path, folder, both, (half, half), wide=True)
 
 
 def digits(folder: Path) -> Located:

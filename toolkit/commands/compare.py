@@ -16,6 +16,7 @@ from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
 from toolkit.dump.golden import Golden
+from toolkit.dump.other_inputs import input_notes, input_rows
 from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
 from toolkit.graph.trace import Traced
@@ -44,8 +45,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     ):
         del held
         found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
-        others = [dump.target for dump in dumps.values() if dump.other(inputs)]
-        found.notes += [f"dump {target} is of other inputs than these" for target in others]
+        for dump in dumps.values():
+            found.rows[:0] = input_rows(dump, inputs)
+            found.notes += input_notes(dump, inputs)
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
     drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
     shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts

@@ -258,7 +258,9 @@ def _merged(masks: Sequence[Mask | None]) -> Mask | None:
 def _scaled(mask: Mask, factor: float) -> Mask:
     if not mask.sinks:
         return mask
-    return replace(mask, sign=mask.sign if factor > 0 else -mask.sign, least=min(_TOP, max(FAR, mask.least / abs(factor))))
+    return replace(
+        mask, sign=mask.sign if factor > 0 else -mask.sign, least=min(_TOP, max(FAR, mask.least / abs(factor)))
+    )
 
 
 def _scales(model: ModelProto) -> dict[str, tuple[float, float]]:
