@@ -179,7 +179,9 @@ def _changes_nothing(path: Path, inputs: Sequence[np.ndarray], arrays: np.ndarra
 
 def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
     """Export the models, plant faults and look for them."""
-    for name in names:
+    from tqdm import tqdm
+
+    for name in tqdm(names, unit="model", leave=False, disable=None):
         with tempfile.TemporaryDirectory(prefix="located-") as text:
             folder = Path(text)
             bench = Bench(MODELS[name](folder), folder)

@@ -24,7 +24,7 @@ from engine import (
 )
 from toolkit.compare.replay import Replay
 from toolkit.graph.grouping import MEMORY
-from toolkit.graph.masks import Mask, Masks, masked_note, masks_of
+from toolkit.graph.masks import Mask, Masks, masked_note, masks_of, see_sinks
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
@@ -145,14 +145,15 @@ def compare_nodes(
     clock = _Clock(result.seconds)
     replay = _replay(a, b, result) if isolated and not a.note else None
     clock.lap("cut into single nodes")
-    masked = Masked(masks_of(source(a.path).model))
+    masks = masks_of(source(a.path).model)
     groups = a.groups(inputs, max(1, memory // _COPIES))
     if len(groups) > 1:
         size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
+        see_sinks(masks, a, inputs, memory)
     for group in progress(groups, "group"):
-        result.rows += _compare_group(a, b, replay, inputs, group, masked, result, clock)
-    masked.settle(result)
+        result.rows += _compare_group(a, b, replay, inputs, group, masks, result, clock)
+    note_masks(result)
     _say_what_was_fused(result.rows, fused_nodes(b))
     result.rows.sort(key=lambda row: row.node.index)
     result.notes += _missing(a, result.rows)
@@ -188,15 +189,14 @@ def _compare_group(
     replay: Replay | None,
     inputs: Sequence[Array],
     group: Sequence[Node],
-    masked: Masked,
+    masks: Masks,
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
     only = {name for node in group for name in node.outputs if name}
     # Named tensors are run in a session that ends with the run: each holds the weights once more, as it packs them.
-    also = masked.masks.needs(only) | (replay.needs(only) if replay is not None else set())
-    baseline = a.run(inputs, {*only, *also})
-    masked.masks.see(baseline)
+    baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
+    masks.see(baseline)
     clock.lap(f"run {a.target}")
     values = b.run(inputs, only)
     clock.lap(f"run {b.target}")
@@ -207,7 +207,7 @@ def _compare_group(
         except (ModelError, EngineError) as error:
             result.notes.append(f"no isolated figures: {error}")
         clock.lap("run single nodes")
-    rows = list(_rows(a, b, group, masked, baseline, values, alone))
+    rows = list(_rows(a, b, group, masks, baseline, values, alone))
     clock.lap("compare")
     return rows
 
@@ -216,7 +216,7 @@ def _rows(
     a: Traced,
     b: Traced,
     group: Sequence[Node],
-    masked: Masked,
+    masks: Masks,
     baseline: Mapping[str, Array],
     values: Mapping[str, Array],
     alone: Mapping[str, Array],
@@ -227,9 +227,8 @@ def _rows(
     for node, name in tensors:
         if name in there:
             dtype = "float16" if name in b.half else values[name].dtype.name
-            three = baseline[name], values[name], alone.get(name)
-            masked.add(node, name, dtype, threshold, *three)
-            yield row_of(node, name, dtype, threshold, *three)
+            mask = masks.of(name, baseline[name])
+            yield row_of(node, name, dtype, threshold, baseline[name], values[name], alone.get(name), mask)
         elif not (a.note or b.note):  # of an engine that shows outputs only, rows of the rest would say nothing
             yield Row(node, name, _why_not(name, a, b))
 
@@ -297,34 +296,11 @@ def _range(array: Array) -> Census:
     return Census(low, high, nans, array.size - finite.size - nans, 0, 0)
 
 
-class Masked:
-    """The rows of tensors without their infinite elements, until it is known whether these do no harm."""
-
-    def __init__(self, masks: Masks) -> None:
-        self.masks, self._rows = masks, {}  # type: Masks, dict[str, Row]
-
-    def add(
-        self,
-        node: Node,
-        name: str,
-        dtype: str,
-        threshold: float,
-        reference: Array,
-        value: Array,
-        alone: Array | None = None,
-    ) -> None:
-        """Keep the row of a tensor if the baseline has infinite elements in it that may do no harm."""
-        mask = self.masks.of(name, reference)
-        if mask is not None and value.dtype.kind == "f" and value.shape == reference.shape:
-            self._rows[name] = row_of(node, name, dtype, threshold, reference, value, alone, mask)
-
-    def settle(self, result: Comparison) -> None:
-        """Put these rows in the place of those with all elements, where the infinite ones do no harm."""
-        rest = {name: row for name, row in self._rows.items() if row.masked and self.masks.harmless(name)}
-        result.rows[:] = [rest.get(row.tensor, row) for row in result.rows]
-        if rest:
-            names = [row.node.name for row in sorted(rest.values(), key=lambda row: row.node.index)]
-            result.notes.append(masked_note(names, sum(row.masked for row in rest.values())))
+def note_masks(result: Comparison) -> None:
+    """Say what was left out of the rows."""
+    rows = sorted((row for row in result.rows if row.masked), key=lambda row: row.node.index)
+    if rows:
+        result.notes.append(masked_note([row.node.name for row in rows], sum(row.masked for row in rows)))
 
 
 def _why_not(name: str, a: Traced, b: Traced) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine import OTHER_SHAPE, THRESHOLD, DataError, precision_of
-from toolkit.compare.nodes import LIMIT, Comparison, Masked, Row, is_bad, row_of
+from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad, note_masks, row_of
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
 from toolkit.graph.masks import Masks
 from toolkit.graph.nodes import Node
@@ -30,9 +30,9 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
     precision = precision_of(*(str(dump.about.get("dtype")) for dump in (a, b)))
     result = Comparison([], LIMIT[precision] if limit is None else limit)
     result.notes += _differences(a, b)
-    masked = Masked(_masks(a, b))
-    result.rows += [_row(a, b, a.outputs[name], b.outputs[name], precision, masked) for name in common]
-    masked.settle(result)
+    masks = _masks(a, b)
+    result.rows += [_row(a, b, a.outputs[name], b.outputs[name], precision, masks) for name in common]
+    note_masks(result)
     result.notes += _other_inputs(result)
     result.rows.sort(key=lambda row: row.node.index)
     return result
@@ -58,14 +58,14 @@ def _other_inputs(result: Comparison) -> Iterator[str]:
             yield f"the dumps are of different inputs: {row.tensor!r} {how}"
 
 
-def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str, masked: Masked) -> Row:
+def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str, masks: Masks) -> Row:
     node = Node(found.index, found.name, found.op, (), (found.tensor,), found.module)
     if wanted.shape != found.shape:
         status = f"shape {list(found.shape)} is not the reference's {list(wanted.shape)}"
         return Row(node, found.tensor, status, found.dtype, found.shape, None, None, OTHER_SHAPE)
     reference, value = a.read(wanted), b.read(found)
-    masked.add(node, found.tensor, found.dtype, THRESHOLD[precision], reference, value)
-    return row_of(node, found.tensor, found.dtype, THRESHOLD[precision], reference, value)
+    mask = masks.of(found.tensor, reference)
+    return row_of(node, found.tensor, found.dtype, THRESHOLD[precision], reference, value, None, mask)
 
 
 def _masks(a: Dump, b: Dump) -> Masks:

@@ -1,8 +1,9 @@
 """Values that stand for infinity and end in nothing: what an attention mask adds to the scores before a softmax.
 
 A mask of -3.4e38 is minus infinity in float16. That is no fault where the only way from it to any output leads through
-operators that make the same of both, such as a softmax, which makes 0 of them. Whether it does is seen in the
-baseline's values: in a row that is masked as a whole a softmax makes no 0, and then the mask is at fault.
+operators that make the same of both, such as a softmax, which makes 0 of them. From where on it does is seen in the
+baseline's values: what lies twice as far out as anything that counts is left out. In a row that is masked as a whole
+-3.4e38 itself counts; then nothing is left out, and the mask is at fault.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array
+from toolkit.graph.grouping import grouped
 from utils.text import plural
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
     from typing_extensions import Self
 
+    from toolkit.graph.trace import Traced
+
 FAR = 4096.0
 """Magnitude from which a value counts as infinite to a softmax: exp(-4096) is 0, with what is added to a mask, too."""
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _TOP = 1e38
 """Magnitude that is infinite whatever it is multiplied by."""
@@ -32,14 +38,16 @@ _ROOTS = 1024.0
 _FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9
 """``onnx.TensorProto`` element types."""
 
-_FREE = frozenset(
-    ("Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Shape", "Size")
-)  # what they write is compared itself, and has nothing infinite
+_FREE = frozenset(("IsNaN", "Shape", "Size"))
+"""They do not care for infinite values, of either sign."""
+
+_COMPARED = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+"""What they write is compared itself, and has nothing infinite."""
 
 _ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))
 """They make 0 of minus infinity, in the same place."""
 
-_CUT = frozenset(("ArgMax", "Clip", "GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "Relu", "TopK"))
+_CUT = frozenset(("ArgMax", "Max", "ReduceMax", "TopK"))
 """They take another element in place of minus infinity, where there is one."""
 
 _KEEP: dict[str, Collection[int] | None] = {
@@ -47,7 +55,7 @@ _KEEP: dict[str, Collection[int] | None] = {
     "Concat": None,
     "Min": None,
     "Sum": None,
-    **dict.fromkeys(("Cast", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"), (0,)),
+    **dict.fromkeys(("Cast", "Clip", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"), (0,)),
     **dict.fromkeys(("GatherND", "Identity", "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze"), (0,)),
     **dict.fromkeys(("Sub", "Tile", "Transpose", "Trilu", "Unsqueeze"), (0,)),
     **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), (0, 2)),
@@ -64,9 +72,9 @@ class Sink:
     """Where infinite values end.
 
     Attributes:
-        kind: ``zero``: what is written is 0 in the same place; ``none``: nothing infinite is written; ``row``: of
-            every row that is read, something is finite.
-        read, written: tensors. sign: of the infinite values.
+        kind: ``zero``: what is written is 0 in the same place; ``most``: the largest of several is written; ``row``:
+            of every row that is read, the largest counts; ``bool``: only whether it is larger than something.
+        read, written: tensors. sign: of the infinite values; 0: either.
     """
 
     kind: str
@@ -74,17 +82,18 @@ class Sink:
     written: str
     sign: int
 
-    def takes(self, values: Mapping[str, Array]) -> bool | None:
-        """Say whether the infinite values of a run end here; ``None`` where the run does not have the tensors."""
+    def alive(self, values: Mapping[str, Array]) -> float | None:
+        """Return how far out a value lies that still counts, 0 for none; ``None`` where a run lacks the tensors."""
         if self.read not in values or self.written not in values:
             return None
-        far = self.sign * values[self.read] >= FAR
-        if self.kind == "row":
-            return not far.all(axis=-1).any() if far.ndim else not far
-        written = values[self.written]
-        if self.kind == "none":
-            return written.dtype.kind != "f" or not (self.sign * written >= FAR).any()
-        return written.shape == far.shape and not written[far].any()
+        read, written = values[self.read], values[self.written]
+        if self.kind == "zero":
+            counts = self.sign * read[written != 0] if read.shape == written.shape else np.array([np.inf])
+        elif self.kind == "row":
+            counts = np.min(self.sign * read, axis=-1, initial=np.inf)
+        else:
+            counts = self.sign * written if written.dtype.kind == "f" else np.zeros(0)
+        return max(0.0, float(np.fmax.reduce(counts, axis=None))) if counts.size else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ class Mask:
     """What is known of a tensor whose infinite values end in sinks, all of them.
 
     Attributes:
-        sign: of these values. least: magnitude from which they are infinite to every sink.
+        sign: of these values; 0: either. least: magnitude from which they are infinite to every sink.
     """
 
     sign: int
@@ -101,9 +110,14 @@ class Mask:
 
     def covers(self, reference: Array, value: Array | None = None) -> Array:
         """Return which elements are infinite to the sinks, in the reference and in the value beside it."""
-        # A float32 scalar: the bound may be beyond what a float16 array compares with.
-        far = np.asarray(self.sign * reference >= np.float32(self.least))
-        return far if value is None else far & (self.sign * value >= np.float32(self.least / 2))
+        sign = self.sign or np.sign(reference)
+        far = np.asarray(sign * reference >= _bound(self.least))
+        return far if value is None else far & (sign * value >= _bound(self.least / 2))
+
+
+def _bound(size: float) -> np.float32:
+    """Return a bound as a float32: a float16 array does not compare with a larger number of Python."""
+    return np.float32(size if size <= _FLOAT32_MAX else np.inf)
 
 
 _ANY = Mask(0, 0.0, frozenset())
@@ -111,7 +125,7 @@ _ANY = Mask(0, 0.0, frozenset())
 
 
 class Masks:
-    """The tensors of a model whose infinite values all end in sinks, and which sinks do take them.
+    """The tensors of a model whose infinite values all end in sinks, and from where on these take them.
 
     Args:
         found: by tensor name.
@@ -120,27 +134,34 @@ class Masks:
     def __init__(self, found: Mapping[str, Mask]) -> None:
         self.found = found
         self.sinks = {sink for mask in found.values() for sink in mask.sinks}
-        self._taken: dict[Sink, bool] = {}
-
-    def of(self, name: str, reference: Array) -> Mask | None:
-        """Return what is known of a tensor, where its value in the reference has infinite elements."""
-        mask = self.found.get(name)
-        return mask if mask and reference.dtype.kind == "f" and mask.covers(reference).any() else None
+        self.written = {sink.written for sink in self.sinks}
+        self._alive: dict[Sink, float] = {}
 
     def needs(self, written: Collection[str]) -> set[str]:
         """Return what sinks read that write these tensors."""
         return {sink.read for sink in self.sinks if sink.written in written}
 
-    def see(self, values: Mapping[str, Array]) -> None:
-        """Look at the sinks of which a run of the reference has the tensors; one run that speaks against it counts."""
-        for sink in self.sinks:
-            taken = sink.takes(values)
-            if taken is not None:
-                self._taken[sink] = taken and self._taken.get(sink, True)
+    def forget(self) -> None:
+        """Forget what was seen: another run follows."""
+        self._alive.clear()
 
-    def harmless(self, name: str) -> bool:
-        """Say whether every sink of a tensor was seen, and took all there was."""
-        return name in self.found and all(self._taken.get(sink, False) for sink in self.found[name].sinks)
+    def see(self, values: Mapping[str, Array]) -> None:
+        """Look at the sinks of which a run of the reference has the tensors."""
+        found = {sink: sink.alive(values) for sink in self.sinks}
+        self._alive |= {sink: alive for sink, alive in found.items() if alive is not None}
+
+    def of(self, name: str, reference: Array) -> Mask | None:
+        """Return what may be left out of a tensor; ``None`` for nothing, or where a sink was not seen.
+
+        Args:
+            reference: its value in the run that was seen.
+        """
+        mask = self.found.get(name)
+        if mask is None or reference.dtype.kind != "f" or not self._alive.keys() >= mask.sinks:
+            return None
+        farther = max(1.0, 2 * max(self._alive[sink] for sink in mask.sinks) / FAR)
+        mask = replace(mask, least=mask.least * farther)
+        return mask if mask.covers(reference).any() else None
 
     def stored(self) -> dict[str, Any]:
         """Return what a dump keeps of it, for JSON."""
@@ -162,6 +183,14 @@ class Masks:
                 for name, (sign, least, sinks) in stored.items()
             }
         )
+
+
+def see_sinks(masks: Masks, reference: Traced, inputs: Sequence[Array], limit: int) -> None:
+    """Run the reference for its sinks alone, with at most about ``limit`` bytes of values at once."""
+    nodes = [node for node in reference.nodes if masks.written.intersection(node.outputs)]
+    for group in grouped(nodes, reference.sizes(inputs), max(1, limit)):
+        written = {name for node in group for name in node.outputs if name}
+        masks.see(reference.run(inputs, written | masks.needs(written)))
 
 
 def masked_note(nodes: Sequence[str], count: int) -> str:
@@ -211,16 +240,18 @@ class _Finder:
             return None
         if op in _FREE or (op == "Cast" and _to(node) == _BOOL):
             return _ANY
+        if op in _COMPARED:
+            return Mask(0, FAR, frozenset([Sink("bool", name, first, 0)]))
         if op in _ZERO:
             return Mask(-1, FAR, frozenset([Sink("zero", name, first, -1)]))
         if op == "Attention":
             return Mask(-1, FAR, frozenset([Sink("row", name, first, -1)])) if position == 3 else None
         if op in _CUT:
-            passed = self._known.get(first) if op in ("Max", "Clip") else None
+            passed = self._known.get(first) if op == "Max" else None
             if passed and passed.sign < 0:
                 return passed
             data = position == 0 or op == "Max"
-            return Mask(-1, FAR, frozenset([Sink("none", name, first, -1)])) if data and _largest(node) else None
+            return Mask(-1, FAR, frozenset([Sink("most", name, first, -1)])) if data and _largest(node) else None
         factor = self._factor(node, position)
         if factor is None:
             return None

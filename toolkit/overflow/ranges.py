@@ -56,7 +56,7 @@ class NodeRange:
 
 @dataclass
 class Values:
-    """Both runs of a part: float32 and stored tensors by name, batch, its axis, and how many samples of it count."""
+    """Both runs of a part: float32 and stored tensors by name, batch, its axis, how many samples count, and masks."""
 
     wide: Mapping[str, Array]
     card: Mapping[str, Array]
@@ -64,6 +64,11 @@ class Values:
     axis: int
     count: int
     half: Collection[str]
+    masks: Masks
+
+    def mask(self, name: str) -> Mask | None:
+        """Return what may be left out of a tensor."""
+        return self.masks.of(name, self.wide[name]) if name in self.wide else None
 
     def pair(self, name: str) -> tuple[Array, Array | None]:
         """Return a tensor of both runs, samples in rows where it has the batch at the inputs' place."""
@@ -77,27 +82,23 @@ class Values:
             return array.reshape(1, -1)
         return np.moveaxis(array, self.axis, 0)[: self.count].reshape(self.count, -1)
 
-    def broken(self, name: str, mask: Mask | None = None) -> bool:
-        """Say whether a stored tensor holds Inf or NaN, elements aside that a mask covers."""
+    def broken(self, name: str) -> bool:
+        """Say whether a stored tensor holds Inf or NaN, elements aside that are left out."""
         if name not in self.card or self.card[name].dtype.kind != "f":
             return False
         broken = ~np.isfinite(self.card[name])
-        if mask is not None and broken.any() and name in self.wide and self.wide[name].shape == broken.shape:
+        mask = self.mask(name) if broken.any() else None
+        if mask is not None and self.wide[name].shape == broken.shape:
             broken &= ~mask.covers(self.wide[name], self.card[name])
         return bool(broken.any())
 
 
-def count(one: NodeRange, values: Values, names: Sequence[str], masks: Masks | None = None) -> None:
-    """Add the values of a part, whose samples have these names, to what is known of a node.
-
-    Args:
-        masks: leave out the elements they cover; ``None`` counts all.
-    """
-    found = masks.found if masks is not None else {}
+def count(one: NodeRange, values: Values, names: Sequence[str]) -> None:
+    """Add the values of a part, whose samples have these names, to what is known of a node."""
     for name in one.node.outputs:
         if name in values.wide and values.wide[name].dtype.kind == "f":
-            _add(one, *values.pair(name), names, found.get(name))
-    one.inherited = one.inherited or any(values.broken(source, found.get(source)) for source in one.node.inputs)
+            _add(one, *values.pair(name), names, values.mask(name))
+    one.inherited = one.inherited or any(values.broken(source) for source in one.node.inputs)
 
 
 def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str], mask: Mask | None) -> None:
