@@ -52,6 +52,7 @@ def test_a_fault_beside_the_mask_has_its_error() -> None:
 
 def test_values_that_are_no_float32_are_left_alone() -> None:
     model = model_of(
-        "g (double[N,2] x) => (float[N,2] y) <double low = {-1e300}> { s = Add(x, low) p = Softmax(s) y = Cast <to = 1> (p) }"
+        "g (double[N,2] x) => (float[N,2] y) <double low = {-1e300}> "
+        "{ s = Add(x, low) p = Softmax(s) y = Cast <to = 1> (p) }"
     )
     assert peaks(model, [Feed([np.ones((1, 2))], None, ["a"])], None) == {"y": 0.5}
