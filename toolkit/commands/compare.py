@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
@@ -37,6 +38,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     path = model_file(args.model, root)
     held = source(path)  # read once, for the inputs and both engines
     dumps = _dumps(path, args.a, args.b)
+    if args.a_model is not None and args.a in dumps:
+        raise ConfigError(f"--a {args.a} is a dump, which has its values; leave out --a_model {args.a_model}")
     golden = dumps.get(args.a) or dumps.get(args.b)
     inputs, origin = given_inputs(args, path, golden)
     with (

@@ -13,6 +13,7 @@ from masked import KEEP, MASKS, STEEP, graph, inputs
 from onnx import numpy_helper
 from support import SaveOnnx
 
+from engine import ConfigError
 from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
 from toolkit.graph.grouping import MEMORY
@@ -98,4 +99,6 @@ def test_dumps_know_the_masks_of_their_model(
         printed = capsys.readouterr().out
         assert ("no bad node" if code == 0 else "first bad node: Where") in printed
         assert execute(["compare", model, "--a", pair[0]]) == code
+        with pytest.raises(ConfigError, match="is a dump, which has its values; leave out --a_model"):
+            execute(["compare", model, "--a", pair[0], "--a_model", model])
         capsys.readouterr()
