@@ -75,8 +75,7 @@ class Bench:
     def healthy(self) -> Iterator[Row]:
         """Yield what the tools say of the model as it is."""
         yield self._run("healthy", 0, "compare", [], self._compare(self.model.path))
-        if not self.model.wide:
-            yield self._run("healthy", 0, "overflow", [], self._overflow(self.model.path))
+        yield self._run("healthy", 0, "overflow", [], self._overflow(self.model.path))
         if self.model.pictures:
             yield self._run("healthy", 0, "fix", [], self._suspect(self.model.data))
 
@@ -117,7 +116,7 @@ class Bench:
             yield self._run(kind, seed, "fix", [what], self._suspect(data))
 
     def _compare(self, path: Path, *words: str, data: Path | None = None, wide: bool = False) -> Callable[[], str]:
-        given = [] if "--b" in words else ["--b_dtype", "float32" if wide or self.model.wide else "float16"]
+        given = [] if "--b" in words else ["--b_dtype", "float32" if wide else "float16"]
         line = ["compare", str(path), "--data", str(data or self.model.data), *words, *given]
 
         def named() -> str:

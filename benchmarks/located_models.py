@@ -27,7 +27,6 @@ class Located:
 
     Attributes:
         path: the ONNX file. data: its inputs, as ``.npz``.
-        wide: whether it is judged in float32, because in float16 it has a fault of its own.
         pictures: float32 samples of shape (N, 3, H, W) in 0 to 1 and what is subtracted and divided by, if it takes
             any.
     """
@@ -35,7 +34,6 @@ class Located:
     name: str
     path: Path
     data: Path
-    wide: bool = False
     pictures: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
@@ -55,13 +53,12 @@ def _of_pictures(
     folder: Path,
     pictures: np.ndarray,
     scale: tuple[np.ndarray, np.ndarray] = (MEAN, STD),
-    wide: bool = False,
 ) -> Located:
     """Return a model of pictures, with its data written as it wants them."""
     (only,) = onnx.load(path, load_external_data=False).graph.input
     data = folder / f"{name}.npz"
     np.savez(data, **{only.name: (pictures - scale[0]) / scale[1]})
-    return Located(name, path, data, wide, (pictures, *scale))
+    return Located(name, path, data, (pictures, *scale))
 
 
 def _of_arrays(name: str, path: Path, folder: Path, arrays: Mapping[str, np.ndarray]) -> Located:
@@ -108,7 +105,7 @@ def detector(folder: Path) -> Located:
     page = real_models.detector_input() / 2 + 0.5
     half = np.full((3, 1, 1), 0.5, np.float32)
     both = np.concatenate([page, _photographs(page.shape[2:], 1)])
-    return _of_pictures("detector", path, folder, both, (half, half), wide=True)
+    return _of_pictures("detector", path, folder, both, (half, half))
 
 
 def digits(folder: Path) -> Located:
