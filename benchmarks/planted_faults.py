@@ -1,4 +1,4 @@
-"""Faults planted at random nodes of a model: weights scaled, activations that overflow or vanish, attributes changed.
+"""Faults planted at random nodes of a model: weights scaled or swapped, attributes changed, values beyond float16.
 
 Every planted node matters by itself: where one would not change the outputs, another place is taken. With activations
 that overflow (or vanish) two nodes are at fault: the one that writes them, and the one that divides them again, which
@@ -22,10 +22,18 @@ LARGEST = 60_000.0
 SMALLEST = 2.0**-24
 """Smallest float16 above 0: weights times it vanish, and activations keep hardly a digit."""
 
-PRECISION = ("overflow", "underflow")
+PRECISION = ("overflow", "underflow", "attention")
 """Kinds that float32 cures; the others are wrong in float32 already."""
 
 LINEAR = ("Conv", "Gemm", "MatMul")
+WEIGHTED = (*LINEAR, "ConvTranspose", "GRU", "LSTM", "RNN")
+NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
+
+LEAST = {"epsilon": 2e-4, "scaled": 1e-3, "swapped": 1e-3}
+"""Difference that a fault of a kind makes at least, where not what the planter is told."""
+
+EPSILON = 1e-3
+"""In place of a normalisation's own, as where an export takes the framework's default."""
 
 
 class Fault(NamedTuple):
@@ -52,10 +60,11 @@ class Planter:
         """Return a model with faults of a kind at random nodes, and the faults in graph order.
 
         Args:
-            kind: ``overflow``, ``underflow``, ``weights`` or ``attribute``.
+            kind: ``overflow``, ``underflow``, ``weights``, ``scaled``, ``swapped``, ``attribute``, ``epsilon`` or
+                ``attention`` (scores beyond float16).
             count: faults. seed: which nodes; a larger count with the same seed takes the same ones and more.
         """
-        names = [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
+        names = self.candidates(kind)
         chosen: set[str] = set()
         for i in np.random.default_rng(seed).permutation(len(names)):
             if len(chosen) < count and self._matters(kind, names[i]):
@@ -66,6 +75,10 @@ class Planter:
         order = [node.name for node in self.model.graph.node if node.name in chosen]
         return planted, [Fault(_apply(kind, planted, name, self.inputs)) for name in order]
 
+    def candidates(self, kind: str) -> list[str]:
+        """Return the nodes that may take a fault of a kind."""
+        return [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
+
     def _matters(self, kind: str, name: str) -> bool:
         """Say whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
         if (kind, name) not in self._known:
@@ -73,7 +86,7 @@ class Planter:
             trial.CopyFrom(self.model)
             nodes = _apply(kind, trial, name, self.inputs)
             errors = [self._difference(kind, trial, {*nodes} - {node}) for node in nodes]
-            self._known[kind, name] = min(errors, default=0.0) > self.least
+            self._known[kind, name] = min(errors, default=0.0) > LEAST.get(kind, self.least)
         return self._known[kind, name]
 
     def _difference(self, kind: str, model: ModelProto, float32: set[str]) -> float:
@@ -103,24 +116,56 @@ def _changeable(node: NodeProto, _: ModelProto) -> bool:
     return node.op_type in _CHANGES and _CHANGES[node.op_type](node) is not None
 
 
+def _weighted(node: NodeProto, model: ModelProto) -> bool:
+    if node.op_type not in WEIGHTED or len(node.input) < 2:
+        return False
+    return any(t.name == node.input[1] and t.data_type == 1 and len(t.dims) > 1 for t in model.graph.initializer)
+
+
+def _scores(node: NodeProto, model: ModelProto) -> bool:
+    """Say whether a node multiplies two activations, on the way to a softmax."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    if node.op_type != "MatMul" or weights.intersection(node.input):
+        return False
+    reached = set(node.output)
+    for other in model.graph.node:
+        if reached.intersection(other.input):
+            if other.op_type == "Softmax":
+                return True
+            if other.op_type in ("Add", "Mul", "Div", "Where", "Reshape"):
+                reached.update(other.output)
+    return False
+
+
 _CANDIDATE: dict[str, Callable[[NodeProto, ModelProto], bool]] = {
     "overflow": _linear,
     "underflow": _linear,
     "weights": _linear,
+    "scaled": _weighted,
+    "swapped": lambda node, model: bool(_twin(node, model)),
+    "epsilon": lambda node, _: node.op_type in NORMS,
+    "attention": _scores,
     "attribute": _changeable,
 }
+
+
+_FACTORS = {"weights": 1.7, "scaled": 1.1}
 
 
 def _apply(kind: str, model: ModelProto, name: str, inputs: Sequence[Array]) -> tuple[str, ...]:
     """Plant a fault; return the names of its nodes, or nothing where the node does not take it."""
     node = next(node for node in model.graph.node if node.name == name)
+    if kind == "attention":
+        return _scaled_scores(model, node, inputs)
+    if kind == "swapped":
+        return _swap(model, node)
     if kind in PRECISION:
         scale = SMALLEST if kind == "underflow" else _large(model, node, inputs)
         return _there_and_back(model, node, scale) if scale else ()
-    if kind == "weights":
-        _scale(model, node, 1, 1.7)
+    if kind in _FACTORS:
+        _scale(model, node, 1, _FACTORS[kind])
         return (name,)
-    change = _CHANGES[node.op_type](node)
+    change = {"epsilon": EPSILON} if kind == "epsilon" else _CHANGES[node.op_type](node)
     assert change is not None
     kept = [a for a in node.attribute if a.name not in change]
     del node.attribute[:]
@@ -128,11 +173,56 @@ def _apply(kind: str, model: ModelProto, name: str, inputs: Sequence[Array]) -> 
     return (name,)
 
 
+def _twin(node: NodeProto, model: ModelProto) -> str:
+    """Return the next node with weights of the same shape and attributes of the same values; "" where there is none."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    if not _weighted(node, model):
+        return ""
+    place = [other.name for other in model.graph.node].index(node.name)
+    return next((other.name for other in model.graph.node[place + 1 :] if _alike(node, other, shapes)), "")
+
+
+def _alike(node: NodeProto, other: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
+    if node.op_type != other.op_type or node.input[1] == other.input[1] or other.input[1] not in shapes:
+        return False
+    return _attributes(node) == _attributes(other) and shapes[node.input[1]] == shapes[other.input[1]]
+
+
+def _swap(model: ModelProto, node: NodeProto) -> tuple[str, ...]:
+    """Exchange a node's weights with those of the next one alike."""
+    other = next(one for one in model.graph.node if one.name == _twin(node, model))
+    node.input[1], other.input[1] = other.input[1], node.input[1]
+    return node.name, other.name
+
+
+def _scaled_scores(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> tuple[str, ...]:
+    """Multiply what a product reads as far as float16 holds it, and divide behind; nothing where that is too little."""
+    factors = [float(2.0 ** np.floor(np.log2(LARGEST / _largest(model, name, inputs)))) for name in node.input]
+    by = float(np.prod(factors))
+    if by * _largest(model, node.output[0], inputs) < 4 * 65504:
+        return ()
+    place = [n.name for n in model.graph.node].index(node.name)
+    out, added = node.output[0], []
+    for i, factor in enumerate(factors):
+        added.append(_by_constant(model, "Mul", node.input[i], factor, f"{node.name}_up{i}"))
+        node.input[i] = added[-1].output[0]
+    node.output[0] = f"{out}_scaled"
+    model.graph.node.insert(place + 1, _by_constant(model, "Div", node.output[0], by, f"{node.name}_back", out))
+    for one in reversed(added):
+        model.graph.node.insert(place, one)
+    return (node.name,)
+
+
+def _by_constant(model: ModelProto, op: str, source: str, by: float, name: str, out: str = "") -> NodeProto:
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(by), f"{name}_by"))
+    return helper.make_node(op, [source, f"{name}_by"], [out or f"{name}_out"], name)
+
+
 def _large(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> float:
     """Return a power of two as large as a node's weights bear; 0 where that is too small for its outputs."""
     largest = max(float(np.abs(_weight(model, name)).max()) for name in node.input[1:] if name)
     scale = float(2.0 ** np.floor(np.log2(LARGEST / largest)))
-    return scale if scale * _largest_output(model, node, inputs) > 2 * 65504 else 0.0
+    return scale if scale * _largest(model, node.output[0], inputs) > 2 * 65504 else 0.0
 
 
 def _there_and_back(model: ModelProto, node: NodeProto, scale: float) -> tuple[str, ...]:
@@ -141,18 +231,16 @@ def _there_and_back(model: ModelProto, node: NodeProto, scale: float) -> tuple[s
         _scale(model, node, i, scale)
     out, back = node.output[0], f"{node.name}_back"
     node.output[0] = f"{out}_scaled"
-    by = numpy_helper.from_array(np.float32(scale), f"{back}_by")
-    model.graph.initializer.append(by)
-    divide = helper.make_node("Div", [node.output[0], by.name], [out], back)
+    divide = _by_constant(model, "Div", node.output[0], scale, back, out)
     model.graph.node.insert([n.name for n in model.graph.node].index(node.name) + 1, divide)
     return node.name, back
 
 
-def _largest_output(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> float:
+def _largest(model: ModelProto, name: str, inputs: Sequence[Array]) -> float:
     shown = ModelProto()
     shown.CopyFrom(model)
     del shown.graph.output[:]
-    shown.graph.output.append(helper.make_empty_tensor_value_info(node.output[0]))
+    shown.graph.output.append(helper.make_empty_tensor_value_info(name))
     return float(np.abs(HostSession(shown).run(inputs)[0]).max())
 
 

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import report
 from toolkit.dump.golden import Golden
+from toolkit.dump.other_inputs import input_notes, input_rows
 from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
 from toolkit.graph.trace import Traced
@@ -36,16 +38,19 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     path = model_file(args.model, root)
     held = source(path)  # read once, for the inputs and both engines
     dumps = _dumps(path, args.a, args.b)
+    if args.a_model is not None and args.a in dumps:
+        raise ConfigError(f"--a {args.a} is a dump, which has its values; leave out --a_model {args.a_model}")
     golden = dumps.get(args.a) or dumps.get(args.b)
     inputs, origin = given_inputs(args, path, golden)
     with (
-        dumps.get(args.a) or opened(args, path, args.a, args.a_dtype, inputs) as a,
+        dumps.get(args.a) or opened(args, args.a_model or path, args.a, args.a_dtype, inputs) as a,
         dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs) as b,
     ):
         del held
         found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
-        others = [dump.target for dump in dumps.values() if dump.other(inputs)]
-        found.notes += [f"dump {target} is of other inputs than these" for target in others]
+        for dump in dumps.values():
+            found.rows[:0] = input_rows(dump, inputs)
+            found.notes += input_notes(dump, inputs)
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
     drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
     shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts
@@ -83,6 +88,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add_model_flags(parser)
     parser.add_argument(
         "--a", default="onnx", metavar="TARGET", help="the baseline (default: onnx), or a dump with its values"
+    )
+    parser.add_argument(
+        "--a_model", type=Path, metavar="FILE", help="another file for a, such as the export before a change"
     )
     parser.add_argument("--b", default="sdaa", metavar="TARGET", help="the engine that is judged (default: sdaa)")
     parser.add_argument("--a_dtype", metavar="DTYPE", help="precision of a; default: its own")

@@ -17,6 +17,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
+from toolkit.graph.masks import masked_note
 from toolkit.graph.nodes import load_named
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
@@ -49,6 +50,7 @@ COLUMNS = (
     Column("stored", "stored", brief=False, spare=4),
     Column("elements", "elements", numeric=True, brief=False, spare=4),
     Column("share", "share lost", numeric=True, brief=False, spare=4),
+    Column("masked", "masked", numeric=True, brief=False, spare=4),
     Column("trigger", "first sample"),
 )
 
@@ -131,6 +133,9 @@ def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:
 
 def _notes(found: Sequence[NodeRange], data: str) -> list[str]:
     notes = [] if data else ["random values say little about real ranges; pass --data"]
+    masked = [one for one in found if one.masked]
+    if masked:
+        notes.append(masked_note([one.node.name for one in masked], sum(one.masked for one in masked)))
     flushed = [one for one in found if one.counts["flushed"]]
     if flushed and not any(one.overflows for one in found):  # whatever is divided by Inf becomes 0 too
         worst = max(flushed, key=lambda one: one.counts["flushed"] / one.elements)
@@ -148,6 +153,7 @@ def _row(one: NodeRange) -> dict[str, Any]:
         "stored": "yes" if one.stored else "",
         "elements": one.elements,
         "share": None,
+        "masked": one.masked,
         "trigger": one.trigger,
         "triggers": one.triggers,
     }

@@ -24,8 +24,10 @@ from engine import (
 )
 from toolkit.compare.replay import Replay
 from toolkit.graph.grouping import MEMORY
+from toolkit.graph.masks import Mask, Masks, masked_note, masks_of, see_sinks
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
+from toolkit.graph.weights import source
 from utils.progress import progress
 from utils.text import plural
 
@@ -55,6 +57,7 @@ class Row:
         accumulated: each engine on its own values. isolated: the node alone on the baseline's values.
         fused: nodes before it whose values the judged engine does not have because it computes them together with this
             one; the figures are of all of them.
+        masked: elements left out of every figure: infinite on both engines, to a softmax that makes 0 of them.
     """
 
     node: Node
@@ -67,6 +70,7 @@ class Row:
     accumulated: Difference | None = None
     isolated: Difference | None = None
     fused: tuple[Node, ...] = ()
+    masked: int = 0
 
 
 @dataclass
@@ -141,12 +145,15 @@ def compare_nodes(
     clock = _Clock(result.seconds)
     replay = _replay(a, b, result) if isolated and not a.note else None
     clock.lap("cut into single nodes")
+    masks = masks_of(source(a.path).model)
     groups = a.groups(inputs, max(1, memory // _COPIES))
     if len(groups) > 1:
         size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
+        see_sinks(masks, a, inputs, memory)
     for group in progress(groups, "group"):
-        result.rows += _compare_group(a, b, replay, inputs, group, result, clock)
+        result.rows += _compare_group(a, b, replay, inputs, group, masks, result, clock)
+    note_masks(result)
     _say_what_was_fused(result.rows, fused_nodes(b))
     result.rows.sort(key=lambda row: row.node.index)
     result.notes += _missing(a, result.rows)
@@ -182,12 +189,14 @@ def _compare_group(
     replay: Replay | None,
     inputs: Sequence[Array],
     group: Sequence[Node],
+    masks: Masks,
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
     only = {name for node in group for name in node.outputs if name}
     # Named tensors are run in a session that ends with the run: each holds the weights once more, as it packs them.
     baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
+    masks.see(baseline)
     clock.lap(f"run {a.target}")
     values = b.run(inputs, only)
     clock.lap(f"run {b.target}")
@@ -198,7 +207,7 @@ def _compare_group(
         except (ModelError, EngineError) as error:
             result.notes.append(f"no isolated figures: {error}")
         clock.lap("run single nodes")
-    rows = list(_rows(a, b, group, baseline, values, alone))
+    rows = list(_rows(a, b, group, masks, baseline, values, alone))
     clock.lap("compare")
     return rows
 
@@ -207,6 +216,7 @@ def _rows(
     a: Traced,
     b: Traced,
     group: Sequence[Node],
+    masks: Masks,
     baseline: Mapping[str, Array],
     values: Mapping[str, Array],
     alone: Mapping[str, Array],
@@ -217,29 +227,59 @@ def _rows(
     for node, name in tensors:
         if name in there:
             dtype = "float16" if name in b.half else values[name].dtype.name
-            yield _row(node, name, dtype, threshold, baseline[name], values[name], alone.get(name))
+            mask = masks.of(name, baseline[name])
+            yield row_of(node, name, dtype, threshold, baseline[name], values[name], alone.get(name), mask)
         elif not (a.note or b.note):  # of an engine that shows outputs only, rows of the rest would say nothing
             yield Row(node, name, _why_not(name, a, b))
 
 
-def _row(
-    node: Node, name: str, dtype: str, threshold: float, reference: Array, value: Array, alone: Array | None
+def row_of(
+    node: Node,
+    name: str,
+    dtype: str,
+    threshold: float,
+    reference: Array,
+    value: Array,
+    alone: Array | None = None,
+    mask: Mask | None = None,
 ) -> Row:
+    """Return the row of a tensor.
+
+    Args:
+        node: that writes it. name: its own. dtype: as stored on the judged engine.
+        threshold: see :data:`engine.THRESHOLD`.
+        reference, value: of the baseline and of the judged engine. alone: what its node by itself makes.
+        mask: leaves infinite elements out.
+    """
     if any(array.dtype.kind not in "fiub" for array in (value, reference)):
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
-    found = _measured([value] if alone is None else [value, alone], reference, threshold)
+    judged = [value] if alone is None else [value, alone]
+    found = _measured(judged, reference, threshold, mask)
     isolated = None if alone is None else found[1]
     if value.shape != reference.shape:
         status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
         return Row(node, name, status, dtype, value.shape, None, None, found[0], isolated)
+    full, left_out = value.shape, 0
+    if mask is not None:
+        reference, value, left_out = _rest(mask, reference, value)
     held = census(value, reference, dtype == "float16")
-    return Row(node, name, "compared", dtype, value.shape, held, _range(reference), found[0], isolated)
+    return Row(node, name, "compared", dtype, full, held, _range(reference), found[0], isolated, (), left_out)
 
 
-def _measured(judged: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:
+def _rest(mask: Mask, reference: Array, value: Array) -> tuple[Array, Array, int]:
+    """Return what a mask leaves of a reference and of a value beside it, and how many elements it does not."""
+    left_out = mask.covers(reference, value)
+    return reference[~left_out], value[~left_out], int(np.count_nonzero(left_out))
+
+
+def _measured(judged: Sequence[Array], reference: Array, threshold: float, mask: Mask | None) -> list[Difference]:
     """Return the difference of each array from the reference."""
     fit = [array for array in judged if array.shape == reference.shape]
-    measured = iter(differences(fit, reference, threshold) if fit else ())
+    if mask is None:
+        measured = iter(differences(fit, reference, threshold) if fit else ())
+    else:
+        rests = (_rest(mask, reference, array) for array in fit)
+        measured = iter([differences([value], wanted, threshold)[0] for wanted, value, _ in rests])
     return [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
 
 
@@ -254,6 +294,13 @@ def _range(array: Array) -> Census:
     nans = int(np.count_nonzero(np.isnan(array)))
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (nan, nan)
     return Census(low, high, nans, array.size - finite.size - nans, 0, 0)
+
+
+def note_masks(result: Comparison) -> None:
+    """Say what was left out of the rows."""
+    rows = sorted((row for row in result.rows if row.masked), key=lambda row: row.node.index)
+    if rows:
+        result.notes.append(masked_note([row.node.name for row in rows], sum(row.masked for row in rows)))
 
 
 def _why_not(name: str, a: Traced, b: Traced) -> str:

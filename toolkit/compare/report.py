@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, log10
+from math import isfinite, log10, prod
 from typing import Any
 
 from engine import Census, Difference
@@ -28,6 +28,7 @@ COLUMNS = (
     Column("saturated", "saturated", True, spare=9),
     Column("flushed", "flushed to 0", True, spare=9),
     Column("mismatched", "NaN/Inf not in a", True, brief=False, spare=10),
+    Column("masked", "masked", True, brief=False, spare=10),
     Column("cosine", "cosine", True, spare=5),
     Column("diff1", "diff1", True, spare=7),
     Column("diff2", "diff2", True),
@@ -124,7 +125,8 @@ def _plain(row: Row) -> dict[str, Any]:
     if row.census is not None and row.reference is not None:
         plain |= {key: getattr(row.census, key) for key in Census.__slots__}
         plain |= {"reference_minimum": row.reference.minimum, "reference_maximum": row.reference.maximum}
-        if 0 in row.shape:
+        plain |= {"masked": row.masked}
+        if prod(row.shape) == row.masked:  # nothing is left
             plain |= dict.fromkeys(("minimum", "maximum", "reference_minimum", "reference_maximum"))
     plain |= _figures(row.accumulated, "")
     return plain | _figures(row.isolated, "isolated_")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from engine import Array, DataError
 from toolkit.dump.store import Dump, open_dump
 from toolkit.graph.inputs import input_specs
@@ -53,14 +51,3 @@ class Golden(Traced):
             DataError: the dump lacks them.
         """
         return self.dump.inputs([spec.name for spec in self.inputs])
-
-    def other(self, inputs: Sequence[Array]) -> bool:
-        """Say whether the values were computed from other inputs than these; a dump without inputs does not tell."""
-        try:
-            own = self.given()
-        except DataError:
-            return False
-        return any(
-            not np.array_equal(mine, array, equal_nan=mine.dtype.kind == "f")
-            for mine, array in zip(own, inputs, strict=True)
-        )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import OTHER_SHAPE, THRESHOLD, DataError, measure, precision_of
-from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad
+from engine import OTHER_SHAPE, THRESHOLD, DataError, precision_of
+from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad, note_masks, row_of
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
+from toolkit.graph.masks import Masks
 from toolkit.graph.nodes import Node
 
 
@@ -29,7 +30,9 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
     precision = precision_of(*(str(dump.about.get("dtype")) for dump in (a, b)))
     result = Comparison([], LIMIT[precision] if limit is None else limit)
     result.notes += _differences(a, b)
-    result.rows += [_row(a, b, a.outputs[name], b.outputs[name], precision) for name in common]
+    masks = _masks(a, b)
+    result.rows += [_row(a, b, a.outputs[name], b.outputs[name], precision, masks) for name in common]
+    note_masks(result)
     result.notes += _other_inputs(result)
     result.rows.sort(key=lambda row: row.node.index)
     return result
@@ -55,15 +58,24 @@ def _other_inputs(result: Comparison) -> Iterator[str]:
             yield f"the dumps are of different inputs: {row.tensor!r} {how}"
 
 
-def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str) -> Row:
+def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str, masks: Masks) -> Row:
     node = Node(found.index, found.name, found.op, (), (found.tensor,), found.module)
     if wanted.shape != found.shape:
         status = f"shape {list(found.shape)} is not the reference's {list(wanted.shape)}"
         return Row(node, found.tensor, status, found.dtype, found.shape, None, None, OTHER_SHAPE)
     reference, value = a.read(wanted), b.read(found)
-    if value.dtype.kind not in "fiub" or reference.dtype.kind not in "fiub":
-        return Row(node, found.tensor, f"values are {value.dtype}, not numbers", found.dtype, found.shape)
-    threshold = THRESHOLD[precision]
-    difference, census = measure(value, reference, threshold, found.dtype == "float16")
-    _, own = measure(reference, reference, threshold, wanted.dtype == "float16")
-    return Row(node, found.tensor, "compared", found.dtype, found.shape, census, own, difference)
+    mask = masks.of(found.tensor, reference)
+    return row_of(node, found.tensor, found.dtype, THRESHOLD[precision], reference, value, None, mask)
+
+
+def _masks(a: Dump, b: Dump) -> Masks:
+    """Return what the dumps say of masks, after a look at the reference's sinks; older ones say nothing."""
+    dump = a if "masks" in a.about else b
+    try:
+        masks = Masks.read(dump.about.get("masks", {}))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{dump.path}: what its manifest says of masks is damaged; dump again") from error
+    for sink in masks.sinks:
+        both = [a.tensors.get(name) for name in (sink.read, sink.written)]
+        masks.see({entry.tensor: a.read(entry) for entry in both if entry is not None})
+    return masks

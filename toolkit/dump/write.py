@@ -13,8 +13,10 @@ from engine.onnx import file_hash
 from toolkit.dump.entries import GRAPH_INPUT, TensorPlace
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.graph.grouping import MEMORY, grouped
+from toolkit.graph.masks import masks_of
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
+from toolkit.graph.weights import source
 from utils.progress import progress
 
 
@@ -84,6 +86,7 @@ def _about(traced: Traced) -> dict[str, Any]:
         "target": traced.target,
         "dtype": traced.dtype,
         "nodes": len(traced.nodes),
+        "masks": masks_of(source(traced.path).model).stored(),
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toolkit.fix.masked import MaskedElements
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
@@ -26,7 +27,8 @@ _FLOAT = 1
 def peaks(model: ModelProto, parts: Iterable[Feed], batch: int | None) -> dict[str, float]:
     """Return the largest finite magnitude of every float tensor that nodes write, over a data set in float32.
 
-    One graph with one number per tensor as its outputs, so memory does not grow with the model.
+    What a softmax makes 0 of, as an attention mask's -3.4e38, does not count. One graph with one number per tensor as
+    its outputs, so memory does not grow with the model.
 
     Args:
         model: the float32 model. parts: what it is fed over the data set. batch: samples of a call where the
@@ -58,9 +60,12 @@ def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
     graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "@flat"))
     graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "@zero"))
     del graph.value_info[:], graph.output[:]
+    masked = MaskedElements(measured, floats)
+    kept = {name: masked.without(name) for name in names}
+    graph.node.extend(masked.nodes)
     for name in names:
         steps: list[tuple[str, list[str], dict[str, Any]]] = [
-            ("Abs", [name], {}),
+            ("Abs", [kept[name]], {}),
             ("Reshape", [f"{name}@Abs", "@flat"], {}),
             ("Concat", [f"{name}@Reshape", "@zero"], {"axis": 0}),  # a tensor without elements has no maximum
             ("ReduceMax", [f"{name}@Concat"], {"keepdims": 0}),

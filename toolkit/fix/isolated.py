@@ -2,8 +2,8 @@
 
 One graph holds the right model and beside every node its twin: the node in the card's storage, or the node of the model
 under suspicion. A twin reads what the right nodes wrote, so that no error is inherited. What leaves the graph is two
-norms per tensor, so memory does not grow with the model. A twin inside a fused kernel reads its predecessor in the
-kernel, and the error at the kernel's end counts for all nodes of the kernel.
+norms per tensor, so memory does not grow with the model; what a softmax makes 0 of does not count. A twin inside a
+fused kernel reads its predecessor in the kernel, and the error at the kernel's end counts for all nodes of the kernel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine import Array
+from toolkit.fix.masked import MaskedElements
 from toolkit.fix.samples import in_parts
 from toolkit.graph.inputs import batched_specs
 
@@ -82,7 +83,8 @@ class _Twins:
         self.own = {} if self.half else {t.name: t for t in other.graph.initializer}
         self.made: set[str] = set()
         self.nodes: list[list[str]] = []
-        self.added: list[NodeProto] = []
+        self.masked = MaskedElements(self.model, self.floats)
+        self.added: list[NodeProto] = list(self.masked.nodes)
         fed = graph_inputs(self.model)
         for node in list(graph.node):
             self._add(node)
@@ -151,10 +153,13 @@ class _Twins:
         from onnx import helper
 
         twin = self._stored(f"{name}{TWIN}", f"{name}{STORED}") if self.half else f"{name}{TWIN}"
+        first = len(self.masked.nodes)
+        right, twin = self.masked.pair(name, twin)
+        self.added += self.masked.nodes[first:]
         self.added += [
-            helper.make_node("Sub", [twin, name], [f"{name}:difference"], f"{name}:difference"),
+            helper.make_node("Sub", [twin, right], [f"{name}:difference"], f"{name}:difference"),
             helper.make_node("ReduceL2", [f"{name}:difference"], [f"{name}{ERROR}"], f"{name}{ERROR}", keepdims=0),
-            helper.make_node("ReduceL2", [name], [f"{name}{SIZE}"], f"{name}{SIZE}", keepdims=0),
+            helper.make_node("ReduceL2", [right], [f"{name}{SIZE}"], f"{name}{SIZE}", keepdims=0),
         ]
         self.nodes.append(group)
         self.made |= {f"{name}{ERROR}", f"{name}{SIZE}"}

@@ -88,8 +88,21 @@ def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
     from engine import HostSession
 
     light, others = _taken_out(model, NUMBERS)
+    _drop_unused(light)
+    others = {name: others[name] for name in (t.name for t in light.graph.initializer) if name in others}
     held = {tensor.name for tensor in light.graph.initializer}
     return HostSession(light, weights={**others, **{n: w for n, w in weights.items() if n in held}}, optimised=False)
+
+
+def _drop_unused(model: ModelProto) -> None:
+    """Drop the weights nothing reads: ONNX Runtime does so too, and then refuses their values."""
+    from engine.onnx import used_names
+
+    used = {name for node in model.graph.node for name in used_names(node)}
+    used.update(info.name for info in model.graph.output)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
 
 
 def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dict[str, Array]]:

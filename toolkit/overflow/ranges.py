@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import Array
 from toolkit.fix.guide import LARGEST
+from toolkit.graph.masks import Mask, Masks
 from toolkit.graph.nodes import Node
 
 SMALLEST = 2.0**-14
@@ -28,6 +29,7 @@ class NodeRange:
         triggers: by a name of these, the first sample with such a value.
         inherited: whether Inf or NaN was in what it read.
         stored: whether its outputs are stored at all: what is fused away is never rounded, and counts nothing.
+        masked: elements that no other figure counts: infinite in both runs, to a softmax that makes 0 of them.
     """
 
     node: Node
@@ -38,6 +40,7 @@ class NodeRange:
     triggers: dict[str, str] = field(default_factory=dict)
     inherited: bool = False
     stored: bool = False
+    masked: int = 0
 
     @property
     def overflows(self) -> bool:
@@ -53,7 +56,7 @@ class NodeRange:
 
 @dataclass
 class Values:
-    """Both runs of a part: float32 and stored tensors by name, batch, its axis, and how many samples of it count."""
+    """Both runs of a part: float32 and stored tensors by name, batch, its axis, how many samples count, and masks."""
 
     wide: Mapping[str, Array]
     card: Mapping[str, Array]
@@ -61,6 +64,11 @@ class Values:
     axis: int
     count: int
     half: Collection[str]
+    masks: Masks
+
+    def mask(self, name: str) -> Mask | None:
+        """Return what may be left out of a tensor."""
+        return self.masks.of(name, self.wide[name]) if name in self.wide else None
 
     def pair(self, name: str) -> tuple[Array, Array | None]:
         """Return a tensor of both runs, samples in rows where it has the batch at the inputs' place."""
@@ -75,26 +83,38 @@ class Values:
         return np.moveaxis(array, self.axis, 0)[: self.count].reshape(self.count, -1)
 
     def broken(self, name: str) -> bool:
-        """Say whether a stored tensor holds Inf or NaN."""
-        return name in self.card and self.card[name].dtype.kind == "f" and not np.isfinite(self.card[name]).all()
+        """Say whether a stored tensor holds Inf or NaN, elements aside that are left out."""
+        if name not in self.card or self.card[name].dtype.kind != "f":
+            return False
+        broken = ~np.isfinite(self.card[name])
+        mask = self.mask(name) if broken.any() else None
+        if mask is not None and self.wide[name].shape == broken.shape:
+            broken &= ~mask.covers(self.wide[name], self.card[name])
+        return bool(broken.any())
 
 
 def count(one: NodeRange, values: Values, names: Sequence[str]) -> None:
     """Add the values of a part, whose samples have these names, to what is known of a node."""
     for name in one.node.outputs:
         if name in values.wide and values.wide[name].dtype.kind == "f":
-            _add(one, *values.pair(name), names)
+            _add(one, *values.pair(name), names, values.mask(name))
     one.inherited = one.inherited or any(values.broken(source) for source in one.node.inputs)
 
 
-def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str]) -> None:
+def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str], mask: Mask | None) -> None:
     """Add a tensor: as float32, and as it is stored, if it is."""
     with np.errstate(invalid="ignore"):
         size = np.abs(wide)
         flags = {"beyond": size > LARGEST, "below": (size < SMALLEST) & (size > 0)}
-        if stored is not None and stored.shape == wide.shape:
+        if stored is not None and stored.shape != wide.shape:
+            stored = None
+        if stored is not None:
             one.stored = True
             flags |= _actual(wide, stored, flags["beyond"])
+        if mask is not None:
+            masked = mask.covers(wide, stored)
+            one.masked += int(np.count_nonzero(masked))
+            size, flags = np.where(masked, 0, size), {kind: flag & ~masked for kind, flag in flags.items()}
     one.elements += wide.size
     finite = size[np.isfinite(size) & (size > 0)]
     if finite.size:

@@ -11,7 +11,9 @@ from engine import Array, ConfigError, TensorSpec
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
+from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import Shapes, batched_specs
+from toolkit.graph.masks import Masks, masks_of, see_sinks
 from toolkit.graph.nodes import Node, load_named
 from toolkit.graph.trace import Traced, traced
 from toolkit.overflow.ranges import NodeRange, Values, count
@@ -38,14 +40,18 @@ def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path
     with tempfile.TemporaryDirectory(prefix="teco-overflow-") as folder:
         wide = traced(float32_file(path, Path(folder)), "onnx", dtype="float32", batch=batch)
     with wide, _Cards(path, batch, pass_path) as cards:
-        specs = batched_specs(load_named(path))
+        model = load_named(path)
+        specs = batched_specs(model)
+        masks = masks_of(model)
         found = [NodeRange(node) for node in wide.nodes]
         axis = next((spec.batch_axis for spec in specs if spec.batch_axis is not None), 0)
         for full, names in _calls(progress(parts, "batch"), specs, batch):
             card = cards.of({spec.name: array.shape for spec, array in zip(wide.inputs, full, strict=True)})
-            for nodes, only in _groups(wide, full):
+            masks.forget()
+            for nodes, only in _groups(wide, full, masks):
                 both = wide.run(full, only), card.run(full, only)
-                values = Values(*both, batch, axis, len(names), card.half)
+                masks.see(both[0])
+                values = Values(*both, batch, axis, len(names), card.half, masks)
                 for node in nodes:
                     count(found[node.index], values, names)
     return found
@@ -90,11 +96,15 @@ class _Cards:
             card.close()
 
 
-def _groups(wide: Traced, inputs: list[Array]) -> Iterator[tuple[Sequence[Node], set[str] | None]]:
-    """Yield nodes that are run together, and the tensors they need; ``None`` where these are all there are."""
+def _groups(wide: Traced, inputs: list[Array], masks: Masks) -> Iterator[tuple[Sequence[Node], set[str] | None]]:
+    """Yield nodes that are run together, and the tensors they need; ``None`` where these are all there are.
+
+    Where there are several groups, the sinks of masks are looked at first.
+    """
     groups = wide.groups(inputs)
     if len(groups) < 2:
         yield wide.nodes, None
         return
+    see_sinks(masks, wide, inputs, MEMORY)
     for group in groups:
         yield group, {name for node in group for name in (*node.inputs, *node.outputs)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Array
 from toolkit.fix.guide import LARGEST
+from toolkit.graph.masks import masks_of
 from utils.text import plural
 
 if TYPE_CHECKING:
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 
 _FLOAT = 1
 """``onnx.TensorProto.FLOAT``."""
-
-_MASKING = frozenset(
-    {
-        *("Add", "Cast", "Concat", "Expand", "Identity", "Min", "Mul", "Reshape", "Slice", "Squeeze", "Sub"),
-        *("Tile", "Transpose", "Unsqueeze", "Where"),
-    }
-)
-"""What a mask goes through on its way to a softmax, which makes 0 of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +74,7 @@ class WeightRange:
             "inherited": "",
             "stored": "yes" if stored else "",
             "elements": self.loss.elements,
+            "masked": 0,
             "trigger": f"read by {self.reader}",
             "triggers": {},
             "share": self.loss.share,
@@ -103,9 +97,10 @@ def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[Weigh
     from engine.sdaa import inlined, keeping_exact, widen
 
     options = PassOptions.load(pass_path)
-    graph = infer_shapes(widen(inlined(model))).graph
+    wide = infer_shapes(widen(inlined(model)))
+    graph = wide.graph
     reading = _readings(graph, keeping_exact(graph, options.keeps_float32))
-    masks = _to_softmax(graph)
+    masks = masks_of(wide).found
     found = []
     for name, tensor in constant_tensors(graph).items():
         if tensor.data_type != _FLOAT or name not in reading:
@@ -113,7 +108,7 @@ def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[Weigh
         values = numpy_helper.to_array(tensor)
         lost = loss(values)
         if lost.share:
-            mask = name in masks and not (values > LARGEST).any()
+            mask = name in masks and bool((masks[name].covers(values) | (np.abs(values) <= LARGEST)).all())
             found.append(_range(name, values, lost, reading[name], mask))
     order = {name: place for place, name in enumerate(reading)}
     return sorted(found, key=lambda one: order[one.name])
@@ -177,14 +172,3 @@ def _readings(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> dict[str,
         for name in used_names(node):
             found.setdefault(name, {})[node.name or f"{node.op_type}_{i}"] = kept or name in exact
     return found
-
-
-def _to_softmax(graph: GraphProto) -> set[str]:
-    """Return the tensors of which every way leads to a softmax, through nothing but what a mask goes through."""
-    from engine.onnx import used_names
-
-    others, masks = {info.name for info in graph.output}, set[str]()
-    for node in reversed(graph.node):
-        through = node.op_type in _MASKING and masks.issuperset(node.output) and others.isdisjoint(node.output)
-        (masks if node.op_type == "Softmax" or through else others).update(used_names(node))
-    return masks - others

@@ -59,6 +59,16 @@ def test_rounded_weights_and_others(save_onnx: SaveOnnx) -> None:
         assert resolved(card.model, held.weights).keys() == card.weights.keys()
 
 
+@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+def test_a_large_weight_that_nothing_reads_is_left_out(target: str, save_onnx: SaveOnnx) -> None:
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> net (float[1, 2] x) => (float[1, 2] y) { y = Neg(x) }'
+    )
+    parsed.graph.initializer.append(numpy_helper.from_array(np.ones((2, 1025), np.float32), "spare"))
+    with traced(save_onnx(parsed), target) as found:
+        assert found.run([np.ones((1, 2), np.float32)])["y"].tolist() == [[-1, -1]]
+
+
 def test_weights_in_memory_give_what_weights_in_the_file_give(save_onnx: SaveOnnx) -> None:
     model = load_named(PATH)
     x = random_inputs(PATH)

@@ -1,0 +1,326 @@
+"""Values that stand for infinity and end in nothing: what an attention mask adds to the scores before a softmax.
+
+A mask of -3.4e38 is minus infinity in float16. That is no fault where the only way from it to any output leads through
+operators that make the same of both, such as a softmax, which makes 0 of them. From where on it does is seen in the
+baseline's values: what lies twice as far out as anything that counts is left out. In a row that is masked as a whole
+-3.4e38 itself counts; then nothing is left out, and the mask is at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import Array
+from toolkit.graph.grouping import grouped
+from utils.text import plural
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+    from typing_extensions import Self
+
+    from toolkit.graph.trace import Traced
+
+FAR = 4096.0
+"""Magnitude from which a value counts as infinite to a softmax: exp(-4096) is 0, with what is added to a mask, too."""
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+_TOP = 1e38
+"""Magnitude that is infinite whatever it is multiplied by."""
+
+_ROOTS = 1024.0
+"""Largest square root (of a head's width, say) that a score is divided by."""
+
+_FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9
+"""``onnx.TensorProto`` element types."""
+
+_FREE = frozenset(("IsNaN", "Shape", "Size"))
+"""They do not care for infinite values, of either sign."""
+
+_COMPARED = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+"""What they write is compared itself, and has nothing infinite."""
+
+_ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))
+"""They make 0 of minus infinity, in the same place."""
+
+_CUT = frozenset(("ArgMax", "Max", "ReduceMax", "TopK"))
+"""They take another element in place of minus infinity, where there is one."""
+
+_KEEP: dict[str, Collection[int] | None] = {
+    "Add": None,
+    "Concat": None,
+    "Min": None,
+    "Sum": None,
+    **dict.fromkeys(("Cast", "Clip", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"), (0,)),
+    **dict.fromkeys(("GatherND", "Identity", "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze"), (0,)),
+    **dict.fromkeys(("Sub", "Tile", "Transpose", "Trilu", "Unsqueeze"), (0,)),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), (0, 2)),
+    "Where": (1, 2),
+}
+"""Operators that leave an infinite value infinite, of the same sign, and at which inputs (``None``: all)."""
+
+_TURN = {"Neg": 0, "Sub": 1}
+"""Operators that change the sign, and at which input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where infinite values end.
+
+    Attributes:
+        kind: ``zero``: what is written is 0 in the same place; ``most``: the largest of several is written; ``row``:
+            of every row that is read, the largest counts; ``bool``: only whether it is larger than something.
+        read, written: tensors. sign: of the infinite values; 0: either.
+    """
+
+    kind: str
+    read: str
+    written: str
+    sign: int
+
+    def alive(self, values: Mapping[str, Array]) -> float | None:
+        """Return how far out a value lies that still counts, 0 for none; ``None`` where a run lacks the tensors."""
+        if self.read not in values or self.written not in values:
+            return None
+        read, written = values[self.read], values[self.written]
+        if self.kind == "zero":
+            counts = self.sign * read[written != 0] if read.shape == written.shape else np.array([np.inf])
+        elif self.kind == "row":
+            counts = np.min(self.sign * read, axis=-1, initial=np.inf)
+        else:
+            counts = self.sign * written if written.dtype.kind == "f" else np.zeros(0)
+        return max(0.0, float(np.fmax.reduce(counts, axis=None))) if counts.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is known of a tensor whose infinite values end in sinks, all of them.
+
+    Attributes:
+        sign: of these values; 0: either. least: magnitude from which they are infinite to every sink.
+    """
+
+    sign: int
+    least: float
+    sinks: frozenset[Sink]
+
+    def covers(self, reference: Array, value: Array | None = None) -> Array:
+        """Return which elements are infinite to the sinks, in the reference and in the value beside it."""
+        sign = self.sign or np.sign(reference)
+        far = np.asarray(sign * reference >= _bound(self.least))
+        return far if value is None else far & (sign * value >= _bound(self.least / 2))
+
+
+def _bound(size: float) -> np.float32:
+    """Return a bound as a float32: a float16 array does not compare with a larger number of Python."""
+    return np.float32(size if size <= _FLOAT32_MAX else np.inf)
+
+
+_ANY = Mask(0, 0.0, frozenset())
+"""Of a tensor whose readers do not care for infinite values."""
+
+
+class Masks:
+    """The tensors of a model whose infinite values all end in sinks, and from where on these take them.
+
+    Args:
+        found: by tensor name.
+    """
+
+    def __init__(self, found: Mapping[str, Mask]) -> None:
+        self.found = found
+        self.sinks = {sink for mask in found.values() for sink in mask.sinks}
+        self.written = {sink.written for sink in self.sinks}
+        self._alive: dict[Sink, float] = {}
+
+    def needs(self, written: Collection[str]) -> set[str]:
+        """Return what sinks read that write these tensors."""
+        return {sink.read for sink in self.sinks if sink.written in written}
+
+    def forget(self) -> None:
+        """Forget what was seen: another run follows."""
+        self._alive.clear()
+
+    def see(self, values: Mapping[str, Array]) -> None:
+        """Look at the sinks of which a run of the reference has the tensors."""
+        found = {sink: sink.alive(values) for sink in self.sinks}
+        self._alive |= {sink: alive for sink, alive in found.items() if alive is not None}
+
+    def of(self, name: str, reference: Array) -> Mask | None:
+        """Return what may be left out of a tensor; ``None`` for nothing, or where a sink was not seen.
+
+        Args:
+            reference: its value in the run that was seen.
+        """
+        mask = self.found.get(name)
+        if mask is None or reference.dtype.kind != "f" or not self._alive.keys() >= mask.sinks:
+            return None
+        farther = max(1.0, 2 * max(self._alive[sink] for sink in mask.sinks) / FAR)
+        mask = replace(mask, least=mask.least * farther)
+        return mask if mask.covers(reference).any() else None
+
+    def stored(self) -> dict[str, Any]:
+        """Return what a dump keeps of it, for JSON."""
+        return {
+            name: [mask.sign, mask.least, [[sink.kind, sink.read, sink.written, sink.sign] for sink in mask.sinks]]
+            for name, mask in self.found.items()
+        }
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """Return what :meth:`stored` returned.
+
+        Raises:
+            TypeError, ValueError, AttributeError: it is something else.
+        """
+        return cls(
+            {
+                name: Mask(int(sign), float(least), frozenset(Sink(*sink) for sink in sinks))
+                for name, (sign, least, sinks) in stored.items()
+            }
+        )
+
+
+def see_sinks(masks: Masks, reference: Traced, inputs: Sequence[Array], limit: int) -> None:
+    """Run the reference for its sinks alone, with at most about ``limit`` bytes of values at once."""
+    nodes = [node for node in reference.nodes if masks.written.intersection(node.outputs)]
+    for group in grouped(nodes, reference.sizes(inputs), max(1, limit)):
+        written = {name for node in group for name in node.outputs if name}
+        masks.see(reference.run(inputs, written | masks.needs(written)))
+
+
+def masked_note(nodes: Sequence[str], count: int) -> str:
+    """Say how many elements of these nodes, in graph order, a tool has left out."""
+    where = f"{plural(len(nodes), 'node')} from {nodes[0]} on"
+    return f"left out: {plural(count, 'masked element')} of {where}, of which a softmax (or a maximum) makes nothing"
+
+
+def masks_of(model: ModelProto) -> Masks:
+    """Find the tensors of a model's main graph, inputs and initializers too, whose infinite values end in sinks."""
+    return Masks(_Finder(model).found)
+
+
+class _Finder:
+    """Goes from the last node to the first: a tensor is a mask where all its readers take it, or write one."""
+
+    def __init__(self, model: ModelProto) -> None:
+        from engine.onnx import used_names
+
+        graph = model.graph
+        self._constants = _scales(model)
+        self._writers = {name: node.op_type for node in graph.node for name in node.output}
+        self._readers: dict[str, list[tuple[NodeProto, int]]] = {}
+        self._closed = {info.name for info in graph.output}
+        for node in graph.node:
+            for position, name in enumerate(node.input):
+                self._readers.setdefault(name, []).append((node, position))
+            self._closed.update(set(used_names(node)).difference(node.input))
+        self._known: dict[str, Mask] = {}
+        names = [name for node in reversed(graph.node) for name in node.output if name]
+        names += [named.name for named in (*graph.input, *graph.initializer)]
+        for name in names:
+            mask = self._mask(name)
+            if mask is not None:
+                self._known[name] = mask
+        self.found = {name: mask for name, mask in self._known.items() if mask.sinks}
+
+    def _mask(self, name: str) -> Mask | None:
+        if name in self._closed:
+            return None
+        return _merged([self._through(*reader) for reader in self._readers.get(name, ())])
+
+    def _through(self, node: NodeProto, position: int) -> Mask | None:
+        """Return what a node makes of infinite values at one of its inputs."""
+        op, name, first = node.op_type, node.input[position], node.output[0]
+        if node.domain not in ("", "ai.onnx"):
+            return None
+        if op in _FREE or (op == "Cast" and _to(node) == _BOOL):
+            return _ANY
+        if op in _COMPARED:
+            return Mask(0, FAR, frozenset([Sink("bool", name, first, 0)]))
+        if op in _ZERO:
+            return Mask(-1, FAR, frozenset([Sink("zero", name, first, -1)]))
+        if op == "Attention":
+            return Mask(-1, FAR, frozenset([Sink("row", name, first, -1)])) if position == 3 else None
+        if op in _CUT:
+            passed = self._known.get(first) if op == "Max" else None
+            if passed and passed.sign < 0:
+                return passed
+            data = position == 0 or op == "Max"
+            return Mask(-1, FAR, frozenset([Sink("most", name, first, -1)])) if data and _largest(node) else None
+        factor = self._factor(node, position)
+        if factor is None:
+            return None
+        mask = _merged([self._known.get(written) for written in node.output if written])
+        return mask and _scaled(mask, factor)
+
+    def _factor(self, node: NodeProto, position: int) -> float | None:
+        """Return by what an infinite value is multiplied, at least; ``None`` where it may become anything."""
+        op = node.op_type
+        if op in _TURN and position == _TURN[op]:
+            return -1.0
+        if op in _KEEP:
+            places = _KEEP[op]
+            kept = (places is None or position in places) and (op != "Cast" or _to(node) in _FLOATS)
+            return 1.0 if kept and not _adds(node) else None
+        if op == "Mul":
+            return self._constants.get(node.input[1 - position], (None, None))[0]
+        if op == "Div" and position == 0:
+            by = node.input[1]
+            largest = _ROOTS if self._writers.get(by) == "Sqrt" else self._constants.get(by, (None, None))[1]
+            return 1 / largest if largest else None
+        return None
+
+
+def _merged(masks: Sequence[Mask | None]) -> Mask | None:
+    """Return what holds for all readers; ``None`` where one takes no infinite values, or those of another sign."""
+    known = [mask for mask in masks if mask is not None]
+    signs = {mask.sign for mask in known if mask.sign}
+    if len(known) < len(masks) or not known or len(signs) > 1:
+        return None
+    sinks = frozenset(sink for mask in known for sink in mask.sinks)
+    return Mask(next(iter(signs), 0), max(mask.least for mask in known), sinks)
+
+
+def _scaled(mask: Mask, factor: float) -> Mask:
+    if not mask.sinks:
+        return mask
+    return replace(
+        mask, sign=mask.sign if factor > 0 else -mask.sign, least=min(_TOP, max(FAR, mask.least / abs(factor)))
+    )
+
+
+def _scales(model: ModelProto) -> dict[str, tuple[float, float]]:
+    """Return the smallest and the largest magnitude, with the sign, of constants that have one sign and no 0."""
+    from onnx import TensorProto, numpy_helper
+
+    graph = model.graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    tensors |= {node.output[0]: a.t for node in graph.node if node.op_type == "Constant" for a in node.attribute}
+    found: dict[str, tuple[float, float]] = {}
+    for name, tensor in tensors.items():
+        if tensor.data_type not in _FLOATS or tensor.data_location == TensorProto.EXTERNAL:
+            continue
+        values = numpy_helper.to_array(tensor).astype(np.float64)
+        if values.size and np.isfinite(values).all() and ((values > 0).all() or (values < 0).all()):
+            sign = float(np.sign(values.flat[0]))
+            found[name] = sign * float(np.abs(values).min()), sign * float(np.abs(values).max())
+    return found
+
+
+def _to(node: NodeProto) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == "to"), 0)
+
+
+def _largest(node: NodeProto) -> bool:
+    """Say whether a node takes the largest elements."""
+    return not any(a.name == "largest" and not a.i for a in node.attribute)
+
+
+def _adds(node: NodeProto) -> bool:
+    """Say whether a scatter does more than put elements in place."""
+    return any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)
