@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TecoInferError, usable_cores
+from engine import ConfigError, TecoInferError, add_version, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.runner import Limits, default_memory
@@ -57,6 +57,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="teco check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_version(parser)
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
     add("--changed-since", metavar="REV", help="only the cases that a change since this commit or branch touches")

@@ -19,6 +19,7 @@ from typing import Any
 from engine.base import engine_nums
 from engine.errors import TecoInferError
 from engine.host.components import zoo_version
+from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 
@@ -123,7 +124,7 @@ def _processes(running: Sequence[ProcessStatus]) -> tuple[Process, ...]:
 def table(shown: Snapshot) -> str:
     """Return the table, 79 characters wide, ending in a newline."""
     rule, columns = "-" * _WIDTH, ["-" * width for width in _COLUMNS]
-    versions = f"  SDAADriver: simulated      SDAARuntime: simulated      Simulator: {zoo_version() or 'source'}"
+    versions = f"  SDAADriver: simulated      SDAARuntime: simulated      Simulator: {zoo_version()}"
     lines = [
         time.ctime(),
         f"+{rule}+",
@@ -266,6 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="Show what the simulated T1 cards of this host are doing."
     )
+    add_version(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one object per line)")
     parser.add_argument(
         "--watch",

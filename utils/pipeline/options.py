@@ -10,7 +10,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ALL_DTYPES, GOOD_COSINE, ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
+from engine import (
+    ALL_DTYPES,
+    GOOD_COSINE,
+    ConfigError,
+    DataError,
+    Engine,
+    EngineSpec,
+    add_version,
+    find_pass,
+    open_engine,
+)
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.shapes import parse_dims, parse_shapes
@@ -328,6 +338,7 @@ def options(
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
     parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
+    add_version(parser)
     for flag in flags:
         parser.add_argument(flag.name, **_argument(flag, defaults.get(flag.key, flag.default)))
     parsed = parser.parse_args(argv, namespace=Options(**_hidden(task, flags, defaults)))
@@ -345,7 +356,7 @@ def options(
 def _refuse_taken(task: Task) -> None:
     """Refuse a task's flag whose name stands for something else among the options."""
     common = {flag.key for flag in COMMON}
-    kept = {"help", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
+    kept = {"help", "version", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
     taken = next((flag.name for flag in task.flags if flag.key in kept), None)
     if taken is not None:
         raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")
