@@ -118,8 +118,10 @@ def _path(name: str, given: object, what: str) -> Path:
         ConfigError: it is none, or a path in bytes.
     """
     path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str):
         raise ConfigError(f"{name} {reprlib.repr(given)} is of type {type(given).__name__}; pass the path of {what}")
+    if not path:
+        raise ConfigError(f"{name} is empty; pass the path of {what}")
     return Path(path)
 
 

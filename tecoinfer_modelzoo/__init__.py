@@ -10,7 +10,13 @@ names that a user's own folders have too. A script that begins with
 ends with one line that names both folders where one of them stands in the way.
 """
 
-from tecoinfer_modelzoo.distribution import clone as clone, install_command as install_command, version as version
+from tecoinfer_modelzoo.distribution import (
+    NAME as NAME,
+    clone as clone,
+    has_packages as has_packages,
+    install_command as install_command,
+    version as version,
+)
 from tecoinfer_modelzoo.own_packages import (
     ForeignPackageError as ForeignPackageError,
     check as check,

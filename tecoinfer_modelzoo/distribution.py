@@ -19,6 +19,11 @@ def clone() -> Path | None:
     return HOME if (HOME / "constraints.txt").is_file() and (HOME / "pyproject.toml").is_file() else None
 
 
+def has_packages(root: Path) -> bool:
+    """Say whether a folder holds the zoo's packages, as a clone does and a project beside an installed zoo does not."""
+    return (root / __package__).is_dir()
+
+
 @cache
 def version() -> str | None:
     """Return the version: what a clone says of itself, else that of the installed package; ``None`` without either."""
