@@ -44,12 +44,15 @@ def explain() -> None:
 
 
 def refuse_hidden(package: str, name: str) -> None:
-    """Refuse a name that a package of the zoo lacks, where another project's package of its name is hidden behind it.
+    """Refuse ``from PACKAGE import NAME`` where another project's package is hidden behind the zoo's, which lacks it.
+
+    Called by a package's ``__getattr__``, whose other callers, such as ``hasattr``, only want to know.
 
     Raises:
         ForeignPackageError: the line names both folders.
     """
-    if name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:
+    asked = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # how importlib serves the statement
+    if not asked or name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:
         return
     hidden = next(_hidden(package), None)
     if hidden is not None:

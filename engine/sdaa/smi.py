@@ -25,8 +25,8 @@ from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count,
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
-OURS = b"engine.sdaa.smi"
-"""What a start script of ours holds, in whichever environment it was installed."""
+OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")
+"""What a start script of ours holds, in whichever environment it was installed: now, and before."""
 
 HANDED_OVER = "_TECO_SMI_HANDED_OVER"
 """Environment variable that marks what we started in our place, so that two commands never start each other."""
@@ -234,7 +234,8 @@ def _vendor_command() -> str | None:
 def _is_ours(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return OURS in file.read(8192)
+            start = file.read(8192)
+            return any(own in start for own in OURS)
     except OSError:  # an executable that may be run but not read is not a script of ours
         return False
 
