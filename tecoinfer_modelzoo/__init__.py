@@ -15,6 +15,7 @@ from tecoinfer_modelzoo.distribution import (
     clone as clone,
     has_packages as has_packages,
     install_command as install_command,
+    python_path as python_path,
     version as version,
 )
 from tecoinfer_modelzoo.own_packages import (

@@ -1,4 +1,4 @@
-"""Where the installed commands start: a folder of the user's that hides a package of the zoo is one line, not a crash."""
+"""Where the installed commands start: a user's folder that hides a package of the zoo is one line, not a crash."""
 
 from __future__ import annotations
 

@@ -24,6 +24,16 @@ def has_packages(root: Path) -> bool:
     return (root / __package__).is_dir()
 
 
+def python_path(root: Path) -> str:
+    """Return the ``PYTHONPATH`` of a script below a root: a clone comes first, a project hides nothing installed.
+
+    Args:
+        root: of a clone, for whose ``contrib/`` there is no other way to its packages, or of a project.
+    """
+    own = [str(root)] if has_packages(root) else []
+    return os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @cache
 def version() -> str | None:
     """Return the version: what a clone says of itself, else that of the installed package; ``None`` without either."""

@@ -81,11 +81,11 @@ def _places(name: str) -> list[str]:
     """Return the folders of a package as it is imported, or would be; the file of what is no package."""
     module = sys.modules.get(name)
     if module is not None:
-        return [*getattr(module, "__path__", ())] or [str(getattr(module, "__file__", None) or "(built in)")]
+        return [*getattr(module, "__path__", ())] or [str(getattr(module, "__file__", None))]
     spec = importlib.util.find_spec(name)
     if spec is None:
         return []
-    return [*(spec.submodule_search_locations or ())] or [spec.origin or "(built in)"]
+    return [*(spec.submodule_search_locations or ())] or [str(spec.origin)]
 
 
 def _is_ours(place: str) -> bool:

@@ -20,7 +20,16 @@ from source_imports import (
 )
 from support import ROOT, RunPython
 
-FLOORS = {"tecoinfer_modelzoo": 0, "engine": 1, "utils": 2, "tecoexec": 3, "model_config": 3, "toolkit": 4, "example": 5, "contrib": 5}
+FLOORS = {
+    "tecoinfer_modelzoo": 0,
+    "engine": 1,
+    "utils": 2,
+    "tecoexec": 3,
+    "model_config": 3,
+    "toolkit": 4,
+    "example": 5,
+    "contrib": 5,
+}
 """An import only goes down, or stays in its own package; nothing imports the scripts of the top floor."""
 
 VENDORS: dict[str, tuple[str, ...]] = {
