@@ -91,7 +91,7 @@ def _places(name: str) -> list[str]:
 def _is_ours(place: str) -> bool:
     """Say whether a folder is a package of the zoo, of this copy or another, or the part of it in ``contrib/``."""
     folder = Path(place).resolve().parent
-    own = Path(__file__).relative_to(HOME)
+    own = Path("tecoinfer_modelzoo", "own_packages.py")
     return any((root / own).is_file() for root in (folder, folder.parent if folder.name == "contrib" else folder))
 
 
