@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +59,5 @@ def test_the_page_can_be_read() -> None:
     assert not [link for link in links if not (ROOT / "docs" / link).exists()]
     for name in ("README.md", "README.zh-CN.md", "docs/models.md"):
         assert "your_own_model.md" in (ROOT / name).read_text(encoding="utf-8"), name
-    assert sys.executable
-    assert os.path.isfile(ROOT / "tests" / "utils" / "export" / "test_paddle_page.py")
+    assert (ROOT / "tests" / "utils" / "export" / "test_paddle_page.py").is_file()
     assert "tests/utils/export/test_paddle_page.py" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
