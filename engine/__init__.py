@@ -11,6 +11,7 @@ is imported when the name is first asked for.
 from typing import TYPE_CHECKING
 
 from engine.lazy import lazily
+from tecoinfer_modelzoo import explain as _explain
 
 if TYPE_CHECKING:
     from engine.agreement import Agreement as Agreement
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
         TecoInferError as TecoInferError,
     )
     from engine.host.cache import cache_folder as cache_folder
-    from engine.host.components import components as components, variables as variables
+    from engine.host.components import (
+        components as components,
+        variables as variables,
+        version_line as version_line,
+    )
     from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
     from engine.host.files import hash_files as hash_files, write_file as write_file
     from engine.host.source_file import import_file as import_file
+    from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
     from engine.measures import (
         OTHER_SHAPE as OTHER_SHAPE,
@@ -88,6 +94,8 @@ if TYPE_CHECKING:
         recording as recording,
         stage as stage,
     )
+
+_explain()
 
 _HOMES = {
     "engine.base": (
@@ -171,6 +179,7 @@ _HOMES = {
     "engine.host.components": (
         "components",
         "variables",
+        "version_line",
     ),
     "engine.host.cores": (
         "host_slots",
@@ -181,6 +190,7 @@ _HOMES = {
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
+    "engine.host.version_flag": ("add_version",),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
 

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from engine.host.components import banner, report
+from engine.host.version_flag import add_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the banner and return the exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    add_version(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     as_object = parser.parse_args(argv).json
     shown = report()

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tecoinfer_modelzoo import refuse_hidden
+
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that has names of its modules.
@@ -18,6 +20,8 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[
 
     def find(name: str) -> Any:
         if name not in home:
+            if package.isidentifier():
+                refuse_hidden(package, name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         __import__(home[name])  # as the statement does; importlib's function is hidden from `python -X importtime`
         found = getattr(sys.modules[home[name]], name)

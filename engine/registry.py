@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, TargetError
 from engine.text import did_you_mean, reason_of
+from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -35,8 +36,8 @@ class _Builtin(NamedTuple):
     """What computes behind the target, in a few words."""
     needs: tuple[str, ...] = ()
     """Modules, or ``module/file in its folder``, of which at least one must be installed."""
-    install: str = ""
-    """What to install where none is."""
+    extra: str = ""
+    """The optional part of the zoo that brings them."""
 
 
 _BUILTIN = {
@@ -45,7 +46,7 @@ _BUILTIN = {
         "engine.backends.cuda:CudaEngine",
         "TensorRT, else ONNX Runtime, on an NVIDIA GPU",
         needs=("tensorrt", "onnxruntime/capi/libonnxruntime_providers_cuda.so"),
-        install='".[tensorrt]"',
+        extra="tensorrt",
     ),
     "null": _Builtin("engine.backends.null:NullEngine", "nothing computes; for tests"),
     "onnx": _Builtin("engine.backends.ort:OnnxRuntimeEngine", "ONNX Runtime on the CPU; the accuracy baseline"),
@@ -103,9 +104,9 @@ def available_targets() -> list[str]:
 
 
 def unavailable_targets() -> dict[str, str]:
-    """Return the built-in targets whose packages are missing, sorted, each with what to install for it."""
+    """Return the built-in targets whose packages are missing, sorted, each with the command that installs them."""
     names = available_targets()
-    return {name: builtin.install for name, builtin in sorted(_BUILTIN.items()) if name not in names}
+    return {name: install_command(builtin.extra) for name, builtin in sorted(_BUILTIN.items()) if name not in names}
 
 
 def computes(target: str) -> str | None:
@@ -115,7 +116,7 @@ def computes(target: str) -> str | None:
 
 def _unknown(target: str) -> TargetError:
     names = available_targets()
-    missing = [f"{name}: install {packages}" for name, packages in unavailable_targets().items()]
+    missing = [f"{name}: {command}" for name, command in unavailable_targets().items()]
     hint = did_you_mean(target, [*names, *_BUILTIN], cutoff=0.5)
     others = f" ({'; '.join(missing)})" if missing else ""
     return TargetError(f"unknown target {target!r};{hint} available: {', '.join(names)}{others}")

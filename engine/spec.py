@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigError, PassError
 
@@ -25,12 +27,26 @@ MAX_SPA = 8
 """Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
 
 
+if TYPE_CHECKING:
+    Given = str | os.PathLike[str]
+
+    class _GivenPath:
+        """Any path is taken, and a ``Path`` is what is there."""
+
+        def __get__(self, spec: object, owner: Any) -> Path: ...
+        def __set__(self, spec: object, value: Given) -> None: ...
+
+    class _GivenPathOrNone:
+        def __get__(self, spec: object, owner: Any) -> Path | None: ...
+        def __set__(self, spec: object, value: Given | None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """What to open: the model and how it is to run.
 
     Attributes:
-        ckpt: path of the ONNX file.
+        ckpt: path of the ONNX file; a text becomes a ``Path``, and so it does in ``pass_path``.
         batch_size: samples in one call to the whole card.
         input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own,
             and so does a ``None`` in a shape. The batch of a SPA is then the call's divided over the SPA there are.
@@ -52,12 +68,18 @@ class EngineSpec:
             accepted; 0 accepts all.
     """
 
-    ckpt: Path
+    if TYPE_CHECKING:
+        ckpt: _GivenPath = _GivenPath()
+    else:
+        ckpt: Path
     batch_size: int = 1
     input_size: tuple[tuple[int | None, ...], ...] | None = None
     input_name: tuple[str, ...] = ()
     dtype: str | None = None
-    pass_path: Path | None = None
+    if TYPE_CHECKING:
+        pass_path: _GivenPathOrNone = _GivenPathOrNone()
+    else:
+        pass_path: Path | None = None
     rank: int = 0
     save_engine: bool = False
     divided: bool = True
@@ -68,6 +90,9 @@ class EngineSpec:
     min_cosine: float = GOOD_COSINE
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ckpt", _path("ckpt", self.ckpt, "the ONNX file"))
+        if self.pass_path is not None:
+            object.__setattr__(self, "pass_path", _path("pass_path", self.pass_path, "a Python file with passes"))
         for name, unit in _COUNTS.items():
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} {getattr(self, name)} must be at least 1{unit}")
@@ -84,6 +109,20 @@ class EngineSpec:
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}
 """Fields that count something, each with what its least is called."""
+
+
+def _path(name: str, given: object, what: str) -> Path:
+    """Return a path from anything that is one.
+
+    Raises:
+        ConfigError: it is none, or a path in bytes.
+    """
+    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise ConfigError(f"{name} {reprlib.repr(given)} is of type {type(given).__name__}; pass the path of {what}")
+    if not path:
+        raise ConfigError(f"{name} is empty; pass the path of {what}")
+    return Path(path)
 
 
 def _is_dimension(size: int | None) -> bool:

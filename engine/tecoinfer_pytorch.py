@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
@@ -63,7 +62,7 @@ class TecoInferEngine:
         if unknown:
             warnings.warn(f"TecoInferEngine ignores unknown keywords: {', '.join(sorted(unknown))}", stacklevel=2)
         path = ckpt or model
-        if not path:
+        if path is None or path == "":
             raise ConfigError("TecoInferEngine needs ckpt, the path of an ONNX file")
         name, _, index = target.partition(":")
         self.task, self.model, self.model_name = task, model, model_name
@@ -71,12 +70,12 @@ class TecoInferEngine:
         self.backend = BACKENDS.get(self.target, "tvm")
         self.model_path = str(path)
         self.spec = EngineSpec(
-            ckpt=Path(path),
+            ckpt=path,
             batch_size=batch_size or 1,
             input_size=_shapes(input_size),
             input_name=_names(input_name),
             dtype=dtype,
-            pass_path=_pass(pass_path, Path(path)),
+            pass_path=_pass(pass_path, path),
             rank=int(index) if index.isdigit() else max(rank, 0),
             save_engine=save_engine,
             divided=devide and divided and not card_bs1,
@@ -105,10 +104,10 @@ def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], .
     return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
 
 
-def _pass(pass_path: str | os.PathLike[str] | None, ckpt: Path) -> Path | None:
+def _pass(pass_path: str | os.PathLike[str] | None, ckpt: object) -> str | os.PathLike[str] | None:
     if pass_path:
-        return Path(pass_path)
-    return None if ckpt.suffix == ".tecoengine" else PASS_PATH / "default_pass.py"
+        return pass_path
+    return None if str(ckpt).endswith(".tecoengine") else PASS_PATH / "default_pass.py"
 
 
 def _names(input_name: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -3,3 +3,7 @@
 ``config`` reads and checks the files, ``runner`` runs the steps and yields one structured result per step, ``check`` is
 the command line.
 """
+
+from tecoinfer_modelzoo import check
+
+check("engine", "utils")

@@ -24,10 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TecoInferError, usable_cores
+from engine import ConfigError, TecoInferError, add_version, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.runner import Limits, default_memory
+from tecoinfer_modelzoo import has_packages
 
 SHARED = ("utils", "contrib/utils")
 """Folders whose files are held to the rules of shared code."""
@@ -57,6 +58,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="teco check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_version(parser)
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
     add("--changed-since", metavar="REV", help="only the cases that a change since this commit or branch touches")
@@ -145,7 +147,9 @@ def _of_shared(root: Path) -> tuple[str, ...]:
     from model_config.structure import check_shared
     from model_config.structure.source import listed
 
-    names = [name for folder in SHARED if (root / folder).is_dir() for name in listed(folder, root)]
+    # The folder `utils` of a project beside an installed zoo is not the zoo's.
+    folders = [name for name in SHARED if (root / name).is_dir() and (name != "utils" or has_packages(root))]
+    names = [name for folder in folders for name in listed(folder, root)]
     return tuple(str(finding) for finding in check_shared(names, root))
 
 

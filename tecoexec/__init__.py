@@ -3,3 +3,7 @@
 ``tecoexec --onnx=FILE --input_shapes=16*3*224*224 --fp16`` runs one shape,
 ``python -m tecoexec.sweep`` a configured list of them.
 """
+
+from tecoinfer_modelzoo import check
+
+check("engine", "utils")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from engine import ConfigError, find_pass
+from engine import ConfigError, add_version, find_pass
 from tecoexec import exports, report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, open_request, random_inputs
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     model = built.add_mutually_exclusive_group(required=True)
     model.add_argument("--onnx", type=Path, metavar="FILE", help="the model")
     model.add_argument("--loadEngine", type=Path, metavar="FILE", help="a saved engine (.tecoengine) instead")
+    add_version(built)
     add = built.add_argument
     add(
         "--input_shapes",

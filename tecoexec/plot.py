@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, one_line
 from tecoexec.measure import Measurement
+from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ConfigError('plots need matplotlib; install it with: pip install ".[plot]"') from error
+        raise ConfigError(f"plots need matplotlib; run: {install_command('plot')}") from error
 
 
 def plot_run(path: Path, measured: Measurement, title: str) -> None:

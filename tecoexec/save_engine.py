@@ -15,7 +15,7 @@ from pathlib import Path
 if not __package__:  # run as a script: the modules beside it are not meant to be found by their short names
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from engine import ConfigError, EngineSpec, find_pass, shape_text
+from engine import ConfigError, EngineSpec, add_version, find_pass, shape_text
 from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, spa_count
 from tecoexec.shapes import parse_shapes
@@ -29,6 +29,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         ConfigError: the file cannot go where it should.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
     add = parser.add_argument
     add("--onnx", type=Path, required=True, metavar="FILE", help="the model")
     add(

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError, add_version
 from tecoexec import report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
@@ -181,6 +181,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tecoexec.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_version(parser)
     add = parser.add_argument
     add("--config", type=Path, default=CONFIG, metavar="FILE", help="cases (default: the zoo's own)")
     add("--case", default="", metavar="WORD", help="only cases whose name contains it")

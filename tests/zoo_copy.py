@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support import ROOT
 
-FOLDERS = ("contrib", "docs", "engine", "example", "model_config", "toolkit", "utils")
+FOLDERS = ("contrib", "docs", "engine", "example", "model_config", "tecoinfer_modelzoo", "toolkit", "utils")
 
 
 def copy_zoo(folder: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from engine import ConfigError
+from engine import ConfigError, add_version
 
 
 class Parser(argparse.ArgumentParser):
@@ -14,6 +14,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
+        add_version(self)
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a :class:`ConfigError`."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from engine import version_line
 from toolkit.command_table import COMMANDS, command
 from utils.pipeline.cli import run
-
-DISTRIBUTION = "tecoinfer-modelzoo"
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def execute(argv: Sequence[str]) -> int:
         print(usage())
         return 0
     if first == "--version":
-        print(f"teco {version()}")
+        print(version_line("teco"))
         return 0
     return command(rest[0])(["--help"]) if first == "help" else command(first)(rest)
 
@@ -42,16 +41,6 @@ def usage() -> str:
     lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
     head = ["usage: teco COMMAND [arguments]", "       teco help COMMAND", "       teco --version", "", "commands:"]
     return "\n".join(head + lines)
-
-
-def version() -> str:
-    """Return the installed version, or that there is none."""
-    from importlib.metadata import PackageNotFoundError, version as installed
-
-    try:
-        return installed(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "(not installed; run from its folder)"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from string import Template as Text
 
 from engine import ConfigError, TecoInferError, did_you_mean, one_line, typed_reason
 from model_config.cases.config import ROOT, read_cases
+from tecoinfer_modelzoo import NAME, has_packages
 from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template
 from utils.tasks.find import add_contrib, find_task, tasks
@@ -30,7 +31,14 @@ _PATHS = {
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it""",
 }
-"""How a script finds the zoo's packages from where it lies."""
+"""How a script of a clone finds the zoo's packages from where it lies."""
+
+_INSTALLED = """\
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # this project's modules, behind the zoo's
+import tecoinfer_modelzoo
+
+tecoinfer_modelzoo.check()  # no package of the project has the name of one of the zoo's"""
+"""The same in a project of one's own, beside an installed zoo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
         domain, model: names of the folders.
         task: name of the task; empty for the only one of the domain.
         contrib: below ``contrib/`` instead of in the core.
-        root: the repository; tasks of its ``contrib/`` are found too.
+        root: the repository, or a project's folder; tasks of its ``contrib/`` are found too.
 
     Raises:
         ConfigError: a name cannot be used or is taken, there is no such task or it has no usable template, or the file
@@ -64,7 +72,10 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
     found = _task(domain, task, root)
     template = _template(found, contrib, root)
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
-    words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder, "paths": _PATHS[place]}
+    in_clone = has_packages(root)
+    words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
+    words["paths"] = _PATHS[place] if in_clone else _INSTALLED
+    words["install"] = "python -m pip install ." if in_clone else f"python -m pip install {NAME}"
     try:
         files = _write(root / folder, root / config, template, words | {"task": found.name}, root)
     except OSError as error:
@@ -129,8 +140,6 @@ def _check_names(domain: str, model: str, root: Path) -> None:
                 f"underscores, at most {LONGEST}, and not be a word of Python{hint}"
             )
     for place in PLACES.values():
-        if not (root / place.folder).parent.is_dir():
-            raise ConfigError(f"{root} is not a clone of the zoo: it has no {place.folder}; run teco in a clone")
         if (root / place.folder / domain / model).exists():
             raise ConfigError(
                 f"{place.folder}/{domain}/{model} exists already; choose another name, or remove it first"

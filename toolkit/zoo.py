@@ -140,7 +140,7 @@ def load_zoo(root: Path = ROOT) -> Zoo:
         if _is_model(folder, cases, root)
     ]
     if not models:
-        raise ConfigError(f"no models under {root}; work in a clone of the repository, installed by 'pip install -e .'")
+        raise ConfigError(f"no models under {root}; begin one: teco new DOMAIN MODEL; or go to a folder that has some")
     return Zoo(tuple(models), tuple(str(problem.finding) for problem in problems))
 
 

@@ -1,3 +1,11 @@
 import pkgutil
 
+from tecoinfer_modelzoo import check, refuse_hidden
+
 __path__ = pkgutil.extend_path(__path__, __name__)
+check("engine")
+
+
+def __getattr__(name: str) -> object:
+    refuse_hidden(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ from engine.host.cores import usable_cores
 from engine.host.files import hash_files
 from engine.shard import split
 from engine.signature import batch_of
+from tecoinfer_modelzoo import install_command
 
 _CALIBRATION_ROWS = 1
 """Samples in one call of the calibration, which keeps every activation of a call in memory.
@@ -224,7 +225,9 @@ def _repeated(array: Array, axis: int, size: int) -> Array:
 
 def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | None]:
     if dtype == "bfloat16" and not openvino_installed():
-        raise ConfigError('dtype bfloat16 on target cpu is OpenVINO\'s; install ".[openvino]", or use --dtype float32')
+        raise ConfigError(
+            f"dtype bfloat16 on target cpu is OpenVINO's; run: {install_command('openvino')}, or use --dtype float32"
+        )
     if not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():
         return _onnx_runtime(spec, "float32"), None  # of a file that cannot be read it says best why
     if dtype == "float16" or not openvino_installed():

@@ -26,6 +26,7 @@ from engine.backends.trt_plan import (
 )
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
 from engine.signature import batch_of
+from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_NEEDS = (
-    "target 'cuda' needs TensorRT or ONNX Runtime with CUDA; "
-    'install ".[tensorrt]" (TensorRT) or replace onnxruntime by onnxruntime-gpu (".[cuda]")'
-)
+
+def _needs() -> str:
+    return (
+        "target 'cuda' needs TensorRT or ONNX Runtime with CUDA; for TensorRT run: "
+        f"{install_command('tensorrt')}, or replace onnxruntime by onnxruntime-gpu: {install_command('cuda')}"
+    )
 
 
 def tensorrt_installed() -> bool:
@@ -64,7 +67,8 @@ class CudaEngine(Engine):
 
             self._open_tensorrt(TensorRT(spec.rank))
         elif spec.ckpt.suffix == ".engine":
-            raise TargetError(f'{spec.ckpt} is a TensorRT plan and TensorRT is not installed; install ".[tensorrt]"')
+            command = install_command("tensorrt")
+            raise TargetError(f"{spec.ckpt} is a TensorRT plan and TensorRT is not installed; run: {command}")
         else:
             self._open_onnxruntime()
 
@@ -195,11 +199,11 @@ class CudaEngine(Engine):
         try:
             cuda_session(_probe())
         except TargetError as error:
-            raise TargetError(f"{_NEEDS}; found: {error}") from error
+            raise TargetError(f"{_needs()}; found: {error}") from error
         if self.spec.rank:
             raise ConfigError(
                 f"rank {self.spec.rank}: ONNX Runtime runs on GPU 0 here; set CUDA_VISIBLE_DEVICES={self.spec.rank} "
-                'and rank 0, or install ".[tensorrt]"'
+                f"and rank 0, or run: {install_command('tensorrt')}"
             )
         if self.spec.save_engine:
             warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=4)

@@ -18,6 +18,7 @@ from engine.backends.ov_parts import Request, exact_edges, parted
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
 from engine.text import one_line
+from tecoinfer_modelzoo import install_command
 
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -138,7 +139,8 @@ def _import() -> Any:
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
-        raise TargetError(f'OpenVINO cannot be imported ({_short(error)}); install ".[openvino]"') from error
+        command = install_command("openvino")
+        raise TargetError(f"OpenVINO cannot be imported ({_short(error)}); run: {command}") from error
     finally:
         if hide:
             del sys.modules[report]

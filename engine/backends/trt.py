@@ -18,6 +18,7 @@ from engine.backends.trt_plan import Shapes
 from engine.base import Array, EngineError, ModelError, TargetError, TensorSpec
 from engine.signature import Dim
 from engine.text import one_line
+from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -58,7 +59,8 @@ class TensorRT:
         self.version: str = tensorrt.__version__
         if int(self.version.partition(".")[0]) < 10:
             raise TargetError(
-                f"TensorRT {self.version} is too old for target 'cuda'; install \".[tensorrt]\" (10 or later)"
+                f"TensorRT {self.version} is too old for target 'cuda', which needs 10 or later; "
+                f"run: {install_command('tensorrt')}"
             )
         G_LOGGER.module_severity = G_LOGGER.ERROR  # its progress lines would go to the standard output
         self._device = device

@@ -12,9 +12,9 @@ from typing import Any
 from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, computes, provider, unavailable_targets
 from engine.text import one_line
+from tecoinfer_modelzoo import clone, version
 
 SCHEMA_VERSION = 1
-ZOO = "tecoinfer-modelzoo"
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -44,8 +44,17 @@ def _version(distribution: str) -> str | None:
 
 
 def zoo_version() -> str | None:
-    """Return the version of the installed zoo; ``None`` where it runs from its source folder."""
-    return _version(ZOO)
+    """Return the version of the zoo that runs, from a clone or installed; ``None`` where neither says it."""
+    return version()
+
+
+def version_line(program: str) -> str:
+    """Return what ``--version`` prints: the zoo's version, from where it runs, and what decides its values."""
+    root = clone()
+    parts = [f"from {root}"] if root is not None else []
+    for name in ("python", "numpy", "onnx", "onnxruntime"):
+        parts.append(f"{name} {platform.python_version() if name == 'python' else component_version(name)}")
+    return f"{program} {zoo_version()} ({', '.join(parts)})"
 
 
 def components() -> dict[str, str | None]:
@@ -99,8 +108,7 @@ def report() -> dict[str, Any]:
 
 def banner(shown: dict[str, Any]) -> str:
     """Return a :func:`report` as a table, ending in a newline."""
-    absent = {"zoo": "not installed: run from source"}
-    versions = {name: version or absent.get(name, "not installed") for name, version in shown["components"].items()}
+    versions = {name: version or "not installed" for name, version in shown["components"].items()}
     served = {name: _target_line(target) for name, target in shown["targets"].items()}
     settings = {"usable cores": str(shown["usable_cores"]), **shown["environment"]}
     if shown["spa_per_card"] is None:
@@ -119,5 +127,5 @@ def banner(shown: dict[str, Any]) -> str:
 
 
 def _target_line(target: dict[str, Any]) -> str:
-    first = target["provider"] if target["available"] else f"not available, install {target['install']}"
+    first = target["provider"] if target["available"] else f"not available, run {target['install']}"
     return first if target["computes"] is None else f"{first}: {target['computes']}"

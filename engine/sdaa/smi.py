@@ -19,13 +19,14 @@ from typing import Any
 from engine.base import engine_nums
 from engine.errors import TecoInferError
 from engine.host.components import zoo_version
+from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
-OURS = b"engine.sdaa.smi"
-"""What a start script of ours holds, in whichever environment it was installed."""
+OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")
+"""What a start script of ours holds, in whichever environment it was installed: now, and before."""
 
 HANDED_OVER = "_TECO_SMI_HANDED_OVER"
 """Environment variable that marks what we started in our place, so that two commands never start each other."""
@@ -123,7 +124,7 @@ def _processes(running: Sequence[ProcessStatus]) -> tuple[Process, ...]:
 def table(shown: Snapshot) -> str:
     """Return the table, 79 characters wide, ending in a newline."""
     rule, columns = "-" * _WIDTH, ["-" * width for width in _COLUMNS]
-    versions = f"  SDAADriver: simulated      SDAARuntime: simulated      Simulator: {zoo_version() or 'source'}"
+    versions = f"  SDAADriver: simulated      SDAARuntime: simulated      Simulator: {zoo_version()}"
     lines = [
         time.ctime(),
         f"+{rule}+",
@@ -233,7 +234,8 @@ def _vendor_command() -> str | None:
 def _is_ours(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return OURS in file.read(8192)
+            start = file.read(8192)
+            return any(own in start for own in OURS)
     except OSError:  # an executable that may be run but not read is not a script of ours
         return False
 
@@ -266,6 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="Show what the simulated T1 cards of this host are doing."
     )
+    add_version(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one object per line)")
     parser.add_argument(
         "--watch",

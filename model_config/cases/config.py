@@ -14,6 +14,7 @@ from engine import ALL_DTYPES, ConfigError, did_you_mean
 from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
 from model_config.cases.case_file import Entry, read_entries
 from model_config.results import Finding
+from tecoinfer_modelzoo import clone
 
 __all__ = [
     "CONFIGS",
@@ -31,8 +32,8 @@ __all__ = [
     "select_cases",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository that ``run_dir`` starts from."""
+ROOT = clone() or Path.cwd()
+"""The repository that ``run_dir`` starts from: the clone that runs; of an installed zoo the current folder."""
 
 CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
 """The files with the cases of the core and of contributors, relative to the repository's root."""
@@ -116,7 +117,9 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
     """
     known = [case.name for case in cases]
     if not known:
-        raise ConfigError("no case in the configuration files; add one as model_config/README.md describes")
+        raise ConfigError(
+            "no case in the configuration files; begin a model: teco new DOMAIN MODEL, or name a file: --config"
+        )
     for name in names:
         if name not in known:
             raise ConfigError(f"unknown case {name!r};{did_you_mean(name, known)} the cases are: {', '.join(known)}")

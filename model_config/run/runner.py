@@ -27,6 +27,7 @@ from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
 from model_config.run.output import Drain
 from model_config.run.workplace import workplace
+from tecoinfer_modelzoo import python_path
 
 __all__ = [
     "Limits",
@@ -245,7 +246,7 @@ class _Run:
 def _environment(tree: Path) -> dict[str, str]:
     changes = {
         # `contrib/` has no engine of its own, so scripts there find it by the path.
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": python_path(tree),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",  # so that the log of a killed step holds all it printed
     }

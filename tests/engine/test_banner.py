@@ -43,9 +43,9 @@ def test_the_banner(run_python: RunPython) -> None:
     assert int(shown["usable cores"]) >= 1
     for name in ("zoo", "openvino", "paddle"):
         found = components.components()[name]
-        assert shown[name] == (found or ("not installed: run from source" if name == "zoo" else "not installed"))
+        assert shown[name] == (found or "not installed")
     if "cuda" not in available_targets():
-        assert shown["cuda"].startswith('not available, install ".[tensorrt]": ')
+        assert shown["cuda"].startswith('not available, run pip install -c constraints.txt -e ".[tensorrt]": ')
 
 
 def test_the_banner_imports_no_vendor_package(run_python: RunPython) -> None:
@@ -94,5 +94,5 @@ def test_every_target_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert components.targets()["cuda"] == {
         "available": False,
         "computes": registry.computes("cuda"),
-        "install": '".[tensorrt]"',
+        "install": 'pip install -c constraints.txt -e ".[tensorrt]"',
     }

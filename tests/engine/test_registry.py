@@ -56,7 +56,7 @@ def test_unknown_target_text() -> None:
     if "cuda" not in available_targets():
         assert text == (
             "unknown target 'sda'; did you mean 'sdaa'? available: cpu, null, onnx, sdaa "
-            '(cuda: install ".[tensorrt]")'
+            '(cuda: pip install -c constraints.txt -e ".[tensorrt]")'
         )
 
 
@@ -84,7 +84,7 @@ def test_the_table_leads_to_engines(name: str) -> None:
     module, _, attribute = builtin.where.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     assert issubclass(found, Engine)
-    assert bool(builtin.needs) == bool(builtin.install)
+    assert bool(builtin.needs) == bool(builtin.extra)
 
 
 def test_register_comes_first(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:

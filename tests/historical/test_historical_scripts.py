@@ -106,7 +106,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support import ROOT
 
     copy = tmp_path_factory.mktemp("zoo")
-    for folder in ("engine", "utils"):
+    for folder in ("engine", "tecoinfer_modelzoo", "utils"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     extra = copy / "contrib" / "utils" / "preprocess" / "pytorch"
     extra.mkdir(parents=True)

@@ -91,7 +91,7 @@ def test_without_matplotlib_there_is_no_plot(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert execute([f"--config={write(tmp_path, CASE)}", f"--out={tmp_path / 'out'}"]) == 0
-    assert 'pip install ".[plot]"' in capsys.readouterr().out
+    assert 'plots need matplotlib; run: pip install -c constraints.txt -e ".[plot]"' in capsys.readouterr().out
     assert not list((tmp_path / "out").glob("*.png"))
 
 

@@ -47,8 +47,8 @@ COLUMNS = (
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Dump, or compare two dumps; exit code 1 where two dumps differ."""
     kind = argv[0] if argv else "--help"
-    if kind in ("-h", "--help"):
-        _parser("|".join(KINDS)).parse_args(["--help"])
+    if kind in ("-h", "--help", "--version"):
+        _parser("|".join(KINDS)).parse_args([kind])
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of dump {kind!r};{did_you_mean(kind, KINDS)} kinds: {', '.join(KINDS)}")
     others = {"compare": _compare, "recover": _recover}

@@ -42,4 +42,4 @@ next:
   teco run {model} valid
   teco check {model}
 then put your own network into model.py and export_onnx.py and your data beside them, and say in README.md what is
-true of them; docs/adding_a_model.md walks through it"""
+true of them; docs/adding_a_model.md of the zoo walks through it"""

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from engine import ConfigError, did_you_mean
 from model_config.cases.config import ROOT, STEPS, Case
+from tecoinfer_modelzoo import python_path
 from toolkit.arguments import Parser
 from toolkit.zoo import Model, find_case, find_model, load_zoo
 
@@ -123,8 +124,7 @@ def _only_here(path: str, folder: Path) -> bool:
 
 
 def _become(command: Sequence[str], folder: Path, root: Path) -> NoReturn:
-    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
     sys.stderr.flush()
     os.chdir(folder)
-    os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path})  # noqa: S606
+    os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": python_path(root)})  # noqa: S606

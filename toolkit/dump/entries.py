@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Array, ConfigError
+from tecoinfer_modelzoo import install_command
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -84,6 +85,6 @@ def h5py_module() -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             "HDF5 dumps need the package h5py, which is not installed; run: "
-            'pip install -c constraints.txt -e ".[toolkit]", or give --out a folder'
+            f"{install_command('toolkit')}, or give --out a folder"
         ) from error
     return h5py

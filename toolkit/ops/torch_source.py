@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError, TargetError, import_file, typed_reason
+from tecoinfer_modelzoo import install_command
 from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Judgement, dynamic_notes, judge
 from toolkit.ops.needs import Need
@@ -82,7 +83,7 @@ def _operators() -> Any:
     try:
         from utils.export import torch_operators
     except ImportError as error:
-        raise TargetError(f'a torch module needs torch ({error}); run: pip install ".[torch]"') from error
+        raise TargetError(f"a torch module needs torch ({error}); run: {install_command('torch')}") from error
     return torch_operators
 
 

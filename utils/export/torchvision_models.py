@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, TargetError, did_you_mean
+from tecoinfer_modelzoo import install_command
 from utils.export.graphs import first_line
 from utils.export.torch_export import load_weights
 
@@ -38,7 +39,7 @@ def import_torchvision() -> ModuleType:
     try:
         return importlib.import_module("torchvision")
     except ModuleNotFoundError as error:
-        raise TargetError(f'{error.name} is not installed; pip install ".[torch]"') from error
+        raise TargetError(f"{error.name} is not installed; run: {install_command('torch')}") from error
     except RuntimeError as error:
         if not any(f"torchvision::{name} does not exist" in str(error) for name in _OPERATORS):
             raise

@@ -10,9 +10,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ALL_DTYPES, GOOD_COSINE, ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
+from engine import (
+    ALL_DTYPES,
+    GOOD_COSINE,
+    ConfigError,
+    DataError,
+    Engine,
+    EngineSpec,
+    add_version,
+    find_pass,
+    open_engine,
+)
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
+from utils.pipeline.flag_help import FlagHelp
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
@@ -273,35 +284,6 @@ def described(engines: Mapping[str, Engine]) -> Model:
     return replace(first, named=models)
 
 
-class _Help(argparse.HelpFormatter):
-    """Shows defaults where there are any; knows how wide the terminal is without shutil.
-
-    argparse loads that for every flag, 3 ms of every start.
-    """
-
-    def __init__(self, prog: str) -> None:
-        try:
-            width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
-        except (OSError, ValueError):
-            width = 80
-        super().__init__(prog, width=width - 2)
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text, default = action.help or "", action.default
-        if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
-            return text.replace("%", "%%")
-        if isinstance(default, (Path, dict)):
-            default = _shown(default)
-        words = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{text} (default: {words})".replace("%", "%%")
-
-
-def _shown(default: Path | Mapping[str, Path]) -> str:
-    if isinstance(default, Path):
-        return str(default)
-    return " ".join(f"{name}={path}" for name, path in default.items())
-
-
 def options(
     description: str | None, task: Task, script: str, argv: Sequence[str] | None = None, **defaults: Any
 ) -> Options:
@@ -327,7 +309,8 @@ def options(
         raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
-    parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
+    parser = argparse.ArgumentParser(description=description, formatter_class=FlagHelp)
+    add_version(parser)
     for flag in flags:
         parser.add_argument(flag.name, **_argument(flag, defaults.get(flag.key, flag.default)))
     parsed = parser.parse_args(argv, namespace=Options(**_hidden(task, flags, defaults)))
@@ -345,7 +328,7 @@ def options(
 def _refuse_taken(task: Task) -> None:
     """Refuse a task's flag whose name stands for something else among the options."""
     common = {flag.key for flag in COMMON}
-    kept = {"help", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
+    kept = {"help", "version", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
     taken = next((flag.name for flag in task.flags if flag.key in kept), None)
     if taken is not None:
         raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")

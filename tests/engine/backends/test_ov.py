@@ -220,7 +220,7 @@ def test_a_missing_package_is_named(run_python: RunPython, save_onnx: SaveOnnx) 
     )
     done = run_python("-c", code, save_onnx(DYNAMIC))
     assert done.stdout.startswith("OpenVINO cannot be imported (")
-    assert done.stdout.endswith('); install ".[openvino]"\n')
+    assert done.stdout.endswith('); run: pip install -c constraints.txt -e ".[openvino]"\n')
 
 
 @needs_openvino

@@ -112,7 +112,8 @@ def test_without_tensorrt_and_cuda_it_says_what_to_install(model: Path) -> None:
     message = str(caught.value)
     assert message.startswith(
         "target 'cuda' needs TensorRT or ONNX Runtime with CUDA; "
-        'install ".[tensorrt]" (TensorRT) or replace onnxruntime by onnxruntime-gpu (".[cuda]")'
+        'for TensorRT run: pip install -c constraints.txt -e ".[tensorrt]", or replace onnxruntime by onnxruntime-gpu: '
+        'pip install -c constraints.txt -e ".[cuda]"'
     )
     assert "CUDA provider" in message
     assert "\n" not in message

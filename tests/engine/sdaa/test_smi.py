@@ -315,7 +315,7 @@ def command(folder: Path, text: str) -> Path:
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
     """Return a folder with our command, as pip installs it."""
-    text = f"#!{sys.executable}\nimport sys\nfrom engine.sdaa.smi import main\nsys.exit(main())\n"
+    text = f"#!{sys.executable}\nimport sys\nfrom tecoinfer_modelzoo.commands import teco_smi\nsys.exit(teco_smi())\n"
     return command(tmp_path / "ours", text)
 
 

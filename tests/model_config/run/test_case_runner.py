@@ -169,6 +169,7 @@ def test_scripts_find_the_repository_above_them_and_its_engine_from_contrib(repo
             repo.add("other", folder)
             repo.cases.pop()
             (repo.root / "model_config/model.yaml").write_text(yaml.safe_dump(repo.cases))
+    (repo.root / "tecoinfer_modelzoo").mkdir()  # what a clone has
     (repo.root / "engine").mkdir()
     (repo.root / "engine/__init__.py").write_text("WHERE = 'repo'\n")
     results = repo.run(work)

@@ -19,7 +19,7 @@ from model_config.structure.flags import known_flags
 from model_config.structure.source import Folder, SourceFile
 from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, create
-from toolkit.zoo import SCRIPTS
+from toolkit.zoo import SCRIPTS, load_zoo
 from utils.tasks.classification import CLASSIFICATION
 
 CORE, CONTRIB = "model_config/model.yaml", "contrib/model_config/model.yaml"
@@ -157,9 +157,14 @@ def test_an_interrupt_leaves_nothing(zoo: Path, monkeypatch: pytest.MonkeyPatch)
     assert tree(zoo) == before
 
 
-def test_no_clone(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a clone of the zoo"):
-        create("classification", "x", contrib=True, root=tmp_path)
+def test_a_project_beside_an_installed_zoo(tmp_path: Path) -> None:
+    """Its scripts find the packages that are installed, and say so where the project has packages of their names."""
+    create("classification", "x", root=tmp_path)
+    script = (tmp_path / "example/classification/x/example_valid.py").read_text()
+    assert "sys.path.insert" not in script
+    assert "tecoinfer_modelzoo.check()" in script
+    assert "python -m pip install tecoinfer-modelzoo\n" in (tmp_path / "example/classification/x/README.md").read_text()
+    assert [model.path for model in load_zoo(tmp_path).models] == ["example/classification/x"]
 
 
 def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from engine import ConfigError, DataError, TecoInferError
+from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import SIZE, rank_and_size
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
@@ -93,7 +94,8 @@ def _world(rank: int, size: int) -> Any:
         time.sleep(_RANK_0_FIRST if rank else 0)
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f'{SIZE}={size}: merging the parts of several processes needs mpi4py ({reason}); install ".[mpi]"'
+            f"{SIZE}={size}: merging the parts of several processes needs mpi4py ({reason}); "
+            f"run: {install_command('mpi')}"
         ) from error
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size == size else None
 

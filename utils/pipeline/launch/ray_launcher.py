@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import engine
 from engine import ConfigError, EngineError, TecoInferError, one_line, usable_cores
+from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
@@ -197,7 +198,7 @@ def _cluster() -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError(f'--launcher ray needs Ray ({error}); install ".[ray]"') from error
+        raise ConfigError(f"--launcher ray needs Ray ({error}); run: {install_command('ray')}") from error
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _STORE}
     try:

@@ -40,7 +40,7 @@ def test_a_launcher_without_mpi4py_is_said_before_any_work(run_python: RunPython
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
     assert done.stderr.count("\n") == 1
     assert "needs mpi4py" in done.stderr
-    assert 'install ".[mpi]"' in done.stderr
+    assert 'run: pip install -c constraints.txt -e ".[mpi]"' in done.stderr
 
 
 def test_one_process_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_ray_is_missing(run_python: RunPython) -> None:
     done = run_python("-c", code)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("engine.errors.ConfigError: --launcher ray needs Ray")
-    assert done.stderr.endswith('install ".[ray]"\n')
+    assert done.stderr.endswith('run: pip install -c constraints.txt -e ".[ray]"\n')
 
 
 def test_a_script_is_loaded_once_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,26 @@
+"""The distribution itself: its version, how more of it is installed, and whether its packages are the ones imported.
+
+Below every other package, importing none of them, under a name that is nobody else's: ``engine`` and ``utils`` are
+names that a user's own folders have too. A script that begins with
+
+    import tecoinfer_modelzoo
+
+    tecoinfer_modelzoo.check()
+
+ends with one line that names both folders where one of them stands in the way.
+"""
+
+from tecoinfer_modelzoo.distribution import (
+    NAME as NAME,
+    clone as clone,
+    has_packages as has_packages,
+    install_command as install_command,
+    python_path as python_path,
+    version as version,
+)
+from tecoinfer_modelzoo.own_packages import (
+    ForeignPackageError as ForeignPackageError,
+    check as check,
+    explain as explain,
+    refuse_hidden as refuse_hidden,
+)

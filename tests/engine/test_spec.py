@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from support import SaveOnnx
+
+from engine import PASS_PATH, ConfigError, EngineSpec, open_engine
+from engine.tecoinfer_paddle import TecoInferEngine as PaddleFace
+from engine.tecoinfer_pytorch import TecoInferEngine
+
+
+class OwnPath:
+    """A path of a library of one's own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@pytest.fixture
+def model(save_onnx: SaveOnnx) -> Path:
+    shaped = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"], name="abs")], "g", shaped[:1], shaped[1:])
+    return save_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize("given", [str, Path, OwnPath], ids=["text", "Path", "PathLike"])
+def test_a_path_of_any_kind_opens(given: Any, model: Path) -> None:
+    spec = EngineSpec(given(model), pass_path=given(PASS_PATH / "default_pass.py"))
+    assert (spec.ckpt, spec.pass_path) == (model, PASS_PATH / "default_pass.py")
+    assert replace(spec, ckpt="other.onnx").ckpt == Path("other.onnx")
+    with open_engine("onnx", spec) as engine:
+        assert engine(-np.ones((2, 3), np.float32)).tolist() == np.ones((2, 3)).tolist()
+
+
+@pytest.mark.parametrize("face", [TecoInferEngine, PaddleFace])
+@pytest.mark.parametrize("given", [str, Path, OwnPath], ids=["text", "Path", "PathLike"])
+def test_so_it_does_by_the_historical_faces(face: Any, given: Any, model: Path) -> None:
+    with face(ckpt=given(model), target="onnx", input_size=[[2, 3]]).engine as engine:
+        assert engine.spec.ckpt == model
+
+
+REFUSED = {
+    "bytes": (b"a.onnx", "ckpt b'a.onnx' is of type bytes; pass the path of the ONNX file"),
+    "a number": (3, "ckpt 3 is of type int; pass the path of the ONNX file"),
+    "what is loaded": (helper.ModelProto(), "is of type ModelProto; pass the path of the ONNX file"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_path_is_refused(given: Any, said: str) -> None:
+    for make in (EngineSpec, lambda ckpt: TecoInferEngine(ckpt=ckpt), lambda ckpt: PaddleFace(ckpt=ckpt)):
+        with pytest.raises(ConfigError) as caught:
+            make(given)
+        assert str(caught.value).endswith(said)
+        assert "\n" not in str(caught.value)
+
+
+def test_no_path_at_all_is_refused() -> None:
+    none: Any = None
+    with pytest.raises(ConfigError, match=r"^ckpt None is of type NoneType; pass the path of the ONNX file$"):
+        EngineSpec(none)
+    with pytest.raises(ConfigError, match=r"^ckpt is empty; pass the path of the ONNX file$"):
+        EngineSpec("")
+    with pytest.raises(ConfigError, match=r"^TecoInferEngine needs ckpt, the path of an ONNX file$"):
+        TecoInferEngine(ckpt=none)
+    in_bytes: Any = os.fsencode(PASS_PATH)
+    with pytest.raises(ConfigError, match=r"^pass_path b'.*' is of type bytes; pass the path of a Python file with"):
+        EngineSpec("a.onnx", pass_path=in_bytes)

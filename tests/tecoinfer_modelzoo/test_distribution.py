@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support import ROOT, RunPython
+
+import tecoinfer_modelzoo
+from engine import version_line
+from tecoinfer_modelzoo import clone, distribution, has_packages, install_command, version
+
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_a_clone_says_its_version_installed_or_not() -> None:
+    assert clone() == ROOT
+    assert f'\nversion = "{version()}"\n' in PROJECT
+
+
+def test_the_command_works_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert install_command("check") == 'pip install -c constraints.txt -e ".[check]"'
+    monkeypatch.chdir(tmp_path)
+    assert install_command("check", "torch") == f'pip install -c "{ROOT}/constraints.txt" -e "{ROOT}[check,torch]"'
+    monkeypatch.setattr(distribution, "HOME", tmp_path)  # as in site-packages: nothing of a clone lies beside
+    assert install_command("check") == 'pip install "tecoinfer-modelzoo[check]"'
+
+
+def test_an_installed_package_has_the_version_of_its_metadata(tmp_path: Path, run_python: RunPython) -> None:
+    code = "from tecoinfer_modelzoo import clone, version; print(clone(), version())"
+    (tmp_path / "tecoinfer_modelzoo").symlink_to(ROOT / "tecoinfer_modelzoo")
+    copied = tmp_path / "site"
+    for file in (ROOT / "tecoinfer_modelzoo").glob("*.py"):
+        (copied / "tecoinfer_modelzoo").mkdir(parents=True, exist_ok=True)
+        (copied / "tecoinfer_modelzoo" / file.name).write_bytes(file.read_bytes())
+    info = copied / "tecoinfer_modelzoo-9.8.7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tecoinfer-modelzoo\nVersion: 9.8.7\n")
+    done = run_python("-c", code, path=[copied], cwd=tmp_path / "site")
+    assert (done.stdout, done.stderr) == ("None 9.8.7\n", "")
+
+
+def test_every_extra_that_a_message_names_exists() -> None:
+    written = re.compile(r"install_command\(\s*[\"'](\w+)[\"']|extra=\"(\w+)\"|extra\(.*, \"(\w+)\"\)")
+    names = set()
+    for package in (*tecoinfer_modelzoo.own_packages.PACKAGES, "tecoinfer_modelzoo"):
+        for file in (ROOT / package).rglob("*.py"):
+            names |= {word for found in written.findall(file.read_text(encoding="utf-8")) for word in found if word}
+    assert names >= {"mpi", "openvino", "plot", "ray", "tensorrt", "toolkit", "torch"}
+    assert not [name for name in names if not re.search(rf"^{name} = \[", PROJECT, re.MULTILINE)]
+
+
+def test_no_message_names_a_command_for_a_clone_only() -> None:
+    """It is written in one place, which knows whether there is a clone."""
+    wrong = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for package in tecoinfer_modelzoo.own_packages.PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if ("constraints.txt" in line and "pip" in line) or re.search(r'"\.\[\w+\]"', line)
+    ]
+    assert not wrong
+
+
+def test_a_project_is_no_clone(tmp_path: Path) -> None:
+    assert has_packages(ROOT)
+    assert not has_packages(tmp_path)
+
+
+def test_the_version_line_says_what_decides_the_values() -> None:
+    line = version_line("teco ops")
+    assert line.startswith(f"teco ops {version()} (from {ROOT}, python 3.")
+    assert re.search(r", numpy \d.*, onnx \d.*, onnxruntime \d", line)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "toolkit.cli"],
+        ["-m", "toolkit.cli", "profile"],
+        ["-m", "toolkit.cli", "dump"],
+        ["-m", "model_config.check"],
+        ["-m", "tecoexec"],
+        ["-m", "tecoexec.sweep"],
+        ["-m", "tecoexec.save_engine"],
+        ["-m", "engine"],
+        ["-m", "engine.sdaa.smi", "--simulated"],
+        ["example/classification/digits/example_valid.py"],
+        ["example/classification/digits/example_single_batch.py"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_has_a_version(command: list[str], run_python: RunPython) -> None:
+    done = run_python(*command, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"\S.* {version()} \(from {re.escape(str(ROOT))}, python 3.+\)\n", done.stdout)

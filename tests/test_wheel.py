@@ -1,0 +1,219 @@
+"""The wheel, built and installed as a user has it: no clone anywhere, and every command on files of the user's own.
+
+The environment lends the packages of this one, but not the zoo: that comes from the wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from source_imports import python_files
+from support import DIGITS, ROOT
+from test_architecture import FLOORS
+
+from tecoinfer_modelzoo import version
+
+pytestmark = pytest.mark.slow
+
+PACKAGES = [package for package, floor in FLOORS.items() if floor < 5]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def files_of_the_packages() -> list[str]:
+    """Return what git has, or would have, of the packages."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKAGES]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from a copy, in which nothing of an older build is left."""
+    if subprocess.run([sys.executable, "-c", "import setuptools"], check=False, capture_output=True).returncode:
+        pytest.skip("setuptools is not installed here, and building the wheel needs it")
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in (*files_of_the_packages(), "pyproject.toml", "README.md", "LICENSE"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "-q", "-w", str(out)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", ".", *options], cwd=source, check=True, capture_output=True)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the ``bin`` of a new environment with the wheel."""
+    folder = tmp_path_factory.mktemp("user") / "venv"
+    venv.create(folder, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    (packages,) = folder.glob("lib/*/site-packages")
+    (packages / "lent.pth").write_text("\n".join(site.getsitepackages()))
+    return folder / "bin"
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Run:
+    """Return a function that runs a command of the environment in an empty folder."""
+
+    def start(*words: object, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+        env = {**kept, "PATH": f"{installed}:/usr/bin:/bin", **variables}
+        first, *rest = map(str, words)
+        command = [str(installed / first), *rest]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == code, (command, done.stdout[-2000:], done.stderr[-2000:])
+        assert "Traceback" not in done.stderr
+        return done
+
+    return start
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Path]:
+    """Put a model and pictures of the user's into the folder."""
+    shutil.copy(DIGITS / "digits_dyn.onnx", tmp_path / "mine.onnx")
+    for digit in range(10):
+        for picture in sorted((DIGITS / "data" / "val" / str(digit)).iterdir())[:2]:
+            (tmp_path / "pictures" / str(digit)).mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, tmp_path / "pictures" / str(digit))
+    yield tmp_path
+    assert not (tmp_path / "contrib").exists()
+
+
+def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        held = set(file.namelist())
+    assert set(files_of_the_packages()) - held == {"model_config/README.md", "tecoexec/README.md"}
+    assert {f"{package}/py.typed" for package in PACKAGES} <= held
+    assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == set(PACKAGES)
+    assert set(python_files(*PACKAGES)) <= held
+
+
+LOOKS = {
+    "version": ("teco", "--version"),
+    "profile": ("teco", "profile", "mine.onnx"),
+    "suggest": ("teco", "profile", "mine.onnx", "--suggest"),
+    "ops": ("teco", "ops", "mine.onnx"),
+    "compare": ("teco", "compare", "mine.onnx", "--data", "pictures/3/{picture}"),
+    "compare page": ("teco", "compare", "mine.onnx", "--html", "compare.html"),
+    "overflow": ("teco", "overflow", "mine.onnx", "--data", "pictures", "--html", "overflow.html"),
+    "fix": ("teco", "fix", "mine.onnx", "--data", "pictures", "--metric", "top1"),
+    "dump": ("teco", "dump", "full", "mine.onnx", "--out", "dump"),
+    "optest": ("teco", "optest", "mine.onnx", "{node}", "--out", "optest"),
+    "completion": ("teco", "completion", "bash"),
+    "tecoexec": ("tecoexec", "--onnx", "mine.onnx", "--input_shapes", "8*3*32*32", "--fp16", "--plot", "times.png"),
+    "save": ("python", "-m", "tecoexec.save_engine", "--onnx", "mine.onnx", "--input_shapes", "8*3*32*32"),
+    "sweep": ("python", "-m", "tecoexec.sweep", "--help"),
+    "teco-smi": ("teco-smi", "--simulated"),
+    "engine": ("python", "-m", "engine"),
+}
+
+
+def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
+    import onnx
+
+    words = {
+        "picture": next((own / "pictures" / "3").iterdir()).name,
+        "node": next(node.name for node in onnx.load(own / "mine.onnx").graph.node if node.op_type == "Conv"),
+    }
+    for name, command in LOOKS.items():
+        done = run(*(word.format(**words) for word in command))
+        assert done.stdout, name
+    assert f"teco {version()} (python 3." in run("teco", "--version").stdout
+    assert {"compare.html", "overflow.html", "mine.tecoengine", "times.png"} <= {file.name for file in own.iterdir()}
+
+
+def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -> None:
+    assert run("teco", "list", code=2).stderr == (
+        f"error: no models under {own}; begin one: teco new DOMAIN MODEL; or go to a folder that has some\n"
+    )
+    assert "teco new DOMAIN MODEL" in run("teco", "check", code=2).stderr
+    (own / "utils").mkdir()
+    (own / "utils" / "__init__.py").write_text("raise RuntimeError('the zoo has no business here')\n")
+    for domain, model in (("classification", "shapes"), ("nlp", "words"), ("detection", "squares")):
+        run("teco", "new", domain, model)
+        run("teco", "run", model, "export")
+        assert "eval_metric " in run("teco", "run", model, "valid").stdout
+    folder = own / "example" / "classification" / "shapes"
+    assert "eval_metric " in run("python", folder / "example_valid.py", "--target", "onnx").stdout
+    shapes = run("teco", "info", "shapes").stdout
+    assert "example/classification/shapes" in shapes
+    run("teco", "site", "--out", "site")
+    done = run("teco", "check", "words", "--html", "report.html")
+    assert "words" in done.stdout
+    assert (own / "report.html").is_file()
+    (folder / "utils.py").write_text("")
+    said = run("python", folder / "example_valid.py", code=1).stderr
+    assert said.startswith(f"error: 'utils' is your own {folder / 'utils.py'} here, not the zoo's ")
+
+
+NO_EXTRAS = """
+import sys
+for name in {names}:
+    sys.modules[name] = None
+sys.argv = {argv}
+from tecoinfer_modelzoo.commands import teco
+sys.exit(teco())
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "missing", "extra"),
+    [
+        (["teco", "check"], ["rich"], "check"),
+        (["teco", "ops", "mine.onnx"], ["rich"], "check"),
+        (["teco", "profile", "mine.onnx"], ["rich"], "check"),
+        (["teco", "compare", "mine.onnx"], ["rich"], "check"),
+        (["teco", "compare", "mine.onnx", "--html", "a.html"], ["jinja2"], "check"),
+        (["teco", "dump", "full", "mine.onnx", "--out", "a.h5"], ["h5py"], "toolkit"),
+    ],
+)
+def test_the_command_it_names_installs_from_the_wheel(
+    argv: list[str], missing: list[str], extra: str, own: Path, run: Run
+) -> None:
+    said = run("python", "-c", NO_EXTRAS.format(names=missing, argv=argv), code=2).stderr
+    assert f'run: pip install "tecoinfer-modelzoo[{extra}]"' in said
+    assert "constraints.txt" not in said
+
+
+TYPED = """
+from engine import EngineSpec, open_engine
+from model_config.results import CheckResult
+from tecoexec.shapes import parse_shapes as parsed
+from toolkit.arguments import Parser
+from utils.text import plural
+
+with open_engine("onnx", EngineSpec("mine.onnx", pass_path=None)) as engine:
+    reveal_type(engine.run_time)
+reveal_type(EngineSpec("mine.onnx").ckpt)
+reveal_type(plural(2, "word"))
+
+EngineSpec(b"mine.onnx")
+CheckResult(nothing=1)
+Parser(nothing=parsed(1))
+"""
+
+
+def test_a_users_script_sees_the_types(own: Path, installed: Path) -> None:
+    pytest.importorskip("mypy")
+    (own / "script.py").write_text(TYPED)
+    words = ["--python-executable", str(installed / "python"), "--no-incremental", "script.py"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MYPY"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *words], cwd=own, env=kept, capture_output=True, text=True, check=False
+    )
+    revealed = [line.partition("Revealed type is ")[2] for line in done.stdout.splitlines() if "Revealed" in line]
+    assert revealed == ['"float"', '"pathlib.Path"', '"str"'], done.stdout
+    errors = [line.split(": ")[0] for line in done.stdout.splitlines() if ": error: " in line]
+    assert {int(error.split(":")[1]) for error in errors} == {13, 14, 15}, done.stdout
