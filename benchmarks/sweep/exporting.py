@@ -16,7 +16,8 @@ import torch
 from engine import EngineSpec, ModelError, open_engine
 from sweep.reference import outputs_of, quiet
 from sweep.row import Row
-from utils.export.onnx_files import TOLERANCES, first_line, relative_error
+from utils.export.agree import TOLERANCES, relative_error
+from utils.export.graphs import first_line
 from utils.export.torch_export import export_onnx
 
 OPSET = 18

@@ -145,7 +145,10 @@ class Worker:
         self.reader.join()
         if code == -signal.SIGKILL:
             return f"no answer within {self.longest:g} s, or killed for want of memory"
-        return f"the process was ended by signal {-code}" if code < 0 else f"the process ended with exit code {code}"
+        if code < 0:
+            return f"the process was ended by signal {-code}"
+        said = self.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        return f"the process ended with exit code {code}" + (f": {said}" if code and said else "")
 
 
 def _read(stream: IO[str], lines: queue.SimpleQueue[str]) -> None:
