@@ -38,6 +38,8 @@ _POLL = 0.01
 """Seconds between two looks for a message."""
 _RANK_0_FIRST = 0.5
 """Seconds by which rank 0 speaks before the others: what all ranks meet (no such model) is then said once."""
+_PATIENCE = 3.0
+"""Seconds the others wait for word of rank 0, which may be late on a busy machine, before they speak themselves."""
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -184,13 +186,12 @@ def _fate_shared(comm: Any, resume: Path | None) -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _said(comm: Any) -> bool:
-    """Whether another rank has said what is wrong; its message may take a moment."""
-    for _ in range(10):
-        if comm.iprobe(tag=_SAID):
-            return True
+def _said(comm: Any, patience: float = 0.1) -> bool:
+    """Whether another rank has said what is wrong; its message may take a moment, or ``patience`` seconds."""
+    end = time.monotonic() + patience
+    while not (said := comm.iprobe(tag=_SAID)) and time.monotonic() < end:
         time.sleep(_POLL)
-    return False
+    return bool(said)
 
 
 def _say_stopped(rank: int, resume: Path | None) -> None:
@@ -203,8 +204,7 @@ def _say_stopped(rank: int, resume: Path | None) -> None:
 
 def _abort(comm: Any, error: BaseException) -> None:
     """Say what is wrong, once, and end every process of the job; does not return."""
-    time.sleep(_RANK_0_FIRST if comm.rank else 0)
-    if not _said(comm):
+    if not _said(comm, _PATIENCE if comm.rank else _POLL):
         for rank in range(comm.size):
             comm.isend(None, dest=rank, tag=_SAID)
         sys.stdout.flush()
