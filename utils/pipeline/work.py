@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import Array, Engine, Timeline
@@ -16,8 +18,6 @@ from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from utils.datasets.base import Dataset
     from utils.pipeline.watched import Watch
 
@@ -148,10 +148,16 @@ class Work:
             return None
         return [tensor.batch_axis for tensor in next(iter(self.engines.values())).outputs]
 
-    @property
+    @cached_property
     def queue(self) -> ThreadPoolExecutor:
-        """The threads that compute batches side by side."""
-        return next(iter(self.engines.values())).queue
+        """The threads that compute batches side by side.
+
+        The engine's own where a batch is one call. A task of more may queue calls itself, which would wait for ever
+        for the thread that it runs in.
+        """
+        if self.one_call:
+            return next(iter(self.engines.values())).queue
+        return ThreadPoolExecutor(self.streams, thread_name_prefix="batches")
 
     def cancel(self) -> None:
         """Stop the calls that are under way."""

@@ -217,6 +217,17 @@ def test_nan_that_gets_lost_on_the_way(engine: Engine, infer: Any) -> None:
     assert report.samples == 23
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_task_may_queue_calls_itself_where_batches_are_queued(engine: Engine, streams: int) -> None:
+    """The batches had the engine's own thread, which the task's call then waited for, for ever."""
+    samples = dataset()
+    with open_engine("onnx", replace(engine.spec, streams=streams)) as one:
+        work = Work.of(replace(TASK, infer=queued), {"model": one}, Model.of(one), samples, Options())
+        report = evaluate_work(work, samples.batches(5), TopK(1), workers=2)
+    assert report.samples == 23
+    assert report.nan_outputs == names(BAD)
+
+
 @pytest.mark.parametrize("infer", [one_by_one, in_shards])
 def test_calls_without_a_row_per_sample_are_of_the_whole_batch(engine: Engine, infer: Any) -> None:
     report, marked = worked(replace(TASK, infer=infer), engine, dataset([7]))
