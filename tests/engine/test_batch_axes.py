@@ -130,7 +130,7 @@ def test_calibration_keeps_dependent_samples_together(save_onnx: SaveOnnx, monke
     x = rng.standard_normal((6, 4)).astype(np.float32)
     with open_engine("cpu", EngineSpec(path, 6, dtype="int8", calibration=6)) as engine:
         shards = list(engine._shards([[x]]))  # type: ignore[attr-defined]
-        assert [shard["x"].shape for shard in shards] == [(6, 4)]
+        assert [[array.shape for array in shard] for shard in shards] == [[(6, 4)]]
         engine.calibrate([[x]])
         got = np.asarray(engine(x))
     want = (x - x.mean(0)) @ np.arange(1, 9, dtype=np.float32).reshape(4, 2)

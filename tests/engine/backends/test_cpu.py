@@ -131,7 +131,7 @@ def test_with_one_engine_installed_there_is_no_trial(
     assert not trials
     assert not cache.exists()
     with pytest.raises(
-        ConfigError, match=r'bfloat16 on target cpu .* install "\.\[openvino\]", or use --dtype float32'
+        ConfigError, match=r'bfloat16 on target cpu .* -e "\.\[openvino\]", or use --dtype float32'
     ):
         opened(save_onnx(DYNAMIC), dtype="bfloat16")
 

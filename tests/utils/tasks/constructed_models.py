@@ -25,7 +25,8 @@ NAME = "tiny"
 def written(task: Task, folder: Path) -> Path:
     """Write a template's files and sample data into a folder, run its export there, and return the folder."""
     assert task.template is not None
-    words = {"model": NAME, "title": "Tiny", "folder": "example/x/tiny", "paths": f'sys.path.insert(0, "{ROOT}")'}
+    words = {"model": NAME, "title": "Tiny", "folder": "example/x/tiny", "install": "python -m pip install ."}
+    words["paths"] = f'sys.path.insert(0, "{ROOT}")'
     words |= task.template.fill(folder)
     for file in task.template.folder.glob("*.tmpl"):
         text = Text(file.read_text(encoding="utf-8")).substitute(words)

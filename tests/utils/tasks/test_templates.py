@@ -38,7 +38,8 @@ def rendered(template: Template, root: Path) -> Path:
     name = f"contrib/example/{LONG}/{LONG}"
     folder = root / name
     folder.mkdir(parents=True)
-    words = {"model": LONG, "title": LONG.title(), "folder": name, "paths": PATHS, **template.fill(folder)}
+    words = {"model": LONG, "title": LONG.title(), "folder": name, "paths": PATHS, "install": "pip install ."}
+    words |= template.fill(folder)
     for file in template.folder.glob("*.tmpl"):
         text = Text(file.read_text(encoding="utf-8")).substitute(words)
         target = root / "case.yaml" if file.name == "case.yaml.tmpl" else folder / file.name.removesuffix(".tmpl")
