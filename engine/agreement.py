@@ -11,8 +11,9 @@ class Agreement:
     """What an int8 engine answers for its calibration samples, against float32 on the baseline.
 
     Attributes:
-        cosine: of the output that agrees least; of each output all samples are taken as one vector, so that an output
-            of one number per sample counts too. Outputs of whole numbers count only where there are no others.
+        cosine: of the output that agrees least: the lower of that of all its samples as one vector, and of the mean
+            over samples where one has eight numbers or more. Outputs of whole numbers count only where there are no
+            others.
         output: name of that output.
         samples: how many there were.
         recipe: how the int8 model was made, where the engine has several ways.

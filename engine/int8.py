@@ -16,6 +16,9 @@ from engine.signature import batch_of
 from engine.spec import GOOD_COSINE
 from engine.text import one_line
 
+_TELLING = 8
+"""Numbers that a sample of an output has at least for its own cosine to count."""
+
 
 def agreements(
     reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
@@ -29,7 +32,8 @@ def agreements(
         What there is to say of each engine; one that fails is left out.
     """
     places = _compared(reference)
-    sums = {name: [RunningCosine() for _ in places] for name in engines}
+    axes = [reference.outputs[place].batch_axis for place in places]
+    sums = {name: [_Likeness(axis) for axis in axes] for name in engines}
     samples = 0
     for call in calls:
         samples += batch_of(call, reference.inputs)
@@ -56,7 +60,38 @@ def _compared(engine: Engine) -> list[int]:
     return [place for place, kind in enumerate(kinds) if kind == "f" or "f" not in kinds]
 
 
-def _least(names: Sequence[str], found: Sequence[RunningCosine], samples: int) -> Agreement:
+class _Likeness:
+    """How near an output is to float32's: its samples taken as one vector, and each by itself.
+
+    As one vector, samples of large values hide what becomes of the others. A sample of a few numbers says little by
+    itself: of one number the cosine is its sign.
+    """
+
+    def __init__(self, axis: int | None) -> None:
+        self._axis, self._whole = axis, RunningCosine()
+        self._sum, self._rows = 0.0, 0
+
+    def add(self, value: Array, reference: Array) -> None:
+        """Take in a call's output; one of another shape than its reference counts as zeros."""
+        if value.shape != reference.shape:
+            value = np.zeros_like(reference)
+        self._whole.add(value, reference)
+        if self._axis is None or reference.size < _TELLING * reference.shape[self._axis]:
+            return
+        for row, wanted in zip(np.moveaxis(value, self._axis, 0), np.moveaxis(reference, self._axis, 0), strict=True):
+            one = RunningCosine()
+            one.add(row, wanted)
+            self._sum += one.cosine
+            self._rows += 1
+
+    @property
+    def cosine(self) -> float:
+        """The lower of both: of all as one vector, and the mean over samples."""
+        whole = self._whole.cosine
+        return min(whole, self._sum / self._rows) if self._rows else whole
+
+
+def _least(names: Sequence[str], found: Sequence[_Likeness], samples: int) -> Agreement:
     cosine, name = min(zip((one.cosine for one in found), names, strict=True))
     return Agreement(cosine, name, samples)
 

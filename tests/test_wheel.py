@@ -56,7 +56,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("user") / "venv"
     venv.create(folder, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
-    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # a path to the clone
+    words = ["install", "-q", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([*pip, *words], check=True, capture_output=True, env=bare)
     (packages,) = folder.glob("lib/*/site-packages")
     (packages / "lent.pth").write_text("\n".join(site.getsitepackages()))
     return folder / "bin"

@@ -51,7 +51,7 @@ def _swin(version: int) -> nn.Module:
 
 
 def _maxvit() -> nn.Module:
-    return models.MaxVit((64, 64), 16, 16, 4, [16, 32], [1, 1], 8, 0.0, num_classes=CLASSES)
+    return models.MaxVit((64, 64), 16, 4, [16, 32], [1, 1], 8, 0.0, num_classes=CLASSES)
 
 
 BASIC, BOTTLENECK = models.resnet.BasicBlock, models.resnet.Bottleneck

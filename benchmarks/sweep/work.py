@@ -24,8 +24,9 @@ from sweep.row import Array, Row, dims
 BATCH = 7
 """Samples of a call: no multiple of 3 or 4, so that shards are padded."""
 
-CALIBRATION = 2 * BATCH
-"""Samples that int8 is calibrated with, in two calls."""
+CALLS = 10
+CALIBRATION = CALLS * BATCH
+"""Samples that int8 is calibrated with, in so many calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Work:
         with open_engine(setting.target, spec) as engine:
             if engine.calibration_samples:
                 rng = np.random.default_rng(3)
-                engine.calibrate([self._ordered(engine, self.row.inputs(rng, BATCH)) for _ in range(2)])
+                engine.calibrate([self._ordered(engine, self.row.inputs(rng, BATCH)) for _ in range(CALLS)])
             found = engine(self._ordered(engine, self.inputs))
             batching = {True: "proven", False: "depends", None: "not told"}[engine.independent]
         return found if isinstance(found, list) else [found], batching

@@ -29,7 +29,7 @@ from engine.text import one_line
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-SETTINGS = "QDQ, per channel, uint8 activations, int8 weights, MinMax, 2"
+SETTINGS = "QDQ, per channel, uint8 activations, int8 weights, MinMax, 3"
 """What a quantised file depends on besides model, samples and packages; to be changed with what is below."""
 
 OPERATORS = (

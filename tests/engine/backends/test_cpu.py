@@ -130,9 +130,7 @@ def test_with_one_engine_installed_there_is_no_trial(
         np.testing.assert_allclose(engine(random(3, 4)), random(3, 4) @ WEIGHT, rtol=1e-5)
     assert not trials
     assert not cache.exists()
-    with pytest.raises(
-        ConfigError, match=r'bfloat16 on target cpu .* -e "\.\[openvino\]", or use --dtype float32'
-    ):
+    with pytest.raises(ConfigError, match=r'bfloat16 on target cpu .* -e "\.\[openvino\]", or use --dtype float32'):
         opened(save_onnx(DYNAMIC), dtype="bfloat16")
 
 
