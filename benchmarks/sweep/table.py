@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.families import all_rows
 from sweep.judge import AGREES, FINDING, REFUSED
 
 BEGIN, END = "<!-- the table: begin -->", "<!-- the table: end -->"
@@ -30,7 +31,7 @@ def written(page: Path, results: Mapping[str, Any]) -> None:
 
 def table(results: Mapping[str, Any]) -> str:
     """Return a sentence of counts, and the table, as Markdown."""
-    rows = results["rows"]
+    rows = dict(sorted(results["rows"].items(), key=lambda item: _place(item[0])))  # they came as they finished
     lines = [counts(results), "", HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     family = ""
     for name, row in rows.items():
@@ -39,6 +40,12 @@ def table(results: Mapping[str, Any]) -> str:
             lines.append(f"| **{family}** | | | | | | | |")
         lines.append(line(name, row["outcomes"]))
     return "\n".join(lines)
+
+
+def _place(name: str) -> int:
+    """Return where an architecture stands in the list of all; one that is no longer there comes last."""
+    names = list(all_rows())
+    return names.index(name) if name in names else len(names)
 
 
 def counts(results: Mapping[str, Any]) -> str:
@@ -111,6 +118,6 @@ def _places(combinations: Sequence[str]) -> str:
 
 
 def _short(reason: str, longest: int = 160) -> str:
-    """Return a reason without folders, fit for a cell."""
-    plain = re.sub(r"/\S*/(?=[^/\s]+\.onnx)", "", reason).replace("|", "\\|")
+    """Return a reason without folders and without the way out, fit for a cell."""
+    plain = re.sub(r"/\S*/(?=[^/\s]+\.onnx)", "", reason).replace("|", "\\|").split("; ")[0]
     return plain if len(plain) <= longest else f"{plain[:longest]}..."

@@ -149,6 +149,8 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
             if recipe.smooth:
                 smoothing.smooth(prepared, _largest(prepared, samples))
             return _static(prepared, samples, recipe, folder)
+        except ModelError:
+            raise  # says itself what cannot be quantised
         except failures as error:
             reason = one_line(error)
             raise ModelError(f"{ckpt} cannot be quantised to int8: {reason}; use --dtype float32") from error
