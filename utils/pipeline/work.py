@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
     from utils.datasets.base import Dataset
     from utils.pipeline.watched import Watch
 
@@ -157,6 +157,8 @@ class Work:
         """
         if self.one_call:
             return next(iter(self.engines.values())).queue
+        from concurrent.futures import ThreadPoolExecutor
+
         return ThreadPoolExecutor(self.streams, thread_name_prefix="batches")
 
     def cancel(self) -> None:
