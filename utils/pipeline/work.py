@@ -18,6 +18,7 @@ from utils.tasks.model import Model
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
     from utils.datasets.base import Dataset
     from utils.pipeline.watched import Watch
 
