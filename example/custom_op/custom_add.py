@@ -23,6 +23,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
+from engine import add_version
 from utils.export.torch_export import export_onnx
 from utils.pipeline import cli
 
@@ -79,6 +80,7 @@ class Model(torch.nn.Module):
 def main() -> int:
     """Write both files and say of each whether it ran."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     out = parser.parse_args().out
     x = torch.tensor([[1, -2, 3]])

@@ -88,6 +88,8 @@ def test_the_version_line_says_what_decides_the_values() -> None:
         ["-m", "engine.sdaa.smi", "--simulated"],
         ["example/classification/digits/example_valid.py"],
         ["example/classification/digits/example_single_batch.py"],
+        pytest.param(["example/classification/digits/export_onnx.py"], marks=pytest.mark.torch),
+        pytest.param(["example/classification/resnet/export_onnx.py"], marks=pytest.mark.torch),
     ],
     ids=" ".join,
 )

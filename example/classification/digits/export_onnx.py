@@ -10,6 +10,7 @@ import torch
 from model import DigitsNet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import add_version
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -21,6 +22,7 @@ PROVENANCE = {"source": "example/classification/digits/model.py", "weights": "di
 def main() -> int:
     """Export and print the largest relative error of each file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
     parser.add_argument("--weights", type=Path, default=HERE / "digits.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     args = parser.parse_args()

@@ -18,6 +18,7 @@ from model import DigitsNet
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import add_version
 from utils.preprocess.pytorch.classification import preprocess
 
 EPOCHS = 40
@@ -64,6 +65,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> DigitsNet:
 def main() -> None:
     """Train, print the held-out accuracy and write the weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "digits.pth")
     out = parser.parse_args().out
     torch.manual_seed(0)

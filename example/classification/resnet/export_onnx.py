@@ -10,7 +10,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from engine import ConfigError
+from engine import ConfigError, add_version
 from utils.export.torch_export import export_onnx
 from utils.export.torchvision_models import RANDOM, build
 from utils.pipeline import cli
@@ -23,6 +23,7 @@ DYNAMIC = {"input": {0: "batch", 2: "height", 3: "width"}}
 def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
     parser.add_argument("--arch", choices=BEST, default="resnet50")
     parser.add_argument("--weights", help="torchvision's name, path of a .pth file, or random (default: its best)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
