@@ -42,6 +42,13 @@ class Coarse(Engine):
         return [np.sign(y) * np.ceil(np.abs(y) / self.step) * self.step if self.step else y, best]
 
 
+class Blind(OnnxRuntimeEngine):
+    """It answers zeros for samples of small values, as ranges of large ones make of them."""
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        return [np.where(np.abs(y).max(axis=1, keepdims=True) < 10, 0, y) for y in super().infer(inputs)]
+
+
 @pytest.fixture
 def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Coarse]]:
     monkeypatch.setattr(registry, "_registered", {})
@@ -151,6 +158,17 @@ def test_another_shape_or_nan_is_no_agreement(save_onnx: SaveOnnx) -> None:
     assert found["same"].cosine == pytest.approx(1)
     assert 0.2 < found["shape"].cosine < 0.95  # calls of another shape count as zeros
     assert found["nan"].cosine == 0
+
+
+@pytest.mark.parametrize(("width", "least"), [(8, 0.6), (4, 0.99)])
+def test_large_samples_do_not_hide_what_becomes_of_the_others(width: int, least: float, save_onnx: SaveOnnx) -> None:
+    """One sample in two is lost; the other is a thousand times as large. Of four numbers, none is judged by itself."""
+    text = "g (float[N,{0}] x) => (float[N,{0}] y) {{ y = Identity(x) }}"
+    sizes = np.array([[1000.0], [1.0]], np.float32)
+    calls = [[np.abs(call) * sizes] for call in np.random.default_rng(0).standard_normal((9, 2, width)).astype("f")]
+    with OnnxRuntimeEngine(EngineSpec(save_onnx(text.format(width)))) as reference, Blind(reference.spec) as blind:
+        found = agreements(reference, {"": blind}, calls)[""].cosine
+    assert (found < least) if width >= 8 else (found > least)
 
 
 def test_labels_count_only_where_there_is_nothing_else(save_onnx: SaveOnnx) -> None:
