@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import Array, Engine, Timeline
-from utils.pipeline.advice import OwnAdvice
 from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
 from utils.tasks.base import Options, Task
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from utils.datasets.base import Dataset
+    from utils.pipeline.advice import OwnAdvice
     from utils.pipeline.watched import Watch
 
 Infer = Callable[[Any], "Array | list[Array]"]
@@ -69,14 +69,14 @@ class Work:
         labelled: str = LABELLED,
         one_call: bool = True,
         figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
-        advice: OwnAdvice | None = None,
+        advice: Callable[[], OwnAdvice] | None = None,
         says: str = "",
         set_up: Callable[[], object] = lambda: None,
         watch: Watch | None = None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
-        self.advice = advice
+        self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.inferred = 0
@@ -122,7 +122,7 @@ class Work:
             labelled=f"data with targets: {task.data_help}",
             one_call=task.infer is one_call,
             figures=task.figures,
-            advice=OwnAdvice.of(task, options, engines),
+            advice=lambda: _advice(task, options, engines),
             set_up=lambda: state.of(called),
             watch=watch,
         )
@@ -161,6 +161,11 @@ class Work:
         from concurrent.futures import ThreadPoolExecutor
 
         return ThreadPoolExecutor(self.streams, thread_name_prefix="batches")
+
+    @property
+    def advice(self) -> OwnAdvice | None:
+        """What is known of the run for its line of advice, where there is a task."""
+        return None if self._advice is None else self._advice()
 
     def cancel(self) -> None:
         """Stop the calls that are under way."""
@@ -245,3 +250,9 @@ class _State:
 def _calls(engine: Engine) -> tuple[float, int, int]:
     line = engine.timeline
     return line.seconds("engine"), line.count("engine"), line.samples("engine")
+
+
+def _advice(task: Task, options: Options, engines: Mapping[str, Engine]) -> OwnAdvice:
+    from utils.pipeline.advice import OwnAdvice  # only an evaluation gives advice; single samples start without it
+
+    return OwnAdvice.of(task, options, engines)
