@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine import Agreement, Engine, provider
+from engine import Engine, provider
 from utils.pipeline.nan import input_line, output_line
 from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
@@ -47,6 +47,10 @@ def int8_figures(engines: Mapping[str, Engine]) -> dict[str, dict[str, Any]]:
 
 def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say what :func:`int8_figures` found."""
+    if not figures:
+        return []
+    from engine import Agreement
+
     return [
         f"int8{f', model {name}' if len(figures) > 1 else ''}: {Agreement(**figure).text}"
         for name, figure in figures.items()

@@ -21,7 +21,6 @@ from utils.pipeline.interrupt import telling
 from utils.pipeline.nan import named
 from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated
 from utils.pipeline.step import Step
-from utils.pipeline.tally import Keep, OnStep, Run
 from utils.pipeline.work import Infer, Inferred, Work
 from utils.progress import progress
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from utils.pipeline.journal import Journal
     from utils.pipeline.records import RecordsFile
     from utils.pipeline.report import Report
+    from utils.pipeline.tally import Keep, OnStep, Run
 
 _Call: TypeAlias = "Inferred | Future[Inferred] | None"
 """What an engine computed, or is to; ``None`` where no sample of the batch could be preprocessed."""
@@ -108,6 +108,8 @@ def evaluate_work(
     Returns:
         The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
     """
+    from utils.pipeline.tally import Run  # an evaluation's; single samples start without it
+
     run = Run(Timeline(), 0.0, _rejected(batches), metric, work, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
     if records is not None:
