@@ -14,16 +14,12 @@ import importlib.util
 import io
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-from bench import environment, write_json
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import arguments, finish, median
 
 from utils.datasets.objects import Objects
 from utils.metrics.detection import MeanAveragePrecision
@@ -121,10 +117,10 @@ def evaluation(package: str, content: dict[str, object], table: np.ndarray) -> o
         truth.dataset = content
         truth.createIndex()
         return COCOeval(truth, truth.loadRes(table), "bbox")
-    from faster_coco_eval import COCO as FasterCOCO, COCOeval_faster
+    import faster_coco_eval
 
-    truth = FasterCOCO(content)
-    return COCOeval_faster(truth, truth.loadRes(table), iouType="bbox")
+    truth = faster_coco_eval.COCO(content)
+    return faster_coco_eval.COCOeval_faster(truth, truth.loadRes(table), iouType="bbox")
 
 
 def alone(who: str, pictures: int, detections: int) -> dict[str, float]:
@@ -137,13 +133,11 @@ def alone(who: str, pictures: int, detections: int) -> dict[str, float]:
 
 def main() -> int:
     """Print a row per evaluation, and its time over ours."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=int, default=5000)
-    parser.add_argument("--detections", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="only show that it runs")
+    parser = arguments(__doc__)
+    parser.add_argument("--pictures", type=int, default=5000, help="pictures of the random data set")
+    parser.add_argument("--detections", type=int, default=100, help="detections in each")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the median counts")
     parser.add_argument("--alone", choices=PEERS, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
     if args.quick:
         args.pictures, args.detections, args.rounds = 50, 20, 1
@@ -159,7 +153,7 @@ def main() -> int:
         for who in known if turn % 2 == 0 else known[::-1]:
             done = subprocess.run([*command, "--alone", who], capture_output=True, text=True, check=True)
             rounds[who].append(json.loads(done.stdout))
-    medians = {who: {key: statistics.median(r[key] for r in runs) for key in runs[0]} for who, runs in rounds.items()}
+    medians = {who: {key: median([r[key] for r in runs]) for key in runs[0]} for who, runs in rounds.items()}
     print(f"{args.pictures} pictures x {args.detections} detections x {CLASSES} classes, medians of {args.rounds}")
     for who, figures in medians.items():
         version = "" if who == "ours" else f" {importlib.metadata.version(who.replace('_', '-'))}"
@@ -173,8 +167,7 @@ def main() -> int:
         f"ours: {mine['record_bytes'] / 2**20:.1f} MB of records; a resample {1e3 * mine['resample']:.1f} ms "
         f"after {mine['sorting']:.2f} s of sorting"
     )
-    if args.json:
-        write_json({"benchmark": "detection_metric", "results": medians, **environment()}, args.json)
+    finish("detection_metric", {"medians": medians}, args)
     return 0
 
 

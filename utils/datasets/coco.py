@@ -13,7 +13,7 @@ from typing import Any
 from engine import DataError, one_line
 from utils.datasets.objects import Found, Gathered, encodable, shown
 
-REPEATED = "{} annotations have the id of another one: each counts as an object"
+REPEATED = "annotations with the id of another one: {} (each counts as an object)"
 
 _Entry = tuple[str, Mapping[str, Any]]
 

@@ -26,7 +26,7 @@ SLACK = 1.0
 """Pixels by which a box may reach out of its picture unremarked: annotations are rounded."""
 
 
-OTHER_SIZE = "{} pictures have another size than their annotation states: boxes are taken in the upright picture's pixels"
+OTHER_SIZE = "pictures of another size than annotated: {} (boxes are taken in pixels of the upright picture)"
 
 
 class Objects(NamedTuple):
@@ -193,11 +193,11 @@ class Gathered:
         boxes = np.array([found.box for found in objects], np.float64).reshape(-1, 4)
         sides = boxes[:, 2:] - boxes[:, :2]
         flat = int(np.count_nonzero((sides <= 0).any(axis=1)))
-        self.remark("{} objects have no area: they count, and nothing can find them", flat)
+        self.remark("objects without an area: {} (they count, and nothing can find them)", flat)
         if size is not None:
             over = (boxes < -SLACK) | (boxes > np.array(size * 2) + SLACK)
             beyond = int(np.count_nonzero(over.any(axis=1)))
-            self.remark("{} boxes reach out of their picture: they are used as they are", beyond)
+            self.remark("boxes that reach out of their picture: {} (used as they are)", beyond)
         stated = [found.area for found in objects]
         areas = None
         if any(area is not None for area in stated):

@@ -18,7 +18,7 @@ NAME_FILES = ("classes.txt", "obj.names", "classes.names")
 SPLITS = ("val", "valid", "val2017", "test")
 """Folders of ``images/`` that are for evaluating, the first that there is."""
 
-NO_LABELS = "{} pictures have no label file: taken as pictures without objects"
+NO_LABELS = "pictures without a label file: {} (taken as pictures without objects)"
 
 OVER = 1e-3
 """By how much a normalised number may be more than 1: labels are rounded."""

@@ -108,7 +108,10 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         ({"categories": [], "annotations": []}, "'images' is missing"),
         (broken("annotations", value={}), "'annotations' is not a list"),
         (broken("images", 0, value=1), r"images\[0\] is not an object"),
-        (broken("images", 0, "id", value=9), r"none of its pictures can be used, the first of 2 reasons: .*id 9 stands twice"),
+        (
+            broken("images", value=CONTENT["images"][:1] * 2),
+            r"none of its pictures .* 4 reasons: .*id 7 stands",
+        ),
         ({"images": [], "annotations": [], "categories": []}, "lists no image; list at least one"),
         (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9: no image has this id"),
         (broken("categories", 0, "id", value=2), r"categories\[1\]: id 2 stands twice"),
@@ -118,8 +121,6 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
     ],
 )
 def test_bad_files(content: Any, said: str, folder: Path) -> None:
-    if "stands twice" in said and "images" in said:
-        content["annotations"][0]["bbox"] = content["annotations"][1]["bbox"] = None
     (folder / "val.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=said) as caught:
         load_boxes(folder / "val.json")
@@ -164,9 +165,9 @@ def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
     content["annotations"][0]["bbox"] = [-5, 0, 4, 4]
     content["annotations"][1] |= {"bbox": [1, 1, 0, 4], "id": 1, "area": None}
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="val.json: 1 ") as said:
+    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as said:
         found = load_boxes(folder / "val.json")
-    words = sorted(str(one.message).partition("val.json: 1 ")[2].partition(" ")[0] for one in said)
+    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in said)
     assert words == ["annotations", "boxes", "objects", "pictures"]
     (real,) = [one for one in found.targets or () if len(one.boxes)]
     assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
@@ -210,7 +211,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(
         json.dumps({**CONTENT, "annotations": [], "images": [{"id": 1, "file_name": "x.txt"}]})
     )
-    with pytest.raises(DataError, match=r"none of its pictures can be used, the first of 1 reasons: .*not a picture file"):
+    with pytest.raises(DataError, match=r"none of its pictures can be used, the first of 1 .*not a picture file"):
         load_boxes(tmp_path / "x.json")
     (tmp_path / "a.dat").write_text("")
     with pytest.raises(DataError, match="not a picture file"):

@@ -13,6 +13,8 @@ from engine import DataError
 from utils.datasets.boxes import load_boxes
 from utils.datasets.voc import NAMES, read_xml
 
+MAIN = "VOCdevkit/VOC2007/ImageSets/Main"
+
 
 def noted(*objects: str, size: tuple[int, int] = (8, 6), name: str = "a.png") -> str:
     sides = f"<size><width>{size[0]}</width><height>{size[1]}</height><depth>3</depth></size>"
@@ -20,7 +22,9 @@ def noted(*objects: str, size: tuple[int, int] = (8, 6), name: str = "a.png") ->
 
 
 def entry(name: str = "cat", box: tuple[Any, ...] = (1, 1, 8, 6), more: str = "") -> str:
-    edges = "".join(f"<{edge}>{value}</{edge}>" for edge, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+    edges = "".join(
+        f"<{edge}>{value}</{edge}>" for edge, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+    )
     return f"<object><name>{name}</name>{more}<bndbox>{edges}</bndbox></object>"
 
 
@@ -51,7 +55,7 @@ def beside(folder: Path, text: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("given", [".", "VOCdevkit", "VOCdevkit/VOC2007", "VOCdevkit/VOC2007/ImageSets/Main/dog_test.txt"])
+@pytest.mark.parametrize("given", [".", "VOCdevkit", "VOCdevkit/VOC2007", f"{MAIN}/dog_test.txt"])
 def test_the_development_kit(given: str, tmp_path: Path) -> None:
     folder = kit(tmp_path / "VOCdevkit")
     found = load_boxes(tmp_path / given)
@@ -71,11 +75,11 @@ def test_other_lists_and_years(tmp_path: Path) -> None:
     (folder / "ImageSets" / "Main" / "test.txt").unlink()
     assert len(load_boxes(folder)) == 3  # no list to evaluate on: all
     kit(tmp_path, "VOC2012")
-    with pytest.raises(DataError, match="several data sets: .*VOC2007, .*VOC2012; give the path of one"):
+    with pytest.raises(DataError, match=r"several data sets: .*VOC2007, .*VOC2012; give the path of one"):
         load_boxes(tmp_path)
     (folder / "ImageSets" / "Main" / "train.txt").write_text("000003\nnothing\n../../../secret\n")
     found = load_boxes(folder / "ImageSets" / "Main" / "train.txt")
-    assert [one.reason for one in found.rejected][0] == "it does not exist but is listed"
+    assert next(one.reason for one in found.rejected) == "it does not exist but is listed"
     assert len(found.rejected) == 2
     (folder / "ImageSets" / "Main" / "train.txt").write_text("\n")
     with pytest.raises(DataError, match="lists no picture"):
@@ -96,7 +100,7 @@ def test_files_beside_pictures_and_names_of_their_own(tmp_path: Path) -> None:
     assert load_boxes(tmp_path).samples == [tmp_path / "b.png"]
 
 
-LAUGHS = "".join(f'<!ENTITY l{n} "{"&l%d;" % (n - 1) * 10}">' for n in range(1, 9))
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 9))
 
 
 @pytest.mark.parametrize(
@@ -127,15 +131,15 @@ def test_a_bad_file_costs_its_picture_and_the_rest_is_there(text: str, said: str
 
 def test_what_looks_wrong_is_counted_and_used(tmp_path: Path) -> None:
     beside(tmp_path, noted(entry(box=(0, 0, 80, 6)), entry(box=(3, 3, 2, 5)), size=(9, 9)))
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning, match=": 1 ") as said:
         found = load_boxes(tmp_path)
-    words = sorted(str(one.message).partition(": 1 ")[2].partition(" ")[0] for one in said)
+    words = sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in said)
     assert words == ["boxes", "objects", "pictures"]
     assert len(found) == 2
 
 
 def test_a_turned_picture_is_taken_as_it_is_seen(tmp_path: Path) -> None:
-    beside(tmp_path, noted(entry(), size=(6, 8)))
+    beside(tmp_path, noted(entry(box=(1, 1, 6, 8)), size=(6, 8)))
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (8, 6)).save(tmp_path / "a.jpg", exif=exif)

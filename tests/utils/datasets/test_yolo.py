@@ -122,27 +122,25 @@ def test_files_that_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "labels" / "val" / "b.txt").rename(tmp_path / "labels" / "val" / "c.txt")
     (tmp_path / "images" / "val" / "d.png").write_bytes(b"no picture")
     (tmp_path / "labels" / "val" / "d.txt").write_text("0 0.5 0.5 0.5 0.5\n")
-    with pytest.warns(UserWarning, match="1 pictures have no label file: taken as pictures without objects"):
+    with pytest.warns(UserWarning, match="pictures without a label file: 1 .taken as pictures without objects"):
         found = load_boxes(tmp_path)
     assert [sample.name for sample in found.samples] == ["a.png", "b.png"]
     assert {one.path.name: one.reason.rpartition(": ")[2] for one in found.rejected} == {
-        "d.png": f"{tmp_path}/images/val/d.png: is not a picture in a format Pillow reads; remove or replace it".rpartition(
-            ": "
-        )[2],
+        "d.png": "is not a picture in a format Pillow reads; remove or replace it",
         "c.txt": "no picture goes with this label file",
     }
     shutil.rmtree(tmp_path / "labels" / "val")
     (tmp_path / "labels" / "val").mkdir()
-    with pytest.raises(DataError, match="none of its 3 pictures has a label file; one goes to .*/labels/val/"):
+    with pytest.raises(DataError, match=r"none of its 3 pictures has a label file; one goes to .*/labels/val/"):
         load_boxes(tmp_path)
 
 
 def test_boxes_that_reach_out_and_flat_ones(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "labels" / "val" / "a.txt").write_text("0 0.9 0.5 0.8 0.5\n0 0.5 0.5 0 0.5\n")
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning, match=": 1 ") as said:
         found = load_boxes(tmp_path)
-    assert sorted(str(one.message).partition(": 1 ")[2].partition(" ")[0] for one in said) == ["boxes", "objects"]
+    assert sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in said) == ["boxes", "objects"]
     assert (found.targets or ())[0].boxes.tolist() == pytest.approx(np.array([[4, 1, 10.4, 3], [4, 1, 4, 3]]))
 
 
@@ -187,7 +185,7 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     content = '{"images": [{"id": 1, "file_name": "val/a.png"}], "categories": [], "annotations": []}'
     (tmp_path / "annotations" / "instances_val.json").write_text(content)
-    with pytest.raises(DataError, match=r"several kinds: coco \(instances_val.json\) and yolo .*say which with --data_format"):
+    with pytest.raises(DataError, match=r"several kinds: coco \(instances_val.json\) and yolo .*say which with"):
         load_boxes(tmp_path)
     assert len(load_boxes(tmp_path, "coco")) == 1
     assert len(load_boxes(tmp_path, "yolo")) == 2
