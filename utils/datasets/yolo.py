@@ -229,9 +229,8 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
 def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
     """Reject label files that no picture goes with, in the folders where the labels of these pictures are."""
     for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
-        stems = (
-            {name.rpartition(".")[0] for name in os.listdir(folder) if is_picture(name)} if folder.is_dir() else set()
-        )
+        beside = os.listdir(folder) if os.path.isdir(folder) else []
+        stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
         for file in sorted(labels.glob("*.txt")):
             if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
                 gathered.reject(file, "no picture goes with this label file")
