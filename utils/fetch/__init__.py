@@ -9,7 +9,7 @@ import pkgutil
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.fetch.errors import FetchError, UnreachableError
-from utils.fetch.located import fetched_path, is_fetched_path, needed_package
+from utils.fetch.located import fetched_path, is_fetched_path, kept_path
 from utils.fetch.package import Package
 from utils.fetch.store import fetched, kept, remove
 from utils.fetch.table import find_package, packages
@@ -23,7 +23,7 @@ __all__ = [
     "find_package",
     "is_fetched_path",
     "kept",
-    "needed_package",
+    "kept_path",
     "packages",
     "remove",
 ]

@@ -166,9 +166,8 @@ def _bytes_below(folder: Path) -> int:
 
 def _last_words(log: Path) -> str:
     """Return the line of a program's output that says what went wrong: the last one with an error, else the last."""
-    lines = [
-        one_line(_CONTROL.sub("", line)) for line in log.read_text("utf-8", "replace").splitlines() if line.strip()
-    ]
+    text = _CONTROL.sub("", log.read_text("utf-8", "replace"))
+    lines = [one_line(line) for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(?i)(npm )?(err(or)?\b|e:)", line)]
     return (errors or lines or [""])[-1][:300]
 
@@ -197,7 +196,8 @@ def _npm_registry(package: str, environment: Mapping[str, str], settings: Path) 
         lines = settings.read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = []
-    pairs = dict(tuple(map(str.strip, line.split("=", 1))) for line in lines if "=" in line and line[:1] not in ";#")
+    split = (line.partition("=") for line in lines if line[:1] not in (";", "#"))
+    pairs = {name.strip(): value.strip() for name, _, value in split}
     scope = package.partition("/")[0] if package.startswith("@") else ""
     scoped = pairs.get(f"{scope}:registry") if scope else None
     return scoped or lower.get("npm_config_registry") or pairs.get("registry") or NPM

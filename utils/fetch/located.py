@@ -6,9 +6,8 @@ from pathlib import Path, PurePosixPath
 
 from engine import ConfigError, did_you_mean
 from utils.fetch.errors import FetchError
-from utils.fetch.package import Package
-from utils.fetch.store import fetched
-from utils.fetch.table import find_package
+from utils.fetch.store import fetched, kept
+from utils.fetch.table import packages
 
 PREFIX = "fetch:"
 
@@ -16,15 +15,6 @@ PREFIX = "fetch:"
 def is_fetched_path(path: str | Path) -> bool:
     """Say whether a path leads into a package's files."""
     return str(path).startswith(PREFIX)
-
-
-def needed_package(path: str | Path) -> Package:
-    """Return the row that a path needs.
-
-    Raises:
-        ConfigError: no row has this name.
-    """
-    return find_package(_split(path)[0])
 
 
 def fetched_path(path: str | Path) -> Path:
@@ -47,6 +37,23 @@ def fetched_path(path: str | Path) -> Path:
         hint = did_you_mean(str(inner), names) or f" such as {files[0]!r}" if files else ""
         raise FetchError(f"{path}: package {name!r} has no {str(inner)!r};{hint} it has {len(files)} files in {folder}")
     return found
+
+
+def kept_path(folder: Path, path: str) -> Path:
+    """Return where a path leads to, one into a package without downloading it.
+
+    Args:
+        folder: what the path is relative to, unless it is absolute or a ``fetch:`` path.
+
+    Returns:
+        For a package that is not kept, or that no row has, a path where nothing is.
+    """
+    if not is_fetched_path(path):
+        return folder / path
+    name, inner = _split(path)
+    package = packages().get(name)
+    found = None if package is None else kept(package)
+    return folder / path if found is None or ".." in inner.parts else found / inner
 
 
 def _split(path: str | Path) -> tuple[str, PurePosixPath]:
