@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import utils
 from engine import ConfigError, did_you_mean, one_line
 from utils.fetch.package import KINDS, Package
 
@@ -71,10 +72,8 @@ def read_table(path: Path) -> list[Package]:
 
 
 def _tables() -> list[Path]:
-    import utils.fetch
-
-    # Any folder utils/fetch on the path joins the package; ours and contrib's say that they mean to.
-    meant = [place for place in map(Path, utils.fetch.__path__) if (place / "__init__.py").is_file()]
+    # Any folder utils on the path joins the package; ours and contrib's say that they mean to.
+    meant = [place for place in (Path(one, "fetch") for one in utils.__path__) if (place / "__init__.py").is_file()]
     return [path for place in meant for path in sorted(place.glob("*.yaml"))]
 
 
