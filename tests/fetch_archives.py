@@ -129,13 +129,15 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    """Serve a folder on the loopback."""
+def serving(folder: Path, answers: threading.Event | None = None) -> Iterator[Server]:
+    """Serve a folder on the loopback; nothing is answered until the event is set."""
     asked: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
+            if answers is not None:
+                answers.wait(60)
             self.path = self.path.replace("%2f", "/").replace("%2F", "/")
             super().do_GET()
 

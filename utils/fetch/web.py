@@ -106,8 +106,10 @@ def _readable(url: str) -> Iterator[None]:
         yield
     except UnreachableError:
         raise
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer, too
+        raise UnreachableError(f"{shown(url)}: {error.code} {error.reason}") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) and str(error.reason) else error
-        code = f"{error.code} " if isinstance(error, urllib.error.HTTPError) else ""
         text = reason_of(reason) if isinstance(reason, BaseException) else reason
-        raise UnreachableError(f"{shown(url)}: {code}{text}") from error
+        raise UnreachableError(f"{shown(url)}: {text}") from error
