@@ -168,7 +168,7 @@ def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None
         return
     kinds = KINDS.get(registry)
     if kinds is None:
-        note(f"unknown registry {registry!r};{did_you_mean(registry, KINDS)} registries: {', '.join(KINDS)}")
+        note(f"unknown registry {registry!r};{did_you_mean(registry, KINDS, 0.5)} registries: {', '.join(KINDS)}")
         return
     if kind is not None and kind not in kinds:
         note(f"kind {kind!r} is none of {registry}'s; use one of: {', '.join(kinds)}")
