@@ -16,6 +16,8 @@ from engine import ConfigError
 from toolkit.cli import execute
 from toolkit.commands.completion import candidates
 from toolkit.commands.fetch import main
+from utils.fetch import FetchError, fetched_path, kept_path
+from utils.tasks.find import add_contrib
 
 Teco = Callable[..., tuple[int, str, str]]
 
@@ -73,7 +75,10 @@ def test_one_that_cannot_be_had_does_not_stop_the_others(teco: Teco, root: Path)
     assert Path(out.strip()).is_relative_to(root / "kept" / "mine")
     assert err.startswith("error: gone (pip mine 3.0) cannot be downloaded (")
     assert err.count("\n") == 1
-    assert teco("gone")[0] == 2
+    (root / "wrong.whl").write_bytes(b"wrong")
+    code, out, err = teco("gone", "--from", str(root / "wrong.whl"))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: gone (pip mine 3.0): wrong.whl has sha256 ")
     assert teco("mine", "mine")[1].count("\n") == 1
 
 
@@ -120,10 +125,9 @@ def test_help_and_completion(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs the digits' valid script with a package of the digits themselves."""
-    files = {
-        f"mine/data/{path.relative_to(DIGITS / 'data/val')}": path.read_bytes()
-        for path in sorted((DIGITS / "data/val").rglob("*.png"))[::40]
-    }
+    pictures = DIGITS / "data" / "val"
+    chosen = sorted(pictures.rglob("*.png"))[::40]
+    files = {f"mine/data/{path.relative_to(pictures)}": path.read_bytes() for path in chosen}
     files["mine/digits.onnx"] = (DIGITS / "digits_dyn.onnx").read_bytes()
     place = root / "own"
     place.mkdir()
@@ -143,41 +147,29 @@ def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -
 
 
 def test_scripts_take_models_and_data_out_of_packages(script: Callable[..., tuple[int, str, str]], root: Path) -> None:
-    words = (
-        "--ckpt",
-        "fetch:mine/mine/digits.onnx",
-        "--data_path",
-        "fetch:mine/mine/data",
-        "--json",
-        str(root / "r.json"),
-    )
-    code, out, err = script(*words)
-    assert (code, err) == (0, "")
-    found = json.loads((root / "r.json").read_text())
-    assert found["samples"] == 9
-    assert script(*words, find=False)[:2] == (0, out) or "eval_metric" in out  # kept: no index is needed
-
-
-def test_scripts_without_a_registry(script: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = script("--data_path", "fetch:mine/mine/data", find=False)
+    """Without a registry the script says so in one line; with one, it downloads what it needs."""
+    paths = ("--ckpt", "fetch:mine/mine/digits.onnx", "--data_path", "fetch:mine/mine/data")
+    code, _, err = script(*paths, find=False)
     assert code == 2
     assert err.startswith("error: mine (pip mine 1.0) cannot be downloaded (pip: ")
     assert err.count("\n") == 1
+    code, out, err = script(*paths, "--json", str(root / "r.json"))
+    assert (code, err) == (0, "")
+    assert "eval_metric" in out
+    assert json.loads((root / "r.json").read_text())["samples"] == 9
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("fetch:mne/x", "error: unknown package 'mne'; did you mean 'mine'?"),
-        (
-            "fetch:mine/mine/dta",
-            "error: fetch:mine/mine/dta: package 'mine' has no 'mine/dta'; did you mean 'mine/data'?",
-        ),
-        ("fetch:mine/../../x", "error: fetch:mine/../../x leads out of the package"),
-    ],
-)
-def test_paths_that_lead_nowhere(path: str, text: str, script: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = script("--data_path", path)
-    assert code == 2
-    assert err.startswith(text)
-    assert err.count("\n") == 1
+def test_paths_that_lead_nowhere(teco: Teco, root: Path) -> None:
+    add_contrib(root)
+    with pytest.raises(ConfigError, match=r"unknown package 'mne'; did you mean 'mine'\?"):
+        fetched_path("fetch:mne/x")
+    with pytest.raises(ConfigError, match=r"fetch:mine/\.\./\.\./x leads out of the package"):
+        fetched_path("fetch:mine/../../x")
+    assert kept_path(root, "fetch:mine/mine/model") == root / "fetch:mine/mine/model"
+    teco("mine", "--from", str(root / "pages" / "mine-1.0-py3-none-any.whl"))
+    with pytest.raises(FetchError, match=r"'mine' has no 'mine/modl'; did you mean 'mine/model'\? it has 2 files in"):
+        fetched_path("fetch:mine/mine/modl")
+    assert fetched_path("fetch:mine") == kept_path(root, "fetch:mine")
+    assert fetched_path("fetch:mine/mine/model") == kept_path(root, "fetch:mine/mine/model") != root
+    assert fetched_path("other") == Path("other")
+    assert kept_path(root, "other") == root / "other"
