@@ -65,7 +65,8 @@ def test_json(teco: Teco, root: Path) -> None:
     assert found["schema_version"] == 1
     mine = next(one for one in found["packages"] if one["name"] == "mine")
     assert (mine["path"], mine["licence"], mine["members"]) == (None, "MIT", ["mine/model/**"])
-    folder = json.loads(teco("mine", "--json")[1])["packages"][0]["path"]
+    given = teco("mine", "--json", "--from", str(root / "pages" / "mine-1.0-py3-none-any.whl"))[1]
+    folder = json.loads(given)["packages"][0]["path"]
     assert (Path(folder) / "mine/model/a.bin").read_bytes() == FILES["mine/model/a.bin"]
 
 
@@ -82,8 +83,8 @@ def test_one_that_cannot_be_had_does_not_stop_the_others(teco: Teco, root: Path)
     assert teco("mine", "mine")[1].count("\n") == 1
 
 
-def test_remove(teco: Teco) -> None:
-    teco("mine")
+def test_remove(teco: Teco, root: Path) -> None:
+    teco("mine", "--from", str(root / "pages" / "mine-1.0-py3-none-any.whl"))
     assert teco("mine", "--remove") == (0, "mine: 0.0 MB freed\n", "")
     assert teco("mine", "--remove") == (0, "mine: nothing was kept\n", "")
 
