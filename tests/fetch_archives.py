@@ -51,8 +51,11 @@ def tar_bytes(files: Mapping[str, bytes], top: str = "", mode: str = "w:gz") -> 
     return text.getvalue()
 
 
-def sdist(folder: Path, setup: bytes = b"raise SystemExit('setup.py has run')\n") -> Path:
-    return tar(folder / "mine-1.0.tar.gz", {"setup.py": setup, "PKG-INFO": b"Name: mine\n", **FILES}, "mine-1.0/")
+def sdist(folder: Path, code: bytes = b"raise SystemExit('it has run')\n") -> Path:
+    """Make an sdist; the code is what building it runs."""
+    project = b'[build-system]\nrequires = []\nbuild-backend = "build_mine"\nbackend-path = ["."]\n'
+    files = {"setup.py": code, "build_mine.py": code, "pyproject.toml": project, "PKG-INFO": b"Name: mine\n"}
+    return tar(folder / "mine-1.0.tar.gz", {**files, **FILES}, "mine-1.0/")
 
 
 def ar(parts: Mapping[str, bytes]) -> bytes:

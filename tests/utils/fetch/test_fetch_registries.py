@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -71,7 +73,7 @@ def test_a_wheel_of_the_users_find_links(tmp_path: Path, pages: Path, monkeypatc
 
 
 def test_an_sdist_runs_nothing(pages: Path, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its setup.py would leave a mark; `pip download` leaves it, which shows that the mark works."""
+    """What builds it would leave a mark, and does under `pip download`: so sdists are not taken by that."""
     mark = tmp_path / "mark"
     archive = sdist(pages, f"open({str(mark)!r}, 'w').close()\nraise SystemExit('ran')\n".encode())
     simple_page(pages, archive)
@@ -79,18 +81,7 @@ def test_an_sdist_runs_nothing(pages: Path, tmp_path: Path, server: Server, monk
     found = fetched(row(archive, kind="sdist", members=SDIST))
     assert sum(path.stat().st_size for path in found.rglob("*") if path.is_file()) == UNPACKED
     assert not mark.exists()
-
-
-@pytest.mark.slow
-def test_pip_itself_would_run_the_setup(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why sdists are not taken by `pip download`; where this fails, they can be."""
-    import subprocess
-    import sys
-
-    mark = tmp_path / "mark"
-    sdist(pages, f"open({str(mark)!r}, 'w').close()\nraise SystemExit('ran')\n".encode())
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index", "--no-build-isolation"]
-    command += ["--no-use-pep517", "--find-links", str(pages), "--dest", str(tmp_path), "mine==1.0"]
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(tmp_path), "mine==1.0"]
     subprocess.run(command, capture_output=True, check=False)
     assert mark.exists()
 
@@ -107,6 +98,13 @@ def test_an_index_of_json(pages: Path, server: Server, tmp_path: Path, monkeypat
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
     assert from_index(package, place(tmp_path)).read_bytes() == archive.read_bytes()
     assert [path for path in server.asked if "simple" not in path] == [f"/{archive.name}"]
+
+
+def test_a_wheel_without_pip(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = wheel(pages)
+    simple_page(pages, sdist(pages), archive)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple/")
+    assert from_index(row(archive), place(tmp_path)).read_bytes() == archive.read_bytes()
 
 
 def test_the_second_index_has_it(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
