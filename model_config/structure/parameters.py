@@ -34,10 +34,9 @@ def check_data(folder: Folder) -> Iterator[Broken]:
             several = isinstance(step.params["data_path"], Mapping)
             file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")
             message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
-            fix = f"add the data, or name {text!r} in section 2.4 of the README"
-            yield Broken(
-                file, line, message, "name a package that 'teco fetch' lists" if is_fetched_path(text) else fix
-            )
+            own = f"add the data, or name {text!r} in section 2.4 of the README"
+            fix = "name a package that 'teco fetch' lists" if is_fetched_path(text) else own
+            yield Broken(file, line, message, fix)
 
 
 def _is_there(folder: Folder, path: str) -> bool:

@@ -132,7 +132,7 @@ def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
     ):
         try:
             # Looked at for the bar, and only then.
-            for _ in progress(_growth(process, folder), "MiB", package.name, -(-package.size // _STEP)):
+            for _ in progress(_growth(process, folder, package.size), "MiB", package.name, -(-package.size // _STEP)):
                 continue
         except BaseException:
             process.kill()
@@ -143,12 +143,15 @@ def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
     return found[0]
 
 
-def _growth(process: subprocess.Popen[bytes], folder: Path) -> Iterator[None]:
-    """Yield once per MiB that a running program has written below a folder."""
+def _growth(process: subprocess.Popen[bytes], folder: Path, most: int) -> Iterator[None]:
+    """Yield once per MiB that a running program has written below a folder, up to so many bytes.
+
+    A program may have the archive there twice, before it moves it to its place.
+    """
     told = 0
     while process.poll() is None:
         time.sleep(_POLL)
-        while told < _bytes_below(folder) // _STEP:
+        while told < min(_bytes_below(folder), most) // _STEP:
             told += 1
             yield
 
