@@ -25,6 +25,7 @@ from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.workplace import ignored_checkpoints
 from utils.fetch import is_fetched_path, kept_path
+from utils.tasks.find import add_contrib
 
 KIND = "check"
 """Folder in the cache."""
@@ -74,7 +75,7 @@ def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
         "files": {name: hash_files(root / name) for name in sorted({*used, *own})},
         "folder": dict(_folder(case, root)),
         "data": dict(_data(case, root)),
-        "packages": dict(_packages(case)),
+        "packages": dict(_packages(case, root)),
         "components": components(),
         "installed": _installed(),
         "machine": [platform.platform(), platform.machine(), os.cpu_count()],
@@ -138,13 +139,14 @@ def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
             yield name, hash_files(path)
 
 
-def _packages(case: Case) -> Iterator[tuple[str, str]]:
+def _packages(case: Case, root: Path) -> Iterator[tuple[str, str]]:
     """Yield what models and data are out of packages; what is not kept yet makes every key another one.
 
     Whether it can be downloaded may change.
     """
     for text in {path for step in case.steps for path in (*step.data_paths.values(), *step.ckpts.values())}:
         if is_fetched_path(text):
+            add_contrib(root)
             place = kept_path(Path(), text)  # below a folder named by version, hash and members
             yield text, str(place) if place.exists() else f"not kept at {time.time_ns()}"
 

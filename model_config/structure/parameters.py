@@ -11,6 +11,7 @@ from model_config.structure.flags import known_flags, unknown
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
 from utils.fetch import is_fetched_path, packages
+from utils.tasks.find import add_contrib
 
 
 def check_flags(folder: Folder) -> Iterator[Broken]:
@@ -42,6 +43,7 @@ def check_data(folder: Folder) -> Iterator[Broken]:
 def _is_there(folder: Folder, path: str) -> bool:
     """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
     if is_fetched_path(path):
+        add_contrib(folder.root)
         return path.removeprefix("fetch:").partition("/")[0] in packages()
     return not path or os.path.isabs(path) or os.path.exists(folder.path / path)
 

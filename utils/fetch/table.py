@@ -72,9 +72,12 @@ def read_table(path: Path) -> list[Package]:
 
 
 def _tables() -> list[Path]:
-    # Any folder utils on the path joins the package; ours and contrib's say that they mean to.
-    meant = [place for place in (Path(one, "fetch") for one in utils.__path__) if (place / "__init__.py").is_file()]
-    return [path for place in meant for path in sorted(place.glob("*.yaml"))]
+    own = Path(__file__).parent
+    # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
+    # another copy of the zoo, as where one is installed and another one runs.
+    others = [Path(one, "fetch") for one in utils.__path__]
+    meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
+    return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
 
 
 def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, Any]]]:

@@ -149,3 +149,12 @@ def test_rows_of_contrib(good: dict[str, Any], tmp_path: Path, run_python: RunPy
     done = run_python("-c", SCRIPT, tmp_path / "contrib").stdout
     first = re.escape(str(ROOT / "utils" / "fetch" / "packages.yaml"))
     assert re.fullmatch(rf"{re.escape(str(table))}:1: name 'minilm' is that of {first}:\d+ already; rename it\n", done)
+
+
+def test_another_copy_of_the_zoo_on_the_path(tmp_path: Path, run_python: RunPython) -> None:
+    """As where one is installed and another one runs: the one that runs counts."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "utils", tmp_path / "utils", ignore=ignored)
+    table = tmp_path / "utils" / "fetch" / "packages.yaml"
+    table.write_text(table.read_text(encoding="utf-8").replace("name: minilm", "name: older"), encoding="utf-8")
+    assert run_python("-c", SCRIPT, tmp_path).stdout.split() == [package.name for package in CORE]
