@@ -26,12 +26,12 @@ import onnx
 from bench import arguments, finish
 from located_models import MEAN, MODELS, QUICK, STD, Located
 from planted_faults import PRECISION, Planter
-from real_models import UnreachableError
 
 from engine import HostSession
 from engine.onnx import save_model
 from toolkit.cli import execute
 from toolkit.graph.nodes import load_named
+from utils.fetch import UnreachableError
 
 KINDS = ("scaled", "swapped", "epsilon", "overflow", "attention")
 INPUTS = ("bgr", "normalisation")

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
         TargetError as TargetError,
         TecoInferError as TecoInferError,
     )
-    from engine.host.cache import cache_folder as cache_folder
+    from engine.host.cache import (
+        cache_folder as cache_folder,
+        exclusive_file as exclusive_file,
+    )
     from engine.host.components import (
         components as components,
         variables as variables,
@@ -175,7 +178,10 @@ _HOMES = {
         "HostSession",
         "refusal",
     ),
-    "engine.host.cache": ("cache_folder",),
+    "engine.host.cache": (
+        "cache_folder",
+        "exclusive_file",
+    ),
     "engine.host.components": (
         "components",
         "variables",

@@ -29,6 +29,9 @@ VARIABLES = (
 )
 
 
+PACKAGES = os.environ.get("TECO_FETCH_DIR") or str(Path.home() / ".cache" / "tecoinfer" / "fetch")
+"""Where the files out of packages are kept, for all runs of the tests."""
+
 LONGER = 20
 """How many times more examples property tests try under the profile ``long``."""
 
@@ -75,6 +78,8 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     # Engines of the tests must not show in the developer's own teco-smi.
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path_factory.getbasetemp() / "smi"))
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    # What was downloaded once stays, whatever tests do to the cache.
+    monkeypatch.setenv("TECO_FETCH_DIR", PACKAGES)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ COMMANDS = {
     "info": ("toolkit.commands.info:main", "what there is to know of one model"),
     "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),
     "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
+    "fetch": ("toolkit.commands.fetch:main", "take model and data files out of packages, installing nothing"),
     "profile": ("toolkit.commands.profile:main", "where a model's time goes, and what would make it less"),
     "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
     "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),

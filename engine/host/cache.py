@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -75,7 +75,15 @@ def write_cached(kind: str, name: str, content: bytes) -> Path | None:
 @contextmanager
 def exclusive(kind: str) -> Iterator[None]:
     """Let one process at a time do the ``with`` block, on systems that can; others wait and then find its entry."""
-    lock = _locked(cache_folder(kind))
+    folder = cache_folder(kind)
+    with nullcontext() if folder is None else exclusive_file(folder / ".lock"):
+        yield
+
+
+@contextmanager
+def exclusive_file(path: Path) -> Iterator[None]:
+    """Let one process at a time do the ``with`` block, by a file that is locked, on systems that can; others wait."""
+    lock = _locked(path)
     try:
         yield
     finally:
@@ -83,20 +91,18 @@ def exclusive(kind: str) -> Iterator[None]:
             lock.close()  # which releases it, as does the end of the process
 
 
-def _locked(folder: Path | None) -> IO[str] | None:
-    if folder is None:
-        return None
+def _locked(path: Path) -> IO[str] | None:
     try:
         import fcntl
 
-        lock = (folder / ".lock").open("w")
+        lock = path.open("w")
     except (ImportError, OSError) as error:
-        _log.debug("%s is not locked: %s", folder, error)
+        _log.debug("%s is not locked: %s", path.parent, error)
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:  # some network file systems have no locks
-        _log.debug("%s is not locked: %s", folder, error)
+        _log.debug("%s is not locked: %s", path.parent, error)
     except BaseException:
         lock.close()
         raise

@@ -12,6 +12,7 @@ from typing import Any
 from engine import DataError, TecoInferError
 from model_config.cases.case import Case, Command, Paths
 from model_config.results import Accuracy, StepResult, Verdict
+from utils.fetch import kept_path
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
 from utils.metrics.definition import metric_from_json
@@ -43,7 +44,7 @@ def judge_case(
     Returns:
         The comparisons, the steps that were run for them, and notes.
     """
-    if any(_weights(folder / ckpt) == "random" for ckpt in step.ckpts.values()):
+    if any(_weights(kept_path(folder, ckpt)) == "random" for ckpt in step.ckpts.values()):
         return [], [], [RANDOM]
     root = folder.resolve().parents[case.run_dir.count("/")]
     judged: list[Accuracy] = []
@@ -85,7 +86,7 @@ def _baseline(case: Case, step: Command, folder: Path) -> Paths:
 def _twin(ckpt: str, folder: Path) -> str:
     """Return the float32 file that goes with a float16 one, where there is one, else the same."""
     twin = ckpt.replace("_float16", "")
-    return twin if (folder / twin).is_file() else ckpt
+    return twin if kept_path(folder, twin).is_file() else ckpt
 
 
 def _is_baseline(step: Command, ckpt: Paths) -> bool:

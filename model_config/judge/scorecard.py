@@ -19,6 +19,7 @@ from typing import Any
 from engine import ConfigError, hash_files, one_line, write_file
 from model_config.cases.config import Case, Command, relative
 from model_config.results import Accuracy, Finding
+from utils.fetch import kept_path
 from utils.plain import plain
 
 SCHEMA_VERSION = 1
@@ -72,7 +73,7 @@ def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
         folder: what the paths are relative to.
         ckpts: as :attr:`model_config.cases.case.Command.ckpts` has them.
     """
-    files = {name: folder / path for name, path in ckpts.items()}
+    files = {name: kept_path(folder, path) for name, path in ckpts.items()}
     if not all(file.is_file() for file in files.values()):
         return ""
     return _joined({name: hash_files(file) for name, file in files.items()}) or ""
@@ -88,7 +89,7 @@ def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:
     Returns:
         ``None`` where there is no data, or some of it is not there.
     """
-    return _joined({name: _hash_path(folder / path) for name, path in paths.items()})
+    return _joined({name: _hash_path(kept_path(folder, path)) for name, path in paths.items()})
 
 
 def _joined(hashes: Mapping[str, str | None]) -> str | None:

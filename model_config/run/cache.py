@@ -24,6 +24,8 @@ from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.workplace import ignored_checkpoints
+from utils.fetch import is_fetched_path, kept_path
+from utils.tasks.find import add_contrib
 
 KIND = "check"
 """Folder in the cache."""
@@ -63,7 +65,8 @@ def case_key(
 def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
     """Return what :func:`case_key` is made of."""
     described = asdict(replace(case, source=Path(), line=0)) | {"source": None}
-    surroundings = {name: value for name, value in variables().items() if name != "TECO_CACHE_DIR"}
+    places = ("TECO_CACHE_DIR", "TECO_FETCH_DIR")
+    surroundings = {name: value for name, value in variables().items() if name not in places}
     used = {name for name in imports.of_case(case) if not name.startswith(f"{case.run_dir}/")}
     own = (path.relative_to(root).as_posix() for path in (root / "model_config").rglob("*.py"))
     return {
@@ -72,6 +75,7 @@ def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
         "files": {name: hash_files(root / name) for name in sorted({*used, *own})},
         "folder": dict(_folder(case, root)),
         "data": dict(_data(case, root)),
+        "packages": dict(_packages(case, root)),
         "components": components(),
         "installed": _installed(),
         "machine": [platform.platform(), platform.machine(), os.cpu_count()],
@@ -135,12 +139,24 @@ def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
             yield name, hash_files(path)
 
 
+def _packages(case: Case, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield what models and data are out of packages; what is not kept yet makes every key another one.
+
+    Whether it can be downloaded may change.
+    """
+    for text in {path for step in case.steps for path in (*step.data_paths.values(), *step.ckpts.values())}:
+        if is_fetched_path(text):
+            add_contrib(root)
+            place = kept_path(Path(), text)  # below a folder named by version, hash and members
+            yield text, str(place) if place.exists() else f"not kept at {time.time_ns()}"
+
+
 def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
     """Yield what is in the data sets outside the model's folder."""
     own, real = os.path.realpath(root / case.run_dir), os.path.realpath(root)
     for text in {path for step in case.steps for path in step.data_paths.values()}:
         place = Path(os.path.realpath(root / case.run_dir / text))
-        if place.is_relative_to(own):
+        if is_fetched_path(text) or place.is_relative_to(own):
             continue
         files = _walk(place) if place.is_dir() else [place]
         in_tree: Callable[[Path], str] = hash_files if place.is_relative_to(real) else _stamp

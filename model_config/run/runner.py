@@ -250,8 +250,9 @@ def _environment(tree: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",  # so that the log of a killed step holds all it printed
     }
-    if cache := os.environ.get("TECO_CACHE_DIR"):
-        changes["TECO_CACHE_DIR"] = os.path.abspath(cache)  # the step starts in another folder
+    for name in ("TECO_CACHE_DIR", "TECO_FETCH_DIR"):
+        if place := os.environ.get(name):
+            changes[name] = os.path.abspath(place)  # the step starts in another folder
     return os.environ | changes
 
 

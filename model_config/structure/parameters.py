@@ -10,6 +10,8 @@ from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import known_flags, unknown
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
+from utils.fetch import is_fetched_path, packages
+from utils.tasks.find import add_contrib
 
 
 def check_flags(folder: Folder) -> Iterator[Broken]:
@@ -24,7 +26,7 @@ def check_flags(folder: Folder) -> Iterator[Broken]:
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
-    """The ``data_path`` of a step is there, or is absolute, or section 2.4 of the README says how to get it."""
+    """The ``data_path`` of a step is there, absolute, in a package, or section 2.4 of the README says how to get it."""
     told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
         for name, text in step.data_paths.items():
@@ -33,11 +35,16 @@ def check_data(folder: Folder) -> Iterator[Broken]:
             several = isinstance(step.params["data_path"], Mapping)
             file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")
             message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
-            yield Broken(file, line, message, f"add the data, or name {text!r} in section 2.4 of the README")
+            own = f"add the data, or name {text!r} in section 2.4 of the README"
+            fix = "name a package that 'teco fetch' lists" if is_fetched_path(text) else own
+            yield Broken(file, line, message, fix)
 
 
 def _is_there(folder: Folder, path: str) -> bool:
     """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
+    if is_fetched_path(path):
+        add_contrib(folder.root)
+        return path.removeprefix("fetch:").partition("/")[0] in packages()
     return not path or os.path.isabs(path) or os.path.exists(folder.path / path)
 
 

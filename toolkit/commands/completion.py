@@ -97,6 +97,14 @@ def _tasks(root: Path) -> list[str]:
     return list(tasks())
 
 
+def _packages(root: Path) -> list[str]:
+    from utils.fetch import packages
+    from utils.tasks.find import add_contrib
+
+    add_contrib(root)
+    return list(packages())
+
+
 _VALUES: dict[str, Callable[[Path], list[str]]] = {"--case": _cases, "--target": _targets, "--task": _tasks}
 """Flags whose value we know."""
 
@@ -108,13 +116,16 @@ _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
 }
 """What each argument of a command can be, in their order."""
 
+_ANY_NUMBER: dict[str, Callable[[Path], list[str]]] = {"check": _cases, "fetch": _packages}
+"""Commands all of whose arguments are of one kind."""
+
 
 def _positional(before: Sequence[str], root: Path) -> Iterable[str]:
     command, *rest = before
     if command == "help":
         return COMMANDS
-    if command == "check":
-        return _cases(root)
+    if command in _ANY_NUMBER:
+        return _ANY_NUMBER[command](root)
     kinds = _POSITIONAL.get(command, ())
     place = len(_plain(rest))
     return kinds[place](root) if place < len(kinds) else []

@@ -12,6 +12,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, InputError, TensorSpec, random_array, symbols_of
 from model_config.cases.config import ROOT
 from utils.arrays import read_npy, read_npz
+from utils.fetch import kept_path
 from utils.stored import Stored
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
 
 def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
     """Return the first file of these names that is there; of any name where none is given."""
-    files = [folder / name for name in names] or sorted(folder.glob("*.onnx"))
+    files = [kept_path(folder, name) for name in names] or sorted(folder.glob("*.onnx"))
     return next((file for file in files if file.is_file()), None)
 
 

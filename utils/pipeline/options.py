@@ -24,6 +24,7 @@ from engine import (
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flag_help import FlagHelp
+from utils.pipeline.located import located
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
@@ -321,6 +322,7 @@ def options(
     parsed.ckpt = _ckpt(parsed.ckpt, task)
     parsed.data_path = _named(parsed.data_path, "--data_path")
     _check(parsed)
+    parsed.ckpt, parsed.data_path = located(parsed.ckpt), located(parsed.data_path)
     task.check(parsed)
     return parsed
 

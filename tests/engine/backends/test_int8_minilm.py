@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.real_models import UnreachableError, minilm, sentences, tokens
+from benchmarks.real_models import minilm, sentences, tokens
 from engine import Engine, EngineSpec, open_engine
 from engine.backends import trial
 from engine.base import Array
+from utils.fetch import UnreachableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 

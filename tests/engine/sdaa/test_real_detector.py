@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.real_models import UnreachableError, detector, detector_input
+from benchmarks.real_models import detector, detector_input
 from engine import EngineSpec, open_engine
 from engine.onnx import load_model, save_model, to_float16
 from engine.passes import rewrite
 from toolkit.overflow import find_weights
+from utils.fetch import UnreachableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:input 'x'. float32 cast to the model's float16")]
 

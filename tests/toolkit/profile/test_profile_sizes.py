@@ -15,6 +15,7 @@ from text_models import encoder
 from engine import ConfigError, EngineSpec
 from toolkit.cli import execute
 from toolkit.profile.card import profile_card
+from utils.fetch import UnreachableError
 
 Run = Callable[..., tuple[str, dict[str, Any]]]
 
@@ -129,7 +130,7 @@ def test_every_kernel_of_minilm_is_priced(run: Run, tmp_path: Path, monkeypatch:
 
     try:
         model = real_models.minilm(tmp_path / "minilm")
-    except real_models.UnreachableError as error:
+    except UnreachableError as error:
         pytest.skip(str(error))
     out, data = run(model, "--dim", "seq=64")
     assert "only their launch is counted" not in out

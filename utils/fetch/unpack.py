@@ -1,0 +1,149 @@
+"""From an archive whose hash is right to the files that its row names."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from engine import typed_reason
+from utils.fetch.archives import DAMAGED, Entry, entries, is_archive
+from utils.fetch.errors import FetchError
+from utils.fetch.package import Package
+
+RATIO, FREE = 200, 2**24
+"""An archive of so many bytes may unpack to ``RATIO`` times as many and ``FREE`` more."""
+
+_CHUNK = 2**20
+_SUFFIX = {"wheel": ".whl", "sdist": ".tar.gz", "tgz": ".tgz", "deb": ".deb"}
+
+
+def unpack(archive: Path, package: Package, folder: Path) -> dict[str, int]:
+    """Write the members of a package into an empty folder and return their sizes by their paths.
+
+    Raises:
+        FetchError: a member is missing, is no plain file or leads out of the folder; their size is not the row's; the
+            archive is damaged; the folder cannot be written.
+    """
+    job = _Job(package, folder)
+    name = archive.name if is_archive(archive.name) else f"archive{_SUFFIX[package.kind]}"
+    job.take(archive, name, "")
+    job.check()
+    return job.written
+
+
+class _Job:
+    """The unpacking of one archive."""
+
+    def __init__(self, package: Package, folder: Path) -> None:
+        self.package, self.folder = package, folder
+        self.written: dict[str, int] = {}
+        self._patterns = {pattern: pattern.split("/") for pattern in package.members}
+        self._used: set[str] = set()
+        self._left = package.unpacked
+
+    def take(self, archive: Path, name: str, inside: str) -> None:
+        """Take the members out of the archive, or out of one that lies at the path ``inside`` of it."""
+        most = archive.stat().st_size * RATIO + FREE
+        try:
+            for entry in entries(archive, name, most):
+                self._entry(entry, inside)
+        except FetchError as error:
+            raise self._error(str(error)) from error
+        except DAMAGED as error:
+            raise self._error(f"the archive {inside or archive.name} is damaged: {typed_reason(error)}") from error
+
+    def check(self) -> None:
+        """See that every pattern has found something, and that the sizes add up to the row's."""
+        missing = [pattern for pattern in self._patterns if pattern not in self._used]
+        if missing:
+            raise self._error(f"no file of the archive is {missing[0]!r}; correct members")
+        total = sum(self.written.values())
+        if total != self.package.unpacked:
+            raise self._error(
+                f"the members have {total} bytes, not {self.package.unpacked}; correct unpacked or members"
+            )
+
+    def _entry(self, entry: Entry, inside: str) -> None:
+        own = entry.name.removeprefix("./")
+        if _leads_out(own):
+            raise FetchError(f"member {entry.name!r} leads out of the folder; such a package is not taken")
+        path = f"{inside}/{own}" if inside else own
+        found = [pattern for pattern, parts in self._patterns.items() if matches(path.split("/"), parts)]
+        deeper = not inside and is_archive(path) and any(p.startswith(f"{path}/") for p in self._patterns)
+        if not found and not deeper:
+            return
+        if not entry.plain:
+            raise FetchError(f"member {path!r} is a link or no plain file; such a member is not taken")
+        if found:
+            self._keep(entry, path)
+            self._used.update(found)
+        if deeper:
+            self._inner(entry, path)
+
+    def _keep(self, entry: Entry, path: str) -> None:
+        if path in self.written:
+            raise FetchError(f"member {path!r} is in the archive twice; such a package is not taken")
+        more = f"the members have more than {self.package.unpacked} bytes; correct unpacked or members"
+        target = self.folder.joinpath(*path.split("/"))
+        self.written[path] = _write(_chunks(entry, self._left, more), target)
+        self._left -= self.written[path]
+
+    def _inner(self, entry: Entry, path: str) -> None:
+        most = self.package.size * 4 + FREE
+        with tempfile.TemporaryDirectory(dir=self.folder.parent) as place:
+            inner = Path(place) / path.rsplit("/", 1)[-1]
+            _write(_chunks(entry, most, f"member {path!r} is too large; such a package is not taken"), inner)
+            self.take(inner, inner.name, path)
+
+    def _error(self, text: str) -> FetchError:
+        head = f"{self.package.title}: "
+        place = "" if "correct" not in text else f" in {self.package.where}"
+        return FetchError(text if text.startswith(head) else f"{head}{text}{place}")
+
+
+def _chunks(entry: Entry, most: int, too_many: str) -> Iterator[bytes]:
+    """Yield a file of an archive piece by piece, up to so many bytes."""
+    try:
+        with entry.stream() as source:
+            while chunk := source.read(_CHUNK):
+                most -= len(chunk)
+                if most < 0:
+                    raise FetchError(too_many)
+                yield chunk
+    except FetchError:
+        raise
+    except DAMAGED as error:
+        raise FetchError(f"member {entry.name!r} is damaged: {typed_reason(error)}") from error
+
+
+def _write(chunks: Iterator[bytes], target: Path) -> int:
+    size = 0
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            for chunk in chunks:
+                size += file.write(chunk)
+    except OSError as error:  # the pieces' own come as FetchError
+        raise cannot_write(target, error) from error
+    return size
+
+
+def cannot_write(path: Path, error: OSError) -> FetchError:
+    """Return the error of a full disk, or of a folder that cannot be written."""
+    fix = "free some space there, or name another folder by TECO_FETCH_DIR"
+    return FetchError(f"{path} cannot be written ({error.strerror or error}); {fix}")
+
+
+def _leads_out(name: str) -> bool:
+    return name.startswith("/") or "\\" in name or not name.isprintable() or ".." in name.split("/") or name[1:2] == ":"
+
+
+def matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Say whether the parts of a path are those of a pattern: ``**`` is any of them, ``*`` stays in one."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(matches(path[start:], pattern[1:]) for start in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and matches(path[1:], pattern[1:])

@@ -1,0 +1,115 @@
+"""Files over https, with the certificates, the proxy and the names that the user's pip or npm is set to."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import cast
+from urllib.response import addinfourl
+
+from engine import reason_of
+from utils.fetch.errors import UnreachableError
+from utils.progress import progress
+
+_CHUNK = 2**20
+MOST_PAGE = 2**26
+"""Largest page of an index that is read, in bytes."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a registry.
+
+    Attributes:
+        certificates: file of the authorities to trust; empty for the system's.
+        proxy: for http and https; empty for the system's (``https_proxy`` and so on).
+        timeout: seconds without a byte after which a connection counts as dead.
+    """
+
+    certificates: str = ""
+    proxy: str = ""
+    timeout: float = 60.0
+
+    def page(self, url: str, accept: str = "*/*") -> tuple[str, str]:
+        """Return the text of a page and its address in the end.
+
+        Raises:
+            UnreachableError: it cannot be had.
+        """
+        found = bytearray()
+        with _readable(url), self._open(url, accept) as answer:
+            while chunk := answer.read(_CHUNK):
+                found += chunk
+                if len(found) > MOST_PAGE:
+                    raise UnreachableError(f"{shown(url)}: the page has more than {MOST_PAGE} bytes")
+            return found.decode("utf-8", "replace"), str(answer.geturl())
+
+    def save(self, url: str, path: Path, size: int) -> None:
+        """Write a file of at most so many bytes.
+
+        Raises:
+            UnreachableError: it cannot be had, or is larger.
+            OSError: it cannot be written.
+        """
+        with path.open("wb") as file:
+            for chunk in progress(self._chunks(url, size), "MiB", path.name, -(-size // _CHUNK)):
+                file.write(chunk)
+
+    def _chunks(self, url: str, size: int) -> Iterator[bytes]:
+        with _readable(url), self._open(url, "*/*") as answer:
+            left = size
+            while chunk := answer.read(_CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise UnreachableError(f"{shown(url)}: has more than {size} bytes")
+                yield chunk
+            if left:
+                raise UnreachableError(f"{shown(url)}: ended {left} bytes early")
+
+    def _open(self, url: str, accept: str) -> addinfourl:
+        bare, credentials = _split(url)
+        if urllib.parse.urlsplit(bare).scheme not in ("http", "https", "file"):
+            raise UnreachableError(f"{shown(url)}: only http, https and file addresses are read")
+        proxies = urllib.request.ProxyHandler({"http": self.proxy, "https": self.proxy} if self.proxy else None)
+        trust = ssl.create_default_context(cafile=self.certificates or None)
+        opener = urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=trust))
+        request = urllib.request.Request(bare, headers={"Accept": accept, "User-Agent": "teco-fetch"})  # noqa: S310 -- checked above
+        if credentials:
+            # Not for a server that this one only points to.
+            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
+        return cast("addinfourl", opener.open(request, timeout=self.timeout))
+
+
+def shown(url: str) -> str:
+    """Return an address without the password that it may hold."""
+    return _split(url)[0]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Return an address without its user, and ``user:password`` where it has them."""
+    parts = urllib.parse.urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host).geturl() if at else url, urllib.parse.unquote(user)
+
+
+@contextmanager
+def _readable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer, too
+        raise UnreachableError(f"{shown(url)}: {error.code} {error.reason}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) and str(error.reason) else error
+        text = reason_of(reason) if isinstance(reason, BaseException) else reason
+        raise UnreachableError(f"{shown(url)}: {text}") from error
