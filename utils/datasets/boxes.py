@@ -13,67 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import Rejected
+from utils.datasets.objects import BoxedPictures, Objects
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 
 LABEL_FILES = ("val.json", "instances.json", "annotations.json")
 """A folder that holds a file of one of these names is read through it."""
-
-
-class Objects(NamedTuple):
-    """The objects of one picture, what is right for it.
-
-    Attributes:
-        boxes: N x 4 float64: left, top, right, bottom in pixels of the picture; N may be 0.
-        classes: N int64: places in ``categories``.
-        crowd: N booleans: the box holds many objects that nobody told apart. Finding one of them is neither right nor
-            wrong.
-        categories: the names of the classes, which all pictures of a data set share.
-    """
-
-    boxes: Array
-    classes: Array
-    crowd: Array
-    categories: tuple[str, ...]
-
-
-class BoxedPictures(ListDataset):
-    """Picture files, and the objects in them where they are known.
-
-    Args:
-        pictures: paths, which are the samples.
-        objects: one per picture, or ``None``.
-        source: the JSON file or the folder they come from.
-        rejected: files that cannot be samples.
-    """
-
-    def __init__(
-        self,
-        pictures: Sequence[Path],
-        objects: Sequence[Objects] | None,
-        source: Path,
-        rejected: Sequence[Rejected],
-    ) -> None:
-        names = [str(path) for path in pictures]
-        super().__init__(pictures, objects, names=names, files=[source], rejected=rejected)
-
-    def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths below the source's folder, sizes and times, and of all objects.
-
-        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
-        """
-        root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
-        digest = hashlib.sha256()
-        for path in self.samples:
-            try:
-                info = path.stat()
-                digest.update(repr((os.path.relpath(path, root), info.st_size, info.st_mtime_ns)).encode())
-            except OSError:
-                digest.update(repr((os.path.relpath(path, root), "gone")).encode())
-        for found in self.targets or ():
-            digest.update(repr((found.boxes.tolist(), found.classes.tolist(), found.crowd.tolist())).encode())
-        digest.update(repr(self.targets[0].categories if self.targets else ()).encode())
-        return digest.hexdigest()
 
 
 def load_boxes(path: Path) -> BoxedPictures:
