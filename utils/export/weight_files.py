@@ -50,7 +50,12 @@ def load_weights(model: torch.nn.Module, path: str | Path, ignored: Sequence[str
         ModelError: the file is missing or damaged, holds no state dict, or its keys or shapes do not fit the model.
         TargetError: a ``.safetensors`` file, and the package is not installed.
     """
-    return load_state(model, _state_dict(_read(Path(path)), path), str(path), ignored)
+    return load_state(model, read_state(path), str(path), ignored)
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """Return the weights in a file by key, as :func:`load_weights` reads them; the same errors."""
+    return _state_dict(_read(Path(path)), path)
 
 
 def load_state(

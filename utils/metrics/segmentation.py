@@ -62,7 +62,7 @@ class MeanIoU(RecordMetric):
         return _mean(both, real + found - both)
 
     def secondary(self) -> Mapping[str, float]:
-        """Return further figures over all pixels, and ``iou CLASS`` for each class that occurs.
+        """Return further figures over all pixels.
 
         ``pixel_accuracy``: right pixels over pixels. ``mean_accuracy``: mean over the classes of the truth of the share
         of their pixels that is right. ``dice``: mean of 2 TP / (2 TP + FP + FN), the F1 of the pixels, over the same
@@ -70,15 +70,32 @@ class MeanIoU(RecordMetric):
         """
         kept = self._all()
         both, real, found = _totals(kept, np.ones(len(kept)))
-        union, total = real + found - both, real.sum()
-        shares = _shares(both, union)
-        figures = {
+        total = real.sum()
+        return {
             "pixel_accuracy": float(both.sum() / total) if total else float("nan"),
             "mean_accuracy": _mean(both, real),
             "dice": _mean(2 * both, real + found),
-            "fw_iou": float(real @ shares / total) if total else float("nan"),
+            "fw_iou": float(real @ _shares(both, real + found - both) / total) if total else float("nan"),
         }
-        return figures | {f"iou {self._label(i)}": float(shares[i]) for i in np.flatnonzero(union).tolist()}
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return ``iou``, ``dice``, ``accuracy`` (of the truth's pixels; NaN without any) and the truth's pixels.
+
+        Classes that are neither in the truth nor in an answer are left out.
+        """
+        kept = self._all()
+        both, real, found = _totals(kept, np.ones(len(kept)))
+        columns = (both / np.maximum(real + found - both, 1), 2 * both / np.maximum(real + found, 1))
+        accuracy = np.where(real > 0, both / np.maximum(real, 1), np.nan)
+        return {
+            self._label(i): {
+                "iou": float(columns[0][i]),
+                "dice": float(columns[1][i]),
+                "accuracy": float(accuracy[i]),
+                "pixels": int(real[i]),
+            }
+            for i in np.flatnonzero(real + found).tolist()
+        }
 
     def confusion(self) -> Array:
         """Return the confusion matrix of all pixels, C x C int64: rows are the truth, columns the answers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,21 +18,24 @@ LEAST = 320
 STRENGTH = 0.55
 """Share of a class's colour in what is drawn over the picture."""
 
-FIRST = (118, 118, 128)
-"""Colour of class 0 where that is no background: VOC's palette has black there, which looks like nothing."""
-
 _BAND, _TEXT, _FRAME = (24, 24, 24), (255, 255, 255), (200, 200, 200)
 _WIDEST = 30
 """Characters of a class's name in the legend."""
 
 
-PALETTE = palette()
-"""Colours of the first 256 classes; those above take them again."""
+_GOLDEN = (5**0.5 - 1) / 2
+_TONES = ((0.80, 1.0), (0.55, 1.0), (0.95, 0.72))
 
 
 def colour_of(place: int) -> Colour:
-    """Return the colour of a class, the same in every picture: :data:`PALETTE`, and :data:`FIRST` for class 0."""
-    return FIRST if place == 0 else PALETTE[place % 256]
+    """Return the colour that a class is drawn in, the same in every picture.
+
+    Hues go round by the golden ratio, so that neighbours differ most, in three tones. (VOC's palette, in which masks
+    are written, has dark colours that do not show on a picture.)
+    """
+    saturation, value = _TONES[place // 8 % len(_TONES)]
+    red, green, blue = colorsys.hsv_to_rgb(place * _GOLDEN % 1, saturation, value)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, Any]], empty: int | None) -> Image.Image:
@@ -49,7 +53,8 @@ def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, An
     table = np.array([colour_of(place) for place in range(int(labels.max(initial=0)) + 1)], np.float32)
     shown = labels >= 0 if empty is None else (labels >= 0) & (labels != empty)
     drawn = pixels.copy()
-    drawn[shown] = (1 - STRENGTH) * pixels[shown] + STRENGTH * table[labels[shown]]
+    grey = pixels.mean(axis=-1, keepdims=True)  # a picture's own colours would mix with those of the classes
+    drawn[shown] = (1 - STRENGTH) * grey[shown] + STRENGTH * table[labels[shown]]
     border = shown & _edges(labels)
     drawn[border] = table[labels[border]]
     body = Image.fromarray(np.rint(drawn).astype(np.uint8))
@@ -75,7 +80,7 @@ def _with_legend(body: Image.Image, shares: Sequence[Mapping[str, Any]], empty: 
     width = max(body.width, column)
     columns = max(1, width // column)
     rows = -(-len(texts) // columns)
-    canvas = Image.new("RGB", (width, body.height + rows * step + size), _BAND)
+    canvas = Image.new("RGB", (width, body.height + rows * step + size // 2), _BAND)
     canvas.paste(body, ((width - body.width) // 2, 0))
     pen = ImageDraw.Draw(canvas)
     for index, (one, text) in enumerate(zip(shares, texts, strict=True)):
@@ -99,5 +104,5 @@ def palette_mask(classes: Array) -> Image.Image:
     if classes.max(initial=0) > 254:
         return Image.fromarray(np.where(classes < 0, 65535, classes).astype(np.uint16))
     mask = Image.fromarray(np.where(classes < 0, 255, classes).astype(np.uint8), "P")
-    mask.putpalette([level for colour in PALETTE for level in colour])
+    mask.putpalette([level for colour in palette() for level in colour])
     return mask
