@@ -59,14 +59,7 @@ class Ranked:
         self.objects = np.flatnonzero(is_object)
         found = np.flatnonzero(~is_object)
         some = records[found]
-        keys = (
-            some["ignored"][:, 0],
-            some["right"][:, 0],
-            some["rank"],
-            some["picture"],
-            -some["score"],
-            some["label"],
-        )
+        keys = (some["ignored"][:, 0], some["right"][:, 0], some["rank"], some["picture"], -some["score"], some["label"])
         self.order = found[np.lexsort(keys)]
         self.records = records
         self._curves: dict[int, Curves] = {}

@@ -32,9 +32,7 @@ def found_places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
     return np.array([known.get(name, -1) for name in names], np.int64)
 
 
-def unknown(
-    missing: Sequence[str], labels: Sequence[str], fix: str = "rename it, or use a model that knows it"
-) -> DataError:
+def unknown(missing: Sequence[str], labels: Sequence[str], fix: str = "rename it, or use a model that knows it") -> DataError:
     """Return the error of classes of a data set that the model does not have."""
     if len(missing) == 1:
         what = f"class {missing[0]!r} of the data set is"
