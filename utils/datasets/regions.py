@@ -50,13 +50,12 @@ def _unpacked(text: str | bytes) -> list[int]:
     another group follows, the fifth of the last group is the sign. From the fourth number on it is the difference to
     the run two before.
     """
-    data = text.encode("ascii", "replace") if isinstance(text, str) else text
     runs: list[int] = []
     number = shift = 0
-    for byte in data:
-        group = byte - 48
+    for letter in text if isinstance(text, str) else text.decode("latin-1"):
+        group = ord(letter) - 48
         if not 0 <= group < 64 or shift > 60:
-            raise DataError(f"its RLE holds {chr(byte)!r}, which is no part of such a code; correct counts")
+            raise DataError(f"its RLE holds {letter!r}, which is no part of such a code; correct counts")
         number |= (group & 31) << shift
         shift += 5
         if group & 32:
