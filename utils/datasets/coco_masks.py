@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,7 @@ def load_coco(
             entries[owner].append((where, places[category] + 1, entry.get("segmentation")))
     samples = []
     for key, (path, declared) in pictures.items():
-        reason = broken.get(key) or ("" if path.is_file() else f"it does not exist but is listed in {file.name}")
+        reason = broken.get(key) or ("" if os.path.isfile(path) else f"it does not exist but is listed in {file.name}")
         if reason:
             rejected.append(Rejected(path, reason))
         else:
