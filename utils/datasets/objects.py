@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, one_line
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 from utils.datasets.sharding import rank_and_size
+from utils.preprocess.image.images import upright_size
 
 CATEGORIES, COUNTS = "categories", "objects"
 """Notes of a data set: the names of its classes, and how many objects there are of each, crowds too."""
 
 SLACK = 1.0
 """Pixels by which a box may reach out of its picture unremarked: annotations are rounded."""
+
+
+OTHER_SIZE = "pictures of another size than annotated: {} (boxes are taken in pixels of the upright picture)"
 
 
 class Objects(NamedTuple):
@@ -106,7 +111,8 @@ class Gathered:
     Attributes:
         source: the file or folder that is read.
         names: the classes; empty where they are only numbered.
-        pictures: paths in order. objects: of each picture. sizes: width and height that the annotation states.
+        pictures: paths in order. objects: of each picture. sizes: width and height.
+        numbers: places in the order of equal scores.
         rejected: what cannot be used.
         remarks: how often something was met that is used all the same, in words with ``{}`` for the number.
     """
@@ -116,6 +122,7 @@ class Gathered:
     pictures: list[Path] = field(default_factory=list)
     objects: list[list[Found]] = field(default_factory=list)
     sizes: list[tuple[float, float] | None] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     remarks: dict[str, int] = field(default_factory=dict)
 
@@ -128,16 +135,34 @@ class Gathered:
         """Note what cannot be used, and why."""
         self.rejected.append(Rejected(path, reason))
 
-    def add(self, path: Path, objects: Iterable[Found], size: tuple[float, float] | None = None) -> None:
-        """Take in a picture with its objects; one that is not there, or no picture, is rejected."""
+    def add(
+        self,
+        path: Path,
+        objects: Iterable[Found],
+        size: tuple[float, float] | None = None,
+        *,
+        stated: bool = True,
+        number: int | None = None,
+    ) -> None:
+        """Take in a picture with its objects; one that is not there, or no picture, is rejected.
+
+        Args:
+            path: the picture. objects: what is in it.
+            size: its width and height, where they are known.
+            stated: they are what the annotation says, and are compared with the file's.
+            number: its place where equal scores are counted; ``None``: in the order of adding.
+        """
         if not is_picture(path.name):
             self.reject(path, NOT_A_PICTURE)
-        elif not path.is_file():
+        elif not os.path.isfile(path):  # Path.is_file raises for a name that is too long
             self.reject(path, f"it does not exist but is listed in {self.source.name}")
         else:
             self.pictures.append(path)
             self.objects.append(list(objects))
             self.sizes.append(size)
+            self.numbers.append(len(self.numbers) if number is None else number)
+            if size is not None and stated:
+                self.remark(OTHER_SIZE, int(_other_size(path, size)))
 
     def dataset(self) -> BoxedPictures:
         """Return the data set, and say what was remarked, a line each.
@@ -150,10 +175,10 @@ class Gathered:
                 raise DataError(f"{self.source} lists no image; list at least one")
             first = self.rejected[0]
             raise DataError(
-                f"{self.source}: none of its {len(self.rejected)} images can be used, the first: {first.path}: "
-                f"{first.reason}; check the paths"
+                f"{self.source}: none of its pictures can be used, the first of {len(self.rejected)} reasons: "
+                f"{first.path}: {first.reason}; correct the data set"
             )
-        targets = [self._target(number) for number in range(len(self.pictures))]
+        targets = [self._target(place) for place in range(len(self.pictures))]
         if rank_and_size()[0] == 0:
             for what, count in self.remarks.items():
                 warnings.warn(f"{self.source}: {what.format(count)}", stacklevel=2)
@@ -163,16 +188,16 @@ class Gathered:
             self.pictures, targets, self.source, self.rejected, {CATEGORIES: self.names, COUNTS: counts}
         )
 
-    def _target(self, number: int) -> Objects:
-        objects, size = self.objects[number], self.sizes[number]
+    def _target(self, place: int) -> Objects:
+        objects, size = self.objects[place], self.sizes[place]
         boxes = np.array([found.box for found in objects], np.float64).reshape(-1, 4)
         sides = boxes[:, 2:] - boxes[:, :2]
         flat = int(np.count_nonzero((sides <= 0).any(axis=1)))
-        self.remark("{} objects have no area: they count, and nothing can find them", flat)
+        self.remark("objects without an area: {} (they count, and nothing can find them)", flat)
         if size is not None:
             over = (boxes < -SLACK) | (boxes > np.array(size * 2) + SLACK)
             beyond = int(np.count_nonzero(over.any(axis=1)))
-            self.remark("{} boxes reach out of their picture: they are used as they are", beyond)
+            self.remark("boxes that reach out of their picture: {} (used as they are)", beyond)
         stated = [found.area for found in objects]
         areas = None
         if any(area is not None for area in stated):
@@ -184,5 +209,28 @@ class Gathered:
             np.array([found.crowd for found in objects], bool),
             self.names,
             areas,
-            number,
+            self.numbers[place],
         )
+
+
+def _other_size(path: Path, size: tuple[float, float]) -> bool:
+    """Say whether a picture has another width or height; one that cannot be read is named later, when it is due."""
+    try:
+        return upright_size(path) != size
+    except (DataError, OSError):
+        return False
+
+
+def shown(value: object) -> str:
+    """Return a wrong value as a message shows it: on one line, and not all of a long one."""
+    text = one_line(reprlib.repr(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def encodable(text: str) -> bool:
+    """Say whether a text can be written: JSON and YAML may hold halves of characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -59,7 +60,14 @@ class Ranked:
         self.objects = np.flatnonzero(is_object)
         found = np.flatnonzero(~is_object)
         some = records[found]
-        keys = (some["ignored"][:, 0], some["right"][:, 0], some["rank"], some["picture"], -some["score"], some["label"])
+        keys = (
+            some["ignored"][:, 0],
+            some["right"][:, 0],
+            some["rank"],
+            some["picture"],
+            -some["score"],
+            some["label"],
+        )
         self.order = found[np.lexsort(keys)]
         self.records = records
         self._curves: dict[int, Curves] = {}
@@ -149,7 +157,7 @@ class Curves:
             recall = right / totals[self._code]
         result = np.zeros(len(self._bounds) - 1)
         ends = self._bounds.tolist()
-        for segment, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
+        for segment, (start, end) in enumerate(pairwise(ends)):
             if start < end:
                 best = np.maximum.accumulate(precision[start:end][::-1])[::-1]
                 result[segment] = read(recall[start:end], best)

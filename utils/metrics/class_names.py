@@ -11,6 +11,8 @@ from engine import Array, DataError, nearest
 SHOWN = 5
 """Names that an error lists."""
 
+RENAME = "rename it, or use a model that knows it"
+
 
 def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
     """Return the model's class of each name, int64; the names' own order where the model has no labels.
@@ -32,7 +34,9 @@ def found_places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
     return np.array([known.get(name, -1) for name in names], np.int64)
 
 
-def unknown(missing: Sequence[str], labels: Sequence[str], fix: str = "rename it, or use a model that knows it") -> DataError:
+def unknown(
+    missing: Sequence[str], labels: Sequence[str], fix: str = "rename it, or use a model that knows it"
+) -> DataError:
     """Return the error of classes of a data set that the model does not have."""
     if len(missing) == 1:
         what = f"class {missing[0]!r} of the data set is"

@@ -152,7 +152,7 @@ def test_every_figure_is_the_reference_s(package: str) -> None:
 def test_every_figure_is_the_reference_s_at_length(package: str) -> None:
     pytest.importorskip(package)
 
-    @settings(deadline=None, max_examples=1500)
+    @settings(deadline=None, max_examples=250)
     @given(scenes())
     def compare(made: list[Scene]) -> None:
         assume(usable(made))
