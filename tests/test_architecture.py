@@ -40,7 +40,11 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
+        "utils/export/classifier_script.py",
+        "utils/export/random_weights.py",
+        "utils/export/timm_models.py",
         "utils/export/torchvision_models.py",
+        "utils/export/weight_files.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
