@@ -77,6 +77,11 @@ def pictures_root(file: Path, names: list[str]) -> Path:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
+    """Return the object that a JSON file holds.
+
+    Raises:
+        DataError: it cannot be read, or holds no object.
+    """
     try:
         content = json.loads(file.read_bytes())
     except OSError as error:
@@ -102,6 +107,7 @@ def entries(content: Mapping[str, Any], key: str, file: Path) -> list[_Entry]:
 
 
 def is_id(value: object) -> bool:
+    """Say whether a value may be an id."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from engine import Array, DataError
-from utils.datasets import boxes
 from utils.datasets.base import Rejected
+from utils.datasets.coco import categories_of, entries, images_of, is_id, pictures_root, read_json
 from utils.datasets.mask_codes import IGNORED
+from utils.datasets.objects import Gathered, shown
 from utils.datasets.regions import of_polygon, of_runs
 
 OVERLAPS = ("ignore", "last", "smallest")
@@ -29,14 +30,14 @@ class Regions:
 
     Attributes:
         file: the JSON file.
-        entries: for each annotation where it stands, its class, and its ``segmentation``.
+        regions: for each annotation where it stands, its class, and its ``segmentation``.
         declared: height and width of the picture as the file has them; 0 where it has none.
         categories: names of the categories.
         overlap: one of :data:`OVERLAPS`. unlisted: one of :data:`UNLISTED`.
     """
 
     file: Path
-    entries: tuple[tuple[str, int, Any], ...]
+    regions: tuple[tuple[str, int, Any], ...]
     declared: tuple[int, int]
     categories: tuple[str, ...]
     overlap: str
@@ -63,9 +64,10 @@ class Regions:
                 f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the picture has "
                 f"{size[1]}x{size[0]}; correct its width and height, or replace the picture"
             )
-        masks = [(label, _mask(where, segmentation, size)) for where, label, segmentation in self.entries]
+        masks: Iterable[tuple[int, Array]]
+        masks = ((label, _mask(where, segmentation, size)) for where, label, segmentation in self.regions)
         if self.overlap == "smallest":
-            masks.sort(key=lambda one: -int(np.count_nonzero(one[1])))  # of equal ones the later stays on top
+            masks = sorted(masks, key=lambda one: -int(np.count_nonzero(one[1])))  # of equal ones the later is on top
         found = np.zeros(size, np.int16)
         covered = np.zeros(size, np.int32)
         for label, mask in masks:
@@ -87,8 +89,7 @@ def load_coco(
 
     Args:
         file: the JSON file.
-        images: folder of the pictures; ``None``: that of the file; or, where the file lies in ``annotations/``, that of
-            its split beside it (``annotations/instances_val2017.json`` and ``val2017/``).
+        images: folder of the pictures; ``None``: where :func:`~utils.datasets.coco.pictures_root` finds them.
         overlap: the class of a pixel in several regions: ``ignore`` (it counts for nothing, as in torchvision's
             reference), ``last`` (that of the annotation that comes last in the file), or ``smallest`` (that of the
             smallest region).
@@ -101,50 +102,32 @@ def load_coco(
         DataError: the file is not as above; an annotation that belongs to no picture only rejects itself, and one of no
             category its picture.
     """
-    content = boxes._json(file)
-    names, places = boxes._categories(content, file)
-    root = images or _pictures_of(file)
-    entries: dict[Any, list[tuple[str, int, Any]]] = {}
-    pictures: dict[Any, tuple[Path, tuple[int, int]]] = {}
-    for where, entry in boxes._entries(content, "images", file):
-        key = boxes._identifier(entry, where)
-        pictures[key] = (_path(entry, root, where), (_length(entry, "height"), _length(entry, "width")))
-        entries[key] = []
-    rejected = []
+    content = read_json(file)
+    names, places = categories_of(content, file)
+    gathered = Gathered(file, names)
+    listed, dropped = images_of(content, file, gathered)
+    regions: dict[Any, list[tuple[str, int, Any]]] = {key: [] for key in listed}
     broken: dict[Any, str] = {}
-    for where, entry in boxes._entries(content, "annotations", file):
+    for where, entry in entries(content, "annotations", file):
         owner, category = entry.get("image_id"), entry.get("category_id")
-        if not isinstance(owner, (int, str)) or owner not in entries:
-            rejected.append(Rejected(Path(where), f"image_id {owner!r}: no image has this id"))
-        elif not isinstance(category, (int, str)) or category not in places:
-            broken.setdefault(owner, f"{where}: category_id {category!r}: no category has this id")
+        if not is_id(owner) or owner not in listed:
+            if not is_id(owner) or owner not in dropped:
+                gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
+        elif not is_id(category) or category not in places:
+            broken.setdefault(owner, f"{where}: category_id {shown(category)}: no category has this id")
         else:
-            entries[owner].append((where, places[category] + 1, entry.get("segmentation")))
+            regions[owner].append((where, places[category] + 1, entry.get("segmentation")))
+    root = images or pictures_root(file, [str(entry["file_name"]) for entry in listed.values()])
     samples = []
-    for key, (path, declared) in pictures.items():
+    for key, entry in listed.items():
+        path = Path(os.path.normpath(root / entry["file_name"]))
+        declared = _length(entry, "height"), _length(entry, "width")
         reason = broken.get(key) or ("" if os.path.isfile(path) else f"it does not exist but is listed in {file.name}")
         if reason:
-            rejected.append(Rejected(path, reason))
+            gathered.reject(path, reason)
         else:
-            samples.append((path, Regions(file, tuple(entries[key]), declared, names, overlap, unlisted)))
-    return samples, rejected
-
-
-def _pictures_of(file: Path) -> Path:
-    """Return the folder of the pictures that a file lists."""
-    split = file.parent.parent / file.stem.rpartition("_")[2]
-    return split if file.parent.name == "annotations" and split.is_dir() else file.parent
-
-
-def _path(entry: Mapping[str, Any], root: Path, where: str) -> Path:
-    """Return a picture's path, which lies below the root."""
-    name = entry.get("file_name")
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise DataError(f"{where}: file_name {name!r} is no path; write one relative to {root}")
-    path = root / name
-    if not path.is_relative_to(root) or ".." in path.relative_to(root).parts:
-        raise DataError(f"{where}: file_name {name!r} leaves the data folder {root}; write a path within it")
-    return path
+            samples.append((path, Regions(file, tuple(regions[key]), declared, names, overlap, unlisted)))
+    return samples, gathered.rejected
 
 
 def _length(entry: Mapping[str, Any], key: str) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from engine import ConfigError, add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.graphs import first_line
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
@@ -70,6 +70,7 @@ def export_segmenter(
         provenance={"source": f"torchvision {args.arch}", "weights": found.weights},
         notes={"segmentation": {"resize": "short_side"}},
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)
@@ -94,6 +95,7 @@ def _arguments(
     )
     parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
     add_forms(parser)
+    add_exporter(parser)
     return parser.parse_args(argv)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.export.torchvision_segmentation import export_segmenter
+from utils.export.segmenter_script import export_segmenter
 from utils.pipeline import cli
 
 ARCHS = ("deeplabv3_mobilenet_v3_large", "deeplabv3_resnet50", "deeplabv3_resnet101")

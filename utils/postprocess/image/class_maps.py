@@ -93,7 +93,8 @@ def nearest_classes(classes: Array, view: View) -> Array:
         steps[0] = start * count / canvas + 0.5 * steps[0]
         taken.append(np.clip(np.floor(np.cumsum(steps)), 0, count - 1).astype(np.intp))
     rows, columns = taken
-    return classes[rows[:, None], columns].astype(np.int16)
+    found: Array = classes[rows[:, None], columns].astype(np.int16)
+    return found
 
 
 def _centres(cells: tuple[int, ...], view: View) -> list[Array]:
