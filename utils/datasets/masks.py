@@ -30,6 +30,9 @@ SUFFIXES = ("_mask", "_label", "-mask")
 JSON_FILES = ("val.json", "instances.json", "annotations.json")
 """A folder that holds a file of one of these names is read through it."""
 
+TEXTS = (".csv", ".json", ".md", ".txt", ".xml", ".yaml", ".yml")
+"""Endings of files that describe the pictures they lie beside: licences, lists, annotations for other tasks."""
+
 
 class Truth(Protocol):
     """Where the right classes of one picture are; they are read when the picture is."""
@@ -177,9 +180,10 @@ def _load(path: Path, how: Reading) -> MaskedPictures:
 
 
 def _plain(path: Path) -> MaskedPictures:
-    """Return pictures without masks."""
+    """Return pictures without masks; texts beside them are passed over."""
     found = flat_folder(path) if path.is_dir() else single_picture(path)
-    return MaskedPictures([sample.path for sample in found], path, found.rejected)
+    rejected = [one for one in found.rejected if one.path.suffix.lower() not in TEXTS]
+    return MaskedPictures([sample.path for sample in found], path, rejected)
 
 
 def _coco(file: Path, how: Reading, images: Path | None = None) -> MaskedPictures:

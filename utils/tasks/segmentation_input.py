@@ -81,8 +81,6 @@ def geometry_of(model: Model, options: Options) -> Geometry:
             f"{model.ckpt}: its input may have any height and width; say which with --input_size, or use "
             f"--resize {SHORT_SIDE}"
         )
-    if free and options.input_size is not None and options.resize is not None:
-        raise ConfigError(f"--resize {mode} gives every picture a size of its own; leave out --input_size")
     if free and canvas is not None:
         return Geometry(STRETCH, canvas) if options.resize is None else Geometry(mode, None, _short(model, options))
     multiple = multiple if isinstance(multiple, int) and multiple > 0 else 1
@@ -107,9 +105,9 @@ def _canvas(model: Model, options: Options) -> tuple[int, int] | None:
 
 
 def given_size(options: Options) -> tuple[int, int] | None:
-    """Return height and width as ``--input_size`` says them."""
+    """Return height and width as ``--input_size`` says them; with ``--resize`` short_side or keep it says nothing."""
     given = options.input_size
-    if given is None:
+    if given is None or options.resize in (SHORT_SIDE, KEEP):
         return None
     sides = [given] if isinstance(given, int) else list(given)
     return sides[0], sides[-1]

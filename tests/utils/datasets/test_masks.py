@@ -217,8 +217,11 @@ def test_ade20k(tmp_path: Path) -> None:
 
 def test_pictures_without_masks(tmp_path: Path) -> None:
     picture(tmp_path / "a.jpg")
+    (tmp_path / "LICENSES.md").write_text("free")
+    (tmp_path / "a.mp3").write_text("noise")
     found = load_masks({"data": tmp_path})
     assert found.targets is None
+    assert [one.path.name for one in found.rejected] == ["a.mp3"]
     assert found.batch([0]).samples == [tmp_path / "a.jpg"]
     assert load_masks({"data": tmp_path / "a.jpg"}).names == [str(tmp_path / "a.jpg")]
     with pytest.raises(DataError, match="does not exist"):

@@ -117,7 +117,7 @@ def test_the_ways_to_resize(tmp_path: Path) -> None:
     assert view(free) == View((61, 97), (0, 0), (40, 63), (48, 64))
     assert view(free, short_side=20).extent == (20, 31)
     assert view(free, input_size=[24]).canvas == (24, 24)
-    assert view(free, resize="keep").canvas == (64, 112)
+    assert view(free, resize="keep", input_size=[24]).canvas == (64, 112)
     array = prepare([path], fixed, options(SEGMENTATION, resize="letterbox")).arrays[0][0]
     assert np.allclose(array[:, :, :6], 114 / 255)
     assert np.allclose(array[:, :, 57:], 114 / 255)
@@ -152,7 +152,6 @@ def test_pictures_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
     [
         ((None, 3, None, None), {}, "say which with --input_size, or use --resize short_side"),
         ((None, 1, 8, 8), {}, "segmentation needs N x 3 x H x W"),
-        ((None, 3, None, None), {"resize": "keep", "input_size": [8]}, "leave out --input_size"),
     ],
 )
 def test_sizes_that_are_not_known(shape: tuple[int | None, ...], given: Any, said: str, tmp_path: Path) -> None:
