@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from xml.parsers import expat
 from engine import DataError, one_line
 from utils.datasets.coco import leaves
 from utils.datasets.folders import EXTENSIONS
-from utils.datasets.objects import Found, Gathered
+from utils.datasets.objects import Found, Gathered, shown
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element  # only a name: documents are read by expat below, without a DTD
@@ -56,6 +57,8 @@ def load_voc(path: Path) -> Gathered:
     for name in order:
         file = found.get(name, notes / f"{name}.xml")
         try:
+            if leaves(notes, f"{name}.xml"):
+                raise DataError(f"its name {shown(name)} leaves the data folder")
             entries.append((file, *_annotation(file, pictures)))
         except DataError as error:
             gathered.reject(file, str(error))
@@ -136,10 +139,10 @@ def _picture(file: Path, root: Element, pictures: Path) -> Path:
     """Return the picture of the same name, else the one that the XML names in the folder of the pictures."""
     for ending in EXTENSIONS:
         for path in (pictures / f"{file.stem}{ending}", pictures / f"{file.stem}{ending.upper()}"):
-            if path.is_file():
+            if os.path.isfile(path):
                 return path
     named = (root.findtext("filename") or "").strip()
-    if named and "\0" not in named and not leaves(pictures, named) and (pictures / named).is_file():
+    if named and "\0" not in named and not leaves(pictures, named) and os.path.isfile(pictures / named):
         return pictures / named
     raise DataError(f"no picture of this name lies in {pictures}")
 
@@ -188,7 +191,9 @@ def read_xml(file: Path) -> Element:
         parser.Parse(file.read_bytes(), True)
         return builder.close()
     except OSError as error:
-        raise DataError("it does not exist but is listed" if not file.exists() else str(error.strerror)) from error
+        raise DataError(
+            "it does not exist but is listed" if not os.path.exists(file) else str(error.strerror)
+        ) from error
     except (expat.ExpatError, ValueError, LookupError) as error:
         raise DataError(f"it is not XML, or cut short ({one_line(error)})") from error
 

@@ -49,13 +49,14 @@ def load_yolo(path: Path) -> Gathered:
     labelled = 0
     for picture in pictures:
         file = label_file(picture)
-        labelled += file.is_file()
+        has_labels = os.path.isfile(file)  # Path.is_file raises for a name that is too long
+        labelled += has_labels
         try:
             objects, size = _labels(file, picture, len(names))
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not file.is_file()))
+        gathered.remark(NO_LABELS, int(not has_labels))
     if pictures and not labelled:
         raise DataError(f"{path}: none of its {len(pictures)} pictures has a label file; one goes to {file}")
     _without_pictures(pictures, gathered)
@@ -124,7 +125,7 @@ def _top(given: object, file: Path) -> Path:
     """
     if isinstance(given, str) and given and "\0" not in given and not leaves(file.parent, given):
         inner = file.parent / given
-        return inner if inner.is_dir() else file.parent
+        return inner if os.path.isdir(inner) else file.parent
     return file.parent
 
 
@@ -136,7 +137,7 @@ def _within(top: Path, place: str, file: Path) -> Path:
     if not inner or "\0" in inner or leaves(top, inner):
         raise DataError(f"{file}: val {shown(place)} leaves the data folder {top}; write a path within it")
     found = Path(os.path.normpath(top / inner))
-    if not found.exists():
+    if not os.path.exists(found):
         raise DataError(f"{file}: val {shown(place)} does not exist in {top}; correct it")
     return found
 
@@ -186,11 +187,11 @@ def _labels(file: Path, picture: Path, classes: int) -> tuple[list[Found], tuple
         DataError: what is wrong with the file of the labels, or with the picture.
     """
     try:
-        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        text = file.read_text(encoding="utf-8") if os.path.isfile(file) else ""
     except ValueError as error:
         raise DataError(f"{file} is no text in UTF-8") from error
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if not rows or not picture.is_file():
+    if not rows or not os.path.isfile(picture):
         return [], None
     width, height = upright_size(picture)
     found = []
