@@ -18,7 +18,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish, write_text
-from utils.text import NO_VALUE
+from utils.text import NO_VALUE, plural
 
 BEGIN, END = "<!-- teco table: begin -->", "<!-- teco table: end -->"
 """What stands around the table in a Markdown file."""
@@ -95,7 +95,7 @@ def _report(rows: Sequence[dict[str, Any]], notes: Sequence[str], batches: Seque
         Column("memory", "MB per SPA", numeric=True, spare=2),
     ]
     flat = [row | _flat(row) for row in rows]
-    lead = f"{len(rows)} models; times and memory are simulated ({load_card().source.name}), nothing was measured"
+    lead = f"{plural(len(rows), 'model')}; times and memory are simulated ({load_card().source.name}), nothing was measured"
     facts = {"card": load_card().name, "simulated": "times and memory"}
     return ToolReport("teco table", "costs", lead, columns, flat, facts=facts, notes=[*notes, *_unknown(rows)])
 
