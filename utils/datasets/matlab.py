@@ -106,7 +106,7 @@ class _Reader:
         ]
 
     def _numbers(self, kind: int, body: bytes) -> Any:
-        return np.frombuffer(body, np.dtype(_DTYPES[kind]).newbyteorder(self._order))
+        return np.frombuffer(body, f"{self._order}{_DTYPES[kind]}")
 
 
 def _encoding(kind: int, order: str) -> str:

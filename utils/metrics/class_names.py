@@ -52,7 +52,8 @@ def outputs_of(
     """Return the model's output of each class folder, int64.
 
     Folders are told by WordNet ids where all their names are such, else by the model's labels where all are among
-    them. Otherwise there must be as many as outputs, and their sorted order counts, as in torchvision's ``ImageFolder``.
+    them. Otherwise there must be as many as outputs, and their sorted order counts, as in torchvision's
+    ``ImageFolder``.
 
     Args:
         folders: names of the class folders, sorted.

@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("convnext_tiny", "convnext_small", "convnext_base", "convnext_large")
+main = partial(export_classifier, __doc__, HERE, "convnext_tiny", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "convnext_tiny", archs=ARCHS))
+    cli.run(main)

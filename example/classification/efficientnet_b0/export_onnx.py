@@ -19,6 +19,7 @@ ARCHS = (
     "efficientnet_b6",
     "efficientnet_b7",
 )
+main = partial(export_classifier, __doc__, HERE, "efficientnet_b0", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "efficientnet_b0", archs=ARCHS))
+    cli.run(main)

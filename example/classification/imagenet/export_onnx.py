@@ -9,5 +9,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
+main = partial(export_classifier, __doc__, HERE, "regnet_y_400mf")
+
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "regnet_y_400mf"))
+    cli.run(main)

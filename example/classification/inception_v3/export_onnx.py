@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("inception_v3",)
+main = partial(export_classifier, __doc__, HERE, "inception_v3", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "inception_v3", archs=ARCHS))
+    cli.run(main)

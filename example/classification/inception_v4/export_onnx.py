@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("timm/inception_v4", "timm/inception_resnet_v2")
+main = partial(export_classifier, __doc__, HERE, "timm/inception_v4", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "timm/inception_v4", archs=ARCHS))
+    cli.run(main)

@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("mobilenet_v3_large", "mobilenet_v3_small")
+main = partial(export_classifier, __doc__, HERE, "mobilenet_v3_large", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "mobilenet_v3_large", archs=ARCHS))
+    cli.run(main)

@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+main = partial(export_classifier, __doc__, HERE, "resnet50", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "resnet50", archs=ARCHS))
+    cli.run(main)

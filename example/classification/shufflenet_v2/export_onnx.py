@@ -10,6 +10,7 @@ from utils.export.classifier_script import export_classifier
 from utils.pipeline import cli
 
 ARCHS = ("shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0")
+main = partial(export_classifier, __doc__, HERE, "shufflenet_v2_x1_0", archs=ARCHS)
 
 if __name__ == "__main__":
-    cli.run(partial(export_classifier, __doc__, HERE, "shufflenet_v2_x1_0", archs=ARCHS))
+    cli.run(main)
