@@ -10,7 +10,10 @@ other photographs pasted in, light that changes over the picture, blur and noise
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,6 +173,23 @@ def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -
     for _ in range(int(rng.integers(0, 5))):
         canvas.letter()
     return canvas.scene()
+
+
+def training_batches(seed: int, size: int, fresh: int, kept: int = 2000) -> Iterator[list[Scene]]:
+    """Yield batches of training scenes without end, the same ones for a seed.
+
+    Args:
+        seed: of the scenes and of their order.
+        size: scenes of a batch, drawn from those kept.
+        fresh: new scenes composed for each batch, which replace the oldest.
+        kept: scenes to draw from.
+    """
+    made_of, order = sources("train"), np.random.default_rng(seed)
+    scenes: deque[Scene] = deque(maxlen=kept)
+    for number in count():
+        scenes.append(compose(made_of, seed, number, varied=True))
+        if number >= 20 * size and number % fresh == 0:
+            yield [scenes[place] for place in order.integers(len(scenes), size=size)]
 
 
 class _Canvas:

@@ -35,8 +35,8 @@ class Residual(nn.Module):
 class DigitDetector(nn.Module):
     """N x 3 x H x W preprocessed pictures in, boxes and scores out; H and W are multiples of 16.
 
-    Each cell of 8 x 8 pixels says how far the four edges of its digit's box are (FCOS: Tian et al., 2019) and how sure
-    it is of each digit.
+    Each cell of 8 x 8 pixels says where the middle of its digit's box is, how wide and high the box is, and how sure it
+    is of each digit. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019).
     """
 
     def __init__(self) -> None:
@@ -50,15 +50,16 @@ class DigitDetector(nn.Module):
         self.score = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, CLASSES, 1))
         self.box = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, 4, 1))
         nn.init.constant_(self.score[1].bias, -4.0)  # nearly every cell shows no digit
-        nn.init.constant_(self.box[1].bias, math.log(12 / STRIDE))
+        nn.init.constant_(self.box[1].bias[2:], math.log(24 / STRIDE))
 
     def raw(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return boxes (N x Q x 4: left, top, right, bottom in pixels) and logits (N x Q x 10) of the Q cells."""
         features = self.eighth(self.stem(x))
         wide = self.lateral(self.sixteenth(features))
         features = self.mix(features + functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
-        distances = self.box(features).exp() * STRIDE
-        boxes = centres(x) + distances * distances.new_tensor([-1, -1, 1, 1]).view(1, 4, 1, 1)
+        shift, size = self.box(features).split(2, dim=1)
+        middle, half = centres(x) + shift * STRIDE, size.exp() * (STRIDE / 2)
+        boxes = torch.cat([middle - half, middle + half], dim=1)
         return boxes.flatten(2).transpose(1, 2), self.score(features).flatten(2).transpose(1, 2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,7 +69,7 @@ class DigitDetector(nn.Module):
 
 
 def centres(x: torch.Tensor) -> torch.Tensor:
-    """Return the cells' centres in pixels as (x, y, x, y), 1 x 4 x H/8 x W/8."""
+    """Return x and y of the cells' centres in pixels, 1 x 2 x H/8 x W/8."""
     rows, columns = ((torch.arange(size // STRIDE, device=x.device) + 0.5) * STRIDE for size in x.shape[-2:])
-    y, x_ = torch.meshgrid(rows, columns, indexing="ij")
-    return torch.stack([x_, y, x_, y])[None].to(x.dtype)
+    down, right = torch.meshgrid(rows, columns, indexing="ij")
+    return torch.stack([right, down])[None].to(x.dtype)
