@@ -4,7 +4,7 @@ The digits are scikit-learn's (``load_digits``, 8 x 8 with 17 grey levels), the 
 scikit-learn's. Both are split in two: no digit and no photograph of a training scene is in a validation scene. A scene
 is made of a seed and a number, the same on every machine with the same packages.
 
-What makes it hard: digits of 14 to 56 pixels, faint ink, other strokes, letters and shapes beside the digits, pieces of
+What makes it hard: digits of 16 to 56 pixels, faint ink, other strokes, letters and shapes beside the digits, pieces of
 other photographs pasted in, light that changes over the picture, blur and noise.
 """
 
@@ -30,16 +30,19 @@ HELD_OUT = 360
 SPLIT_SEED = 0
 """As the digits of ``example/classification/digits`` are split: 360 held out, the same share of every digit."""
 
-DIGIT_PIXELS = (14, 56)
-LETTER_PIXELS = (12, 56)
+DIGIT_PIXELS = (16, 56)
+LETTER_PIXELS = (14, 56)
 DIGITS = (3, 10)
 """How many digits are tried in a scene; one that finds no free place is left out."""
+
+MORE_DIGITS = (6, 16)
+"""The same in the varied scenes of training, where every digit teaches."""
 
 TRIES = 4
 TURN = 12.0
 """Largest turn of a digit in degrees."""
 
-CONTRAST = (55.0, 150.0)
+CONTRAST = (60.0, 150.0)
 """Least and greatest distance of ink from what is under it, in grey levels."""
 
 
@@ -165,12 +168,13 @@ def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -
     canvas = _Canvas(rng, made_of, varied)
     for _ in range(int(rng.integers(0, 3))):
         canvas.paste()
-    for _ in range(int(rng.integers(0, 3))):
+    for _ in range(int(rng.integers(0, 2))):
         canvas.long_stroke()
     canvas.light()
-    for _ in range(int(rng.integers(DIGITS[0], DIGITS[1] + 1))):
+    least, most = MORE_DIGITS if varied else DIGITS
+    for _ in range(int(rng.integers(least, most + 1))):
         canvas.digit()
-    for _ in range(int(rng.integers(0, 5))):
+    for _ in range(int(rng.integers(0, 4))):
         canvas.letter()
     return canvas.scene()
 
@@ -246,7 +250,7 @@ class _Canvas:
         bend = rng.uniform(0, SIZE, (3, 2))
         bend[0, int(rng.integers(2))] = 0
         bend[2, int(rng.integers(2))] = SIZE
-        t = np.linspace(0, 1, 400)[:, None]
+        t = np.linspace(0, 1, 200)[:, None]
         points = (1 - t) ** 2 * bend[0] + 2 * t * (1 - t) * bend[1] + t**2 * bend[2]
         alpha = _inked(points, (SIZE, SIZE), float(rng.uniform(0.8, 3.0)))
         self._mix(alpha, self._ink(self.picture), 0, 0)
@@ -278,7 +282,7 @@ class _Canvas:
         lines = []
         for stroke in strokes:
             corners = np.array(stroke) + rng.uniform(-0.06, 0.06, (len(stroke), 2))
-            steps = np.linspace(0, len(stroke) - 1, 40 * (len(stroke) - 1))
+            steps = np.linspace(0, len(stroke) - 1, 16 * (len(stroke) - 1))
             lines.append(np.stack([np.interp(steps, np.arange(len(stroke)), axis) for axis in corners.T], axis=1))
         dots = _inked(np.concatenate(lines) * scale + shift, (32, 32), float(rng.uniform(1.4, 2.4))) >= 0.5
         counted = dots.reshape(8, 4, 8, 4).sum(axis=(1, 3))
@@ -292,7 +296,7 @@ class _Canvas:
         width = max(round(height * rng.uniform(0.7, 1.15)), 8)
         wide = Image.new("L", (12, 12))
         wide.paste(small, (2, 2))
-        turned = wide.resize((96, 96), Image.Resampling.BICUBIC).rotate(
+        turned = wide.resize((48, 48), Image.Resampling.BICUBIC).rotate(
             float(rng.uniform(-TURN, TURN)), Image.Resampling.BILINEAR
         )
         wanted = (round(width * 1.5), round(height * 1.5))

@@ -31,10 +31,11 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-STEPS = 6000
-BATCH = 16
-FRESH = 3
-"""New scenes per batch; the others have been seen before."""
+STEPS = 7500
+BATCH = 8
+RATE = 0.002
+FRESH = 1
+"""New scenes per batch; the others have been seen up to seven times before."""
 
 REACH = 12.0
 """Cells whose centre is nearer than this to the middle of a box, in pixels along each axis, learn it."""
@@ -141,7 +142,7 @@ def main() -> int:
         )
 
     batches = training_batches(1, BATCH, FRESH)
-    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps), mark)
+    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps, rate=RATE), mark)
     save(averaged, args.out)
     value, at_half = evaluate(averaged)
     print(f"{args.out}: mAP {value:.6f}, mAP50 {at_half:.6f} on the held-out scenes")

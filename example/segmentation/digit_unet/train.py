@@ -28,10 +28,11 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-STEPS = 6000
-BATCH = 16
-FRESH = 3
-"""New scenes per batch; the others have been seen before."""
+STEPS = 7500
+BATCH = 8
+RATE = 0.002
+FRESH = 1
+"""New scenes per batch; the others have been seen up to seven times before."""
 
 CLASSES = DIGITS + 1
 
@@ -95,7 +96,7 @@ def main() -> int:
         print(f"step {step}: {minutes:.1f} min, loss {late:.3f}, mIoU {value:.4f} of 100 scenes", flush=True)
 
     batches = training_batches(2, BATCH, FRESH)
-    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps), mark)
+    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps, rate=RATE), mark)
     save(averaged, args.out)
     value, pixels = evaluate(averaged)
     print(f"{args.out}: mIoU {value:.6f}, pixel accuracy {pixels:.6f} on the held-out scenes")
