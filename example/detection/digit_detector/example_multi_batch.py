@@ -11,5 +11,5 @@ from utils.tasks.detection import DETECTION
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "digit_detector_dyn.onnx", HERE / "data/val"
+    ckpt, data = HERE / "digit_detector_dyn.onnx", HERE / "data/samples"
     cli.multi(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=16)

@@ -11,5 +11,5 @@ from utils.tasks.detection import DETECTION
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "digit_detector_dyn.onnx", HERE / "data/val/0000.jpg"
+    ckpt, data = HERE / "digit_detector_dyn.onnx", HERE / "data/samples/0300.jpg"
     cli.single(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=1)

@@ -1,5 +1,7 @@
 """Write the held-out scenes of the digit detector: data/val.json (COCO's format) and data/val/<number>.jpg.
 
+Eight more, data/samples/<number>.jpg, are for a look: nothing is said about them.
+
 ``utils/datasets/digit_scenes.py`` composes them of 360 handwritten digits and five photographs that no training scene
 holds; ``LICENSES.md`` names the photographs. The boxes are tight around the ink, in whole pixels.
 """
@@ -21,14 +23,16 @@ from utils.pipeline import cli
 from utils.progress import progress
 
 SCENES = 300
+SAMPLES = 8
 SEED = 7
 QUALITY = 90
 LABELS = tuple(str(digit) for digit in range(10))
 
 
-def scene(number: int) -> Scene:
-    """Return held-out scene ``number``."""
-    return compose(sources("val"), SEED, number)
+def save(made: Scene, path: Path) -> None:
+    """Write a scene's picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def annotations(number: int, first: int, made: Scene) -> list[dict[str, Any]]:
@@ -57,15 +61,16 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")
     out = parser.parse_args().out
-    (out / "val").mkdir(parents=True, exist_ok=True)
     made_of = sources("val")
     images, objects = [], []
     for number in progress(range(SCENES), "scene"):
         made = compose(made_of, SEED, number)
         file = f"val/{number:04d}.jpg"
-        Image.fromarray(made.picture).save(out / file, quality=QUALITY, subsampling=0, optimize=True)
+        save(made, out / file)
         images.append({"id": number, "file_name": file, "width": SIZE, "height": SIZE})
         objects += annotations(number, len(objects) + 1, made)
+    for number in range(SCENES, SCENES + SAMPLES):
+        save(compose(made_of, SEED, number), out / "samples" / f"{number:04d}.jpg")
     categories = [{"id": place + 1, "name": label} for place, label in enumerate(LABELS)]
     everything = {"images": images, "annotations": objects, "categories": categories}
     (out / "val.json").write_text(json.dumps(everything, separators=(",", ":")) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from model import DigitUNet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from utils.export.forms import add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -29,6 +30,7 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--weights", type=Path, default=HERE / "digit_unet.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
     args = parser.parse_args()
     results = export_onnx(
         load_weights(DigitUNet(), args.weights),
@@ -38,6 +40,7 @@ def main() -> int:
         labels=["background", *(str(digit) for digit in range(10))],
         preprocess=PREPROCESS,
         provenance=PROVENANCE,
+        forms=args.forms,
     )
     for result in results:
         print(result)

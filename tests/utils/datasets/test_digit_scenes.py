@@ -111,11 +111,11 @@ def test_training_batches_repeat() -> None:
 
 
 def test_another_part_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="^part 'test' of the digit scenes must be one of train, val$"):
+    with pytest.raises(ConfigError, match=r"^part 'test' of the digit scenes must be one of train, val$"):
         sources("test")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digit_scenes, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="^digit scenes need the package skimage; run: pip install scikit-image$"):
+    with pytest.raises(ConfigError, match=r"^digit scenes need the package skimage; run: pip install scikit-image$"):
         sources("val")
