@@ -4,7 +4,7 @@ The digits are scikit-learn's (``load_digits``, 8 x 8 with 17 grey levels), the 
 scikit-learn's. Both are split in two: no digit and no photograph of a training scene is in a validation scene. A scene
 is made of a seed and a number, the same on every machine with the same packages.
 
-What makes it hard: digits of 16 to 56 pixels, faint ink, other strokes, letters and shapes beside the digits, pieces of
+What makes it hard: digits of 20 to 56 pixels, faint ink, other strokes, letters and shapes beside the digits, pieces of
 other photographs pasted in, light that changes over the picture, blur and noise.
 """
 
@@ -30,7 +30,7 @@ HELD_OUT = 360
 SPLIT_SEED = 0
 """As the digits of ``example/classification/digits`` are split: 360 held out, the same share of every digit."""
 
-DIGIT_PIXELS = (16, 56)
+DIGIT_PIXELS = (20, 56)
 LETTER_PIXELS = (14, 56)
 DIGITS = (3, 10)
 """How many digits are tried in a scene; one that finds no free place is left out."""
@@ -42,7 +42,7 @@ TRIES = 4
 TURN = 12.0
 """Largest turn of a digit in degrees."""
 
-CONTRAST = (60.0, 150.0)
+CONTRAST = (65.0, 150.0)
 """Least and greatest distance of ink from what is under it, in grey levels."""
 
 

@@ -35,8 +35,9 @@ class Residual(nn.Module):
 class DigitDetector(nn.Module):
     """N x 3 x H x W preprocessed pictures in, boxes and scores out; H and W are multiples of 16.
 
-    Each cell of 8 x 8 pixels says where the middle of its digit's box is, how wide and high the box is, and how sure it
-    is of each digit. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019).
+    Each cell of 8 x 8 pixels says whether it shows a digit, which one, where the middle of its box is and how wide and
+    high it is. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
+    score of a digit is P(some digit) times P(this digit where there is one).
     """
 
     def __init__(self) -> None:
@@ -47,25 +48,29 @@ class DigitDetector(nn.Module):
         self.sixteenth = nn.Sequential(conv(eighth, sixteenth, 2), Residual(sixteenth))
         self.lateral = conv(sixteenth, eighth, size=1)
         self.mix = conv(eighth, eighth)
-        self.score = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, CLASSES, 1))
+        self.score = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, 1 + CLASSES, 1))
         self.box = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, 4, 1))
-        nn.init.constant_(self.score[1].bias, -4.0)  # nearly every cell shows no digit
+        nn.init.constant_(self.score[1].bias[:1], -4.0)  # nearly every cell shows no digit
         nn.init.constant_(self.box[1].bias[2:], math.log(24 / STRIDE))
 
-    def raw(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return boxes (N x Q x 4: left, top, right, bottom in pixels) and logits (N x Q x 10) of the Q cells."""
+    def raw(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return of the Q cells the boxes (N x Q x 4: left, top, right, bottom in pixels) and two kinds of logits.
+
+        Those of there being a digit are N x Q x 1, those of which one it is N x Q x 10.
+        """
         features = self.eighth(self.stem(x))
         wide = self.lateral(self.sixteenth(features))
         features = self.mix(features + functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
         shift, size = self.box(features).split(2, dim=1)
         middle, half = centres(x) + shift * STRIDE, size.exp() * (STRIDE / 2)
         boxes = torch.cat([middle - half, middle + half], dim=1)
-        return boxes.flatten(2).transpose(1, 2), self.score(features).flatten(2).transpose(1, 2)
+        there, which = self.score(features).flatten(2).transpose(1, 2).split((1, CLASSES), dim=2)
+        return boxes.flatten(2).transpose(1, 2), there, which
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return boxes (N x Q x 4, pixels of the input) and scores (N x Q x 10, 0 to 1)."""
-        boxes, logits = self.raw(x)
-        return boxes, torch.sigmoid(logits)
+        boxes, there, which = self.raw(x)
+        return boxes, torch.sigmoid(there) * torch.softmax(which, dim=2)
 
 
 def centres(x: torch.Tensor) -> torch.Tensor:

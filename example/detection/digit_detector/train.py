@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-STEPS = 7500
+STEPS = 5000
 BATCH = 8
 RATE = 0.002
 FRESH = 1
@@ -82,20 +82,26 @@ def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def loss(network: DigitDetector, scenes: Sequence[Scene]) -> torch.Tensor:
-    """Return quality focal loss of the scores (Li et al., 2020) plus GIoU and distance of the boxes."""
-    x = to_input([scene.picture for scene in scenes])
+    """Return what a batch costs.
+
+    Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
+    Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges.
+    """
     boxes, labels = padded(scenes)
-    found, logits = network.raw(x)
-    learns, which = assigned(boxes, centres(x)[0].flatten(1).T)
+    x = to_input([scene.picture for scene in scenes])
+    found, there, which = network.raw(x)
+    learns, nearest = assigned(boxes, centres(x)[0].flatten(1).T)
     rows, cells = learns.nonzero(as_tuple=True)
-    chosen = which[rows, cells]
+    chosen = nearest[rows, cells]
     mine, wanted = found[rows, cells], boxes[rows, chosen]
     shared, giou = overlap(mine, wanted)
-    quality = torch.zeros_like(logits)
-    quality[rows, cells, labels[rows, chosen]] = shared.detach().clamp(0.3, 1)
-    wrong = (torch.sigmoid(logits.detach()) - quality).square()
-    scored = functional.binary_cross_entropy_with_logits(logits, quality, reduction="none") * wrong
-    return scored.sum() / len(rows) * 2 + (1 - giou).mean() * 2 + functional.l1_loss(mine, wanted) * 0.1
+    quality = torch.zeros_like(there[..., 0])
+    quality[rows, cells] = shared.detach().clamp(0.3, 1)
+    wrong = (torch.sigmoid(there[..., 0].detach()) - quality).square()
+    focal = functional.binary_cross_entropy_with_logits(there[..., 0], quality, reduction="none") * wrong
+    digit = functional.cross_entropy(which[rows, cells], labels[rows, chosen], label_smoothing=0.05)
+    box = (1 - giou).mean() * 2 + functional.l1_loss(mine, wanted) * 0.1
+    return focal.sum() / len(rows) * 4 + digit + box
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Train the digit segmenter on scenes composed as it goes: seeded, one thread, the same weights every time.
 
+Its first layers start as those of the digit detector, which has learnt the same digits, and are trained on.
 The scenes hold 1437 handwritten digits and eight photographs; the held-out scenes in ``data`` hold others and are only
 ever used to print the mIoU, never to choose anything. Each mark saves the weights of that step over the last ones.
 """
@@ -35,6 +36,16 @@ FRESH = 1
 """New scenes per batch; the others have been seen up to seven times before."""
 
 CLASSES = DIGITS + 1
+START = HERE.parents[1] / "detection" / "digit_detector" / "digit_detector.pth"
+"""Weights of the detector."""
+
+
+def start(network: DigitUNet, path: Path) -> int:
+    """Give a network the detector's weights where both have the layer; return how many tensors that were."""
+    found, own = torch.load(path, weights_only=True), network.state_dict()
+    shared = {name: value for name, value in found.items() if name in own}
+    network.load_state_dict(own | shared)
+    return len(shared)
 
 
 def to_input(pictures: Sequence[Array]) -> torch.Tensor:
@@ -83,10 +94,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "digit_unet.pth")
+    parser.add_argument("--start", type=Path, default=START, help="weights of the digit detector")
     parser.add_argument("--steps", type=int, default=STEPS, help="fewer are a quick try")
     args = parser.parse_args()
     repeatable()
     network = DigitUNet().to(memory_format=torch.channels_last)
+    print(f"{args.start}: {start(network, args.start)} tensors to start from")
     started = time.process_time()
 
     def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
