@@ -31,6 +31,8 @@ SPLIT_SEED = 0
 """As the digits of ``example/classification/digits`` are split: 360 held out, the same share of every digit."""
 
 DIGIT_PIXELS = (20, 56)
+"""Height of a digit's 8 x 8 picture in the scene, from and to."""
+
 LETTER_PIXELS = (14, 56)
 DIGITS = (3, 10)
 """How many digits are tried in a scene; one that finds no free place is left out."""
@@ -156,12 +158,15 @@ def _photo_path(photo: Photo) -> Path:
     return path
 
 
-def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -> Scene:
+def compose(
+    made_of: Sources, seed: int, number: int, *, pixels: tuple[int, int] = DIGIT_PIXELS, varied: bool = False
+) -> Scene:
     """Return scene ``number`` of those that ``seed`` gives.
 
     Args:
         made_of: the part's digits and photographs.
         seed, number: what the scene is drawn from; a scene does not depend on the ones before it.
+        pixels: height of the digits, from and to.
         varied: photographs are flipped, turned, mixed and recoloured, so that a few serve for training.
     """
     rng = np.random.default_rng([seed, number])
@@ -173,25 +178,28 @@ def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -
     canvas.light()
     least, most = MORE_DIGITS if varied else DIGITS
     for _ in range(int(rng.integers(least, most + 1))):
-        canvas.digit()
+        canvas.digit(pixels)
     for _ in range(int(rng.integers(0, 4))):
         canvas.letter()
     return canvas.scene()
 
 
-def training_batches(seed: int, size: int, fresh: int, kept: int = 2000) -> Iterator[list[Scene]]:
+def training_batches(
+    seed: int, size: int, fresh: int, *, pixels: tuple[int, int] = DIGIT_PIXELS, kept: int = 2000
+) -> Iterator[list[Scene]]:
     """Yield batches of training scenes without end, the same ones for a seed.
 
     Args:
         seed: of the scenes and of their order.
         size: scenes of a batch, drawn from those kept.
         fresh: new scenes composed for each batch, which replace the oldest.
+        pixels: height of the digits, from and to.
         kept: scenes to draw from.
     """
     made_of, order = sources("train"), np.random.default_rng(seed)
     scenes: deque[Scene] = deque(maxlen=kept)
     for number in count():
-        scenes.append(compose(made_of, seed, number, varied=True))
+        scenes.append(compose(made_of, seed, number, pixels=pixels, varied=True))
         if number >= 20 * size and number % fresh == 0:
             yield [scenes[place] for place in order.integers(len(scenes), size=size)]
 
@@ -263,11 +271,11 @@ class _Canvas:
         slope = np.cos(angle) * ramp[None, :] + np.sin(angle) * ramp[:, None]
         self.picture = (self.picture * (1 + depth * slope[..., None])).clip(0, 255).astype(np.float32)
 
-    def digit(self) -> None:
+    def digit(self, pixels: tuple[int, int]) -> None:
         """Write a digit where nothing is written yet."""
         rng = self.rng
         chosen = int(rng.integers(len(self.made_of.labels)))
-        alpha = self._written(self.made_of.digits[chosen], DIGIT_PIXELS)
+        alpha = self._written(self.made_of.digits[chosen], pixels)
         at = self._write(alpha)
         if at is not None:
             top, left = at

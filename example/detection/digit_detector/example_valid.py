@@ -12,4 +12,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt, data = HERE / "digit_detector_dyn.onnx", HERE / "data"
-    cli.valid(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=50)
+    cli.valid(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=48)
