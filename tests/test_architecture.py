@@ -78,7 +78,9 @@ BLOCKED = (
 """What is not there in a bare environment."""
 
 MAX_LINES, MAX_FUNCTION = 450, 60
-COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/")
+COMMAND_LINES = re.compile(
+    r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/|^utils/export/\w+_script\.py$"
+)
 """Files that may print: command lines, besides scripts."""
 
 
