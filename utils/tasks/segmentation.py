@@ -53,7 +53,8 @@ class Context(NamedTuple):
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     """Return the pictures, for ``valid`` with where their masks are (:func:`~utils.datasets.masks.load_masks`)."""
-    how = Reading(options.data_format, options.split, options.ignore_label, options.overlap, options.unlisted)
+    chosen = {flag.key: getattr(options, flag.key, flag.default) for flag in FLAGS}
+    how = Reading(*(chosen[key] for key in ("data_format", "split", "ignore_label", "overlap", "unlisted")))
     found = load_masks(paths, how)
     if options.script == "valid":
         return found
