@@ -50,7 +50,7 @@ def test_weights_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown weights 'BEST'.*COCO_WITH_VOC_LABELS_V1"):
+    with pytest.raises(ConfigError, match=r"unknown weights 'BEST'.*COCO_WITH_VOC_LABELS_V1"):
         segmenter(SMALLEST, "BEST")
     torch.save({"conv.weight": torch.zeros(2)}, tmp_path / "other.pth")
     with pytest.raises(ModelError, match=r"other.pth: holds no classifier.4.weight or"):
@@ -65,10 +65,22 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
 def test_sizes_that_cannot_be(words: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said):
         export_segmenter("x", tmp_path, (SMALLEST,), ["--weights", "random", *words])
+
+
+def test_labels_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("{}")
+    words = [
+        "--weights",
+        "random",
+        "--labels",
+        str(tmp_path / "labels.json"),
+        "--forms",
+        "static",
+        "--input_size",
+        "32",
+    ]
     with pytest.raises(ConfigError, match="is no JSON list of names"):
-        labels = ["--labels", str(tmp_path / "labels.json"), "--forms", "static", "--input_size", "32"]
-        export_segmenter("x", tmp_path, (SMALLEST,), ["--weights", "random", *labels])
+        export_segmenter("x", tmp_path, (SMALLEST,), words)
 
 
 @pytest.mark.slow
