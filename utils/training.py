@@ -23,6 +23,7 @@ class Plan:
         rate: the highest learning rate. It is reached after ``warm`` steps and falls along a cosine to a hundredth.
         decay: weight decay. clip: largest norm of the gradient.
         average: share of the old weights in the moving average that is returned; less at the start.
+        stop: where the training is broken off, before the rate has fallen; ``None``: nowhere.
         every: ``mark`` is called each time so many steps are done.
     """
 
@@ -32,6 +33,7 @@ class Plan:
     decay: float = 0.02
     clip: float = 10.0
     average: float = 0.998
+    stop: int | None = None
     every: int = 500
 
 
@@ -61,7 +63,8 @@ def fit(
     network.train()
     optimizer = torch.optim.AdamW(network.parameters(), plan.rate, weight_decay=plan.decay)
     late = 0.0
-    for step in progress(range(plan.steps), "step", "training"):
+    last = plan.steps if plan.stop is None else plan.stop
+    for step in progress(range(last), "step", "training"):
         for group in optimizer.param_groups:
             group["lr"] = plan.rate * _share(step, plan)
         value = loss(next(batches))
@@ -71,7 +74,7 @@ def fit(
         optimizer.step()
         _average(averaged, network, min(plan.average, (1 + step) / (10 + step)))
         late += (value.item() - late) * max(0.01, 1 / (step + 1))
-        if (step + 1) % plan.every == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.every == 0 or step + 1 == last:
             mark(step + 1, late, averaged)
     return averaged
 

@@ -1,5 +1,8 @@
 """Train the digit detector on scenes composed as it goes: seeded, one thread, the same weights every time.
 
+First on scenes with smaller and fainter digits than the held-out ones have, then on such as these, but with ink that
+may vanish in front of something of its own colour; the boxes count more and more.
+
 The scenes hold 1437 handwritten digits and eight photographs; the held-out scenes in ``data`` hold others and are only
 ever used to print the mAP, never to choose anything. Each mark saves the weights of that step beside the last ones.
 """
@@ -10,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +24,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
 from utils.datasets.boxes import load_boxes
-from utils.datasets.digit_scenes import Scene, training_batches
+from utils.datasets.digit_scenes import SMALL, VANISHING, Scene, training_batches
 from utils.metrics.detection import MeanAveragePrecision
 from utils.pipeline import cli
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
@@ -31,9 +35,15 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-STEPS = 5000
+STAGES = (
+    (SMALL, 1.0, Plan(5000, rate=0.002)),
+    (VANISHING, 1.0, Plan(2000, rate=0.0015)),
+    (VANISHING, 3.0, Plan(2500, rate=0.0012)),
+    (VANISHING, 6.0, Plan(2500, rate=0.0012)),
+)
+"""Of each stage the scenes, the weight of the boxes among what a batch costs, and how long and fast it learns."""
+
 BATCH = 8
-RATE = 0.002
 FRESH = 1
 """New scenes per batch; the others have been seen up to seven times before."""
 
@@ -81,11 +91,11 @@ def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, to
     return shared, shared - (hull - union) / hull
 
 
-def loss(network: DigitDetector, scenes: Sequence[Scene]) -> torch.Tensor:
+def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torch.Tensor:
     """Return what a batch costs.
 
     Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
-    Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges.
+    Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges, times ``weight``.
     """
     boxes, labels = padded(scenes)
     x = to_input([scene.picture for scene in scenes])
@@ -101,7 +111,7 @@ def loss(network: DigitDetector, scenes: Sequence[Scene]) -> torch.Tensor:
     focal = functional.binary_cross_entropy_with_logits(there[..., 0], quality, reduction="none") * wrong
     digit = functional.cross_entropy(which[rows, cells], labels[rows, chosen], label_smoothing=0.05)
     box = (1 - giou).mean() * 2 + functional.l1_loss(mine, wanted) * 0.1
-    return focal.sum() / len(rows) * 4 + digit + box
+    return focal.sum() / len(rows) * 4 + digit + box * weight
 
 
 @torch.no_grad()
@@ -132,26 +142,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "digit_detector.pth")
-    parser.add_argument("--steps", type=int, default=STEPS, help="fewer are a quick try")
-    args = parser.parse_args()
+    out = parser.parse_args().out
     repeatable()
-    network = DigitDetector().to(memory_format=torch.channels_last)
+    network: torch.nn.Module = DigitDetector().to(memory_format=torch.channels_last)
     started = time.process_time()
 
     def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
-        save(averaged, args.out)
-        minutes = (time.process_time() - started) / 60
+        save(averaged, out)
         value, at_half = evaluate(averaged, 100)
+        minutes = (time.process_time() - started) / 60
         print(
-            f"step {step}: {minutes:.1f} min, loss {late:.3f}, mAP {value:.4f} and mAP50 {at_half:.4f} of 100",
-            flush=True,
+            f"step {step}: {minutes:.1f} min, loss {late:.3f}, mAP {value:.4f}, mAP50 {at_half:.4f} of 100", flush=True
         )
 
-    batches = training_batches(1, BATCH, FRESH)
-    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps, rate=RATE), mark)
-    save(averaged, args.out)
-    value, at_half = evaluate(averaged)
-    print(f"{args.out}: mAP {value:.6f}, mAP50 {at_half:.6f} on the held-out scenes")
+    for seed, (recipe, weight, plan) in enumerate(STAGES, start=1):
+        batches = training_batches(seed, BATCH, FRESH, recipe=recipe)
+        network = fit(network, partial(loss, network, weight), batches, plan, mark)
+    value, at_half = evaluate(network)
+    print(f"{out}: mAP {value:.6f}, mAP50 {at_half:.6f} on the held-out scenes")
     return 0
 
 

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
-from utils.datasets.digit_scenes import Scene, training_batches
+from utils.datasets.digit_scenes import VANISHING, Scene, training_batches
 from utils.pipeline import cli
 from utils.training import Plan, fit, repeatable, save
 
@@ -29,9 +29,8 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-STEPS = 7500
+PLAN = Plan(4500, rate=0.002, stop=2500)
 BATCH = 8
-RATE = 0.002
 FRESH = 1
 """New scenes per batch; the others have been seen up to seven times before."""
 
@@ -95,7 +94,6 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "digit_unet.pth")
     parser.add_argument("--start", type=Path, default=START, help="weights of the digit detector")
-    parser.add_argument("--steps", type=int, default=STEPS, help="fewer are a quick try")
     args = parser.parse_args()
     repeatable()
     network = DigitUNet().to(memory_format=torch.channels_last)
@@ -108,8 +106,8 @@ def main() -> int:
         value, _ = evaluate(averaged, 100)
         print(f"step {step}: {minutes:.1f} min, loss {late:.3f}, mIoU {value:.4f} of 100 scenes", flush=True)
 
-    batches = training_batches(2, BATCH, FRESH)
-    averaged = fit(network, lambda scenes: loss(network, scenes), batches, Plan(args.steps, rate=RATE), mark)
+    batches = training_batches(5, BATCH, FRESH, recipe=VANISHING)
+    averaged = fit(network, lambda scenes: loss(network, scenes), batches, PLAN, mark)
     save(averaged, args.out)
     value, pixels = evaluate(averaged)
     print(f"{args.out}: mIoU {value:.6f}, pixel accuracy {pixels:.6f} on the held-out scenes")
