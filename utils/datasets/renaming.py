@@ -22,7 +22,7 @@ def read_renames(file: Path) -> dict[str, str]:
         DataError: the file cannot be read, or is none such; the text names the line.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise DataError(f"labels file {file} cannot be read ({one_line(error)}); check --labels") from error
     return _of_json(text, file) if text.lstrip().startswith("{") else _of_lines(text, file)

@@ -91,7 +91,7 @@ def _split(path: Path) -> tuple[Path, list[str] | None]:
 
 def _listed(file: Path) -> list[str]:
     """Return the names in a list; one of a single class has -1, 0 or 1 behind each, which says nothing here."""
-    rows = [line.split() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+    rows = [line.split() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     names = list(dict.fromkeys(row[0] for row in rows if row))
     if not names:
         raise DataError(f"{file} lists no picture; list one name per line")

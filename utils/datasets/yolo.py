@@ -86,7 +86,7 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
     import yaml
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"{file} is not YAML ({one_line(error)}); write names and val") from error
     if not isinstance(content, dict):
@@ -148,7 +148,7 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
         return _below(place)
     if place.suffix != ".txt":
         raise DataError(f"{file}: {place} is neither a folder nor a text file that lists pictures")
-    lines = [line.strip() for line in place.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line.strip() for line in place.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     outside = next((line for line in lines if "\0" in line or leaves(place.parent, line)), None)
     if outside is not None:
         raise DataError(f"{place}: {shown(outside)} leaves the data folder {place.parent}; write a path within it")
@@ -176,7 +176,7 @@ def _names_of(root: Path) -> tuple[str, ...]:
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return ()
-    lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     return _distinct([line for line in lines if line], file)
 
 
@@ -187,7 +187,7 @@ def _labels(file: Path, picture: Path, classes: int) -> tuple[list[Found], tuple
         DataError: what is wrong with the file of the labels, or with the picture.
     """
     try:
-        text = file.read_text(encoding="utf-8") if os.path.isfile(file) else ""
+        text = file.read_text(encoding="utf-8-sig") if os.path.isfile(file) else ""
     except ValueError as error:
         raise DataError(f"{file} is no text in UTF-8") from error
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
@@ -227,18 +227,19 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
 
 
 def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
-    """Reject label files, in the folders where labels are, that no picture goes with."""
-    wanted = {label_file(picture) for picture in pictures}
-    for folder in sorted({file.parent for file in wanted}):
-        for file in sorted(folder.glob("*.txt")):
-            if file not in wanted and file.name not in NAME_FILES and not _is_list(file, gathered):
+    """Reject label files that no picture goes with, in the folders where the labels of these pictures are."""
+    for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
+        beside = os.listdir(folder) if os.path.isdir(folder) else []
+        stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
+        for file in sorted(labels.glob("*.txt")):
+            if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
                 gathered.reject(file, "no picture goes with this label file")
 
 
-def _is_list(file: Path, gathered: Gathered) -> bool:
+def _is_list(file: Path) -> bool:
     """Say whether a text file lists pictures: ``train.txt`` beside them."""
     try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
             first = lines.readline(_LONGEST_LINE).strip()
     except OSError:
         return False

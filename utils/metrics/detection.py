@@ -11,7 +11,7 @@ from engine import Array, ConfigError, DataError, InputError
 from utils.metrics.average_precision import RECORD, Curves, Ranked, Read, at_recalls, whole_area
 from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import found_places, unknown
-from utils.metrics.matching import SIZES, match_coco, match_voc, of_size, outside
+from utils.metrics.matching import SIZES, match_coco, match_voc, of_size, outside, shares
 
 MOST = 100
 """Detections per picture and class that count by COCO's rules, the best ones."""
@@ -197,18 +197,18 @@ class MeanAveragePrecision(RecordMetric):
         found = rows[: len(order)]
         found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(boxes)
         rows["ignored"][len(order) :] = ~counted.T[~crowd]
-        for label in np.unique(labels):
-            start, end = classes.searchsorted((label, label + 1))
-            real = labels == label
+        coco = self.rules == "coco"
+        share = shares(boxes, objects, crowd & coco)
+        for label in np.unique(labels).tolist():
+            start, end = classes.searchsorted((label, label + 1)).tolist()
             if start < end:
-                matched = self._match(boxes[start:end], objects[real], crowd[real], counted[:, real])
-                found["right"][start:end], found["ignored"][start:end] = matched
+                real, mine = np.flatnonzero(labels == label), slice(start, end)
+                near, many = share[mine, real], crowd[real]
+                matched = (
+                    match_coco(near, many, counted[:, real], found["ignored"][mine]) if coco else match_voc(near, many)
+                )
+                found["right"][mine], found["ignored"][mine] = matched
         return rows
-
-    def _match(self, found: Array, objects: Array, crowd: Array, counted: Array) -> tuple[Array, Array]:
-        if self.rules == "coco":
-            return match_coco(found, objects, crowd, counted)
-        return match_voc(found, objects, crowd)
 
     def _classes(self, target: Any) -> Array:
         """Return the model's classes of a picture's objects; -1 for one that is left out."""

@@ -19,6 +19,7 @@ _BITS = 1 << np.arange(len(IOU_THRESHOLDS), dtype=np.uint16)
 _EVERY = np.uint16(_BITS.sum())
 _LOWEST = np.minimum(IOU_THRESHOLDS, 1 - 1e-10)[:, None]
 _ENDS = np.array(list(SIZES.values()))
+_SIZE, _THRESHOLD = np.indices((len(_ENDS), len(_LOWEST)))
 
 
 def shares(found: Array, objects: Array, crowd: Array) -> Array:
@@ -43,7 +44,7 @@ def outside(found: Array) -> Array:
     return bits
 
 
-def match_coco(found: Array, objects: Array, crowd: Array, counted: Array) -> tuple[Array, Array]:
+def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tuple[Array, Array]:
     """Match a class's detections in a picture, the surest first, as ``COCOeval.evaluateImg`` does.
 
     Of each size and at each threshold a detection takes the free object it overlaps most, the last of equals; one that
@@ -51,14 +52,14 @@ def match_coco(found: Array, objects: Array, crowd: Array, counted: Array) -> tu
     A detection that takes nothing, and is of another size, is ignored.
 
     Args:
-        found: M x 4 boxes. objects: N x 4 boxes. crowd: N booleans.
+        share: M x N overlaps (:func:`shares`). crowd: N booleans.
         counted: sizes x N: whether an object is to be found.
+        ignored: M x sizes bits of detections that find nothing (:func:`outside`); it is written into.
 
     Returns:
         Bits of thresholds, M x sizes uint16 each: where a detection is right, and where it is ignored.
     """
-    share, count = shares(found, objects, crowd), len(objects)
-    right, ignored = np.zeros((len(found), len(_ENDS)), np.uint16), outside(found)
+    right, count = np.zeros_like(ignored), len(crowd)
     close = np.flatnonzero((share >= _LOWEST[0]).any(axis=1))
     if not len(close):
         return right, ignored
@@ -66,30 +67,31 @@ def match_coco(found: Array, objects: Array, crowd: Array, counted: Array) -> tu
     ranks = np.argsort(np.argsort(share[close], axis=1, kind="stable"), axis=1, kind="stable")
     preferred = ranks[:, None, None, :] + count * counted[None, :, None, :]
     free = np.ones((len(_ENDS), len(_LOWEST), count), bool)
-    sizes, thresholds = np.indices(free.shape[:2])
     for row, ranking in zip(close, preferred, strict=True):
         order = np.where(free & (share[row] >= _LOWEST), ranking, -1)
         best = order.argmax(axis=-1)
-        place = order[sizes, thresholds, best]
+        place = order[_SIZE, _THRESHOLD, best]
         taken, real = place >= 0, place >= count
         right[row] = real @ _BITS
         ignored[row] = (ignored[row] & (~taken @ _BITS)) | ((taken & ~real) @ _BITS)
-        free[sizes, thresholds, best] &= ~taken | crowd[best]
+        free[_SIZE, _THRESHOLD, best] &= ~taken | crowd[best]
     return right, ignored
 
 
-def match_voc(found: Array, objects: Array, difficult: Array) -> tuple[Array, Array]:
+def match_voc(share: Array, difficult: Array) -> tuple[Array, Array]:
     """Match a class's detections in a picture, the surest first, as ``VOCevaldet`` does, at an overlap of 0.5.
 
     A detection meets the object it overlaps most, the first of equals: it is right where nothing found that one before,
     wrong where something did, and ignored where that one is difficult.
 
+    Args:
+        share: M x N overlaps, those with difficult objects too over the union. difficult: N booleans.
+
     Returns:
         As :func:`match_coco`, of which only the first size and the first threshold are used.
     """
-    right, ignored = (np.zeros((len(found), len(_ENDS)), np.uint16) for _ in range(2))
-    share = shares(found, objects, np.zeros(len(objects), bool))
-    free = np.ones(len(objects), bool)
+    right, ignored = (np.zeros((len(share), len(_ENDS)), np.uint16) for _ in range(2))
+    free = np.ones(len(difficult), bool)
     best = share.argmax(axis=1)
     for row in np.flatnonzero(share.max(axis=1) >= VOC_THRESHOLD):
         met = best[row]

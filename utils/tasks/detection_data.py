@@ -14,7 +14,6 @@ from utils.datasets.objects import CATEGORIES, COUNTS
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.metrics.class_names import found_places, unknown
-from utils.metrics.detection import RULES, MeanAveragePrecision
 from utils.tasks.base import Flag, Options, str2bool
 from utils.tasks.model import Model
 
@@ -27,6 +26,9 @@ VOC_TO_COCO = {
     "tvmonitor": "tv",
 }
 """What COCO calls those classes of VOC that it has by another name."""
+
+METRICS = ("coco", "voc2007", "voc2012")
+"""Whose rules there are (:data:`utils.metrics.detection.RULES`)."""
 
 DATA_FLAGS = (
     Flag("--data_format", "layout of the data; left out: what the path is", None, choices=FORMATS),
@@ -45,7 +47,7 @@ DATA_FLAGS = (
         nargs="?",
         scripts=("valid",),
     ),
-    Flag("--metric", "whose rules the metric follows", "coco", choices=tuple(RULES), scripts=("valid",)),
+    Flag("--metric", "whose rules the metric follows", "coco", choices=METRICS, scripts=("valid",)),
 )
 
 DATA_HELP = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of pictures, or a picture"
@@ -73,6 +75,8 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     Raises:
         DataError: the model does not know a class that has objects.
     """
+    from utils.metrics.detection import MeanAveragePrecision
+
     chosen, labels = _chosen(options), model.stored.labels
     names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
     if labels is not None:

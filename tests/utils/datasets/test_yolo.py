@@ -80,8 +80,17 @@ def test_labels_beside_pictures(names: str, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "in")
     (tmp_path / "train.txt").write_text("a.png\n")
     assert names_and_boxes(tmp_path) == NUMBERED
-    (tmp_path / names).write_text("cat\ndog\n")
+    (tmp_path / names).write_text("\ufeffcat\r\ndog\r\n", encoding="utf-8")  # as Windows writes it
+    (tmp_path / "a.txt").write_text("\ufeff" + LINES["a"], encoding="utf-8")
     assert names_and_boxes(tmp_path) == WANTED
+
+
+def test_labels_of_pictures_that_are_not_in_the_list_are_nothing_wrong(tmp_path: Path) -> None:
+    tree(tmp_path, ".")
+    (tmp_path / "data.yaml").write_text("names: [cat, dog]\nval: val.txt\n")
+    (tmp_path / "val.txt").write_text("images/a.png\n")
+    found = load_boxes(tmp_path)
+    assert (len(found), found.rejected) == (1, [])
 
 
 def test_where_labels_are() -> None:

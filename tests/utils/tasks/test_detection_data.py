@@ -15,9 +15,11 @@ from PIL import Image
 from engine import DataError
 from utils.datasets.objects import Objects
 from utils.datasets.renaming import read_renames
+from utils.metrics.detection import RULES
 from utils.pipeline import valid
 from utils.postprocess.image.nms import Detections
 from utils.tasks.detection import DETECTION, load, metric
+from utils.tasks.detection_data import METRICS
 from utils.tasks.model import Model
 
 COCO = ["__background__", "person", "bicycle", "airplane", "N/A", "tv", "N/A", "couch"]
@@ -198,6 +200,10 @@ def test_pictures_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys
     assert (code, found["samples"]) == (1, len(MODES) + 2)
     assert [Path(one["name"]).name for one in found["failures"]] == ["broken.png"]
     assert "1 samples could not be run" in capsys.readouterr().err
+
+
+def test_the_flag_names_the_rules_that_there_are() -> None:
+    assert tuple(RULES) == METRICS
 
 
 def test_nothing_to_be_found_is_said(tiny: Path, tmp_path: Path) -> None:
