@@ -15,6 +15,7 @@ COMMANDS = {
     "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
     "fetch": ("toolkit.commands.fetch:main", "take model and data files out of packages, installing nothing"),
     "profile": ("toolkit.commands.profile:main", "where a model's time goes, and what would make it less"),
+    "table": ("toolkit.commands.table:main", "what models cost: parameters, multiply-adds, simulated times and memory"),
     "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
     "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),
     "dump": ("toolkit.commands.dump:main", "keep the values inside a model, and compare two such dumps"),

@@ -33,18 +33,18 @@ def load_coco(file: Path) -> Gathered:
     Raises:
         DataError: the file is no such JSON.
     """
-    content = _json(file)
-    names, places = _categories(content, file)
+    content = read_json(file)
+    names, places = categories_of(content, file)
     gathered = Gathered(file, names)
-    images, dropped = _images(content, file, gathered)
+    images, dropped = images_of(content, file, gathered)
     objects: dict[Any, list[Found]] = {key: [] for key in images}
     bad: dict[Any, str] = {}
     ids: set[Any] = set()
-    for where, entry in _entries(content, "annotations", file):
+    for where, entry in entries(content, "annotations", file):
         owner = entry.get("image_id")
-        if _is_id(owner) and owner in dropped:
+        if is_id(owner) and owner in dropped:
             continue
-        if not _is_id(owner) or owner not in images:
+        if not is_id(owner) or owner not in images:
             gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
             continue
         try:
@@ -76,7 +76,12 @@ def pictures_root(file: Path, names: list[str]) -> Path:
     return next((folder for folder in folders if any(os.path.isfile(folder / name) for name in first)), file.parent)
 
 
-def _json(file: Path) -> Mapping[str, Any]:
+def read_json(file: Path) -> Mapping[str, Any]:
+    """Return the object that a JSON file holds.
+
+    Raises:
+        DataError: it cannot be read, or holds no object.
+    """
     try:
         content = json.loads(file.read_bytes())
     except OSError as error:
@@ -89,7 +94,7 @@ def _json(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def _entries(content: Mapping[str, Any], key: str, file: Path) -> list[_Entry]:
+def entries(content: Mapping[str, Any], key: str, file: Path) -> list[_Entry]:
     """Return the objects of a list, each with where it stands, for errors."""
     found = content.get(key)
     if not isinstance(found, list):
@@ -101,17 +106,18 @@ def _entries(content: Mapping[str, Any], key: str, file: Path) -> list[_Entry]:
     return entries
 
 
-def _is_id(value: object) -> bool:
+def is_id(value: object) -> bool:
+    """Say whether a value may be an id."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
-def _categories(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], dict[Any, int]]:
+def categories_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], dict[Any, int]]:
     """Return the names of the classes and the place of every category id among them."""
     found: dict[Any, str] = {}
     taken: set[str] = set()
-    for at, entry in _entries(content, "categories", file):
+    for at, entry in entries(content, "categories", file):
         where, key, name = f"{file}: {at}", entry.get("id"), entry.get("name")
-        if not _is_id(key):
+        if not is_id(key):
             raise DataError(f"{where}: id {shown(key)} is no id; write a whole number")
         if key in found:
             raise DataError(f"{where}: id {shown(key)} stands twice; give every category an id of its own")
@@ -129,7 +135,7 @@ def _by_kind(key: int | str) -> tuple[bool, int | str]:
     return isinstance(key, str), key
 
 
-def _images(
+def images_of(
     content: Mapping[str, Any], file: Path, gathered: Gathered
 ) -> tuple[dict[Any, Mapping[str, Any]], set[Any]]:
     """Return the usable entries of images by their id, and the ids of the others.
@@ -138,9 +144,9 @@ def _images(
     """
     found: dict[Any, Mapping[str, Any]] = {}
     dropped: set[Any] = set()
-    for where, entry in _entries(content, "images", file):
+    for where, entry in entries(content, "images", file):
         key, name = entry.get("id"), entry.get("file_name")
-        if not _is_id(key):
+        if not is_id(key):
             gathered.reject(file, f"{where}: id {shown(key)} is no id")
         elif key in found or key in dropped:
             gathered.reject(file, f"{where}: id {shown(key)} stands twice: neither picture is used")
@@ -165,8 +171,8 @@ def leaves(root: Path, name: str) -> bool:
 
 def _repeated(key: object, ids: set[Any]) -> int:
     """Return 1 for an id that was there before."""
-    if not _is_id(key) or key not in ids:
-        ids |= {key} if _is_id(key) else set()
+    if not is_id(key) or key not in ids:
+        ids |= {key} if is_id(key) else set()
         return 0
     return 1
 
@@ -178,7 +184,7 @@ def _found(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
         DataError: what is wrong with it.
     """
     category, box, area = entry.get("category_id"), entry.get("bbox"), entry.get("area")
-    if not _is_id(category) or category not in places:
+    if not is_id(category) or category not in places:
         raise DataError(f"category_id {shown(category)}: no category has this id")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or min(box[2:]) < 0:
         raise DataError(f"bbox {shown(box)} is not [left, top, width, height] in pixels")
