@@ -97,6 +97,8 @@ class Preloaded:
                 json.dump(told, file)
             os.lseek(asked, 0, os.SEEK_SET)
             socket.send_fds(self._control, [READY], [asked, *theirs, report])
+            if _received(self._control, _ENDING) != READY:
+                raise ChildProcessError("the process that imports its packages has ended")
         except OSError as error:
             _log.info("the step gets a process of its own: %s", error)
             for one in ours:

@@ -13,7 +13,7 @@ asks for it, so where an import has left a second one running, this process says
 
 The socket keeps messages apart. A request is one byte with five file descriptors: a file with the supervisor's settings
 and ``cwd`` and ``environment`` in JSON; the step's three standard streams; and where the outcome goes. The answer, when
-the step is over, is the supervisor's exit code. It ends when the socket does.
+the step is over, is the supervisor's exit code; another byte comes when the step begins. It ends when the socket does.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def serve(control: socket.socket) -> None:
             _supervise(files)
         for file in files:
             os.close(file)
+        control.send(READY)
         _, status = os.waitpid(pid, 0)
         with suppress(OSError):  # nobody waits for it any more
             control.send(str(os.waitstatus_to_exitcode(status)).encode())
@@ -128,7 +129,8 @@ def script(settings: dict[str, Any]) -> None:
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001 -- as the interpreter ends a script, without the frames of this file
-        sys.excepthook(type(error), error, _of_script(error.__traceback__))
+        trace = _of_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
 
 

@@ -189,6 +189,7 @@ class _Run:
             reason=trouble,
             eval_metric=metric,
             peak_memory=outcome["peak"] or None,
+            cpu_seconds=outcome["cpu"] or None,
             result=written if written is not None and written.is_file() else None,
             pictures=_files(folder),
         )
@@ -309,7 +310,7 @@ def _outcome(report: bytes, code: int) -> dict[str, Any]:
     if report:
         outcome: dict[str, Any] = json.loads(report)
         return outcome
-    return {"code": None, "why": "supervisor", "peak": 0, "count": 0, "left": [], "ended": _ending(code)}
+    return {"code": None, "why": "supervisor", "peak": 0, "cpu": 0.0, "count": 0, "left": [], "ended": _ending(code)}
 
 
 def _broken(outcome: dict[str, Any], limits: Limits) -> str:

@@ -7,7 +7,8 @@ ends all of them when the step is done, breaks a limit, or standard input ends, 
 ``SETTINGS`` is JSON: ``command`` (argument list), ``cores`` (numbers; empty: all), ``timeout`` and ``grace`` (seconds),
 ``memory`` (bytes), ``processes``, and ``report``: the file descriptor where the outcome is written, as JSON too:
 ``code`` (exit code of the command; null: it was killed), ``why`` (``timeout``, ``memory``, ``processes`` or ``stopped``
-where it was), ``peak`` (bytes), ``count`` (most processes at once) and ``left`` (command lines of what outlived it).
+where it was), ``peak`` (bytes), ``cpu`` (seconds of all that has ended), ``count`` (most processes at once) and
+``left`` (command lines of what outlived it).
 
 Only the standard library, and little of it: this starts once per step. Limits on memory and processes need Linux.
 """
@@ -102,6 +103,7 @@ class Supervisor:
         self.settings = settings
         self.code: int | None = None
         self.peak = 0
+        self.cpu = 0.0
         self.count = 0
         self.woken, waking = _wake_on_child()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -119,7 +121,8 @@ class Supervisor:
         why, left = self._watch()
         self._kill()
         code = None if why else self.code
-        return {"code": code, "why": why, "peak": self.peak, "count": self.count, "left": left}
+        found = {"peak": self.peak, "cpu": self.cpu, "count": self.count}
+        return {"code": code, "why": why, "left": left, **found}
 
     def _watch(self) -> tuple[str, list[str]]:
         """Wait until the command and all it started has ended; return the limit it broke, or what outlived it."""
@@ -157,6 +160,7 @@ class Supervisor:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                self.cpu += usage.ru_utime + usage.ru_stime
                 self.peak = max(self.peak, usage.ru_maxrss * (1024 if sys.platform == "linux" else 1))
                 if pid == self.main:
                     self.code = os.waitstatus_to_exitcode(status)
