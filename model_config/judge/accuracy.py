@@ -71,12 +71,24 @@ def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], lis
     baseline = None if step is None or "ckpt" not in step.params else _baseline(case, step, folder)
     if step is None or baseline is None or _is_baseline(step, baseline):
         return [], [], [RANDOM]
+    files = baseline.values() if isinstance(baseline, Mapping) else [baseline]
+    dtype = "float16" if any(_is_half(folder / file) for file in files) else "float32"
     ran = [
         run(step, agreement.OUTPUTS, agreement.words(step)),
-        run(step, agreement.BASELINE_OUTPUTS, agreement.words(step, "onnx", baseline)),
+        run(step, agreement.BASELINE_OUTPUTS, agreement.words(step, dtype, baseline)),
     ]
-    found = agreement.judge_outputs(ran[0], ran[1], str(step.params["dtype"]), "onnx float32")
+    found = agreement.judge_outputs(ran[0], ran[1], str(step.params["dtype"]), f"onnx {dtype}")
     return ([], ran, [RANDOM, found]) if isinstance(found, str) else ([found], ran, [RANDOM])
+
+
+def _is_half(ckpt: Path) -> bool:
+    """Say whether a file takes or gives float16, as the only form of a model may: then it cannot run in float32."""
+    from onnx import TensorProto
+
+    from engine.onnx import load_model
+
+    graph = load_model(ckpt).graph
+    return any(one.type.tensor_type.elem_type == TensorProto.FLOAT16 for one in (*graph.input, *graph.output))
 
 
 def _weights(ckpt: Path) -> str:

@@ -63,9 +63,9 @@ def _judged(verdict: Verdict, reason: str, against: str, good: int, count: int, 
     return Accuracy(verdict, reason, against, NAME, share, 1.0, share - 1.0, tolerance, count, units=count)
 
 
-def words(step: Command, target: str = "", ckpt: Any = None) -> tuple[str, ...]:
-    """Return the arguments that follow a step's own for its raw outputs, of the baseline where ``target`` is given."""
-    baseline = ("--target", target, "--dtype", "float32") if target else ()
+def words(step: Command, dtype: str = "", ckpt: Any = None) -> tuple[str, ...]:
+    """Return the arguments that follow a step's own for its raw outputs, of the baseline where ``dtype`` is given."""
+    baseline = ("--target", "onnx", "--dtype", dtype) if dtype else ()
     return (*baseline, *(Command(step.name, step.run_file, {"ckpt": ckpt}).arguments if ckpt else ()), *RAW)
 
 

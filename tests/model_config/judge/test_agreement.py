@@ -79,7 +79,7 @@ def test_a_run_that_failed_fails(tmp_path: Path) -> None:
 def test_the_words_of_both_runs() -> None:
     multi = Command("multi", "example_multi_batch.py", {"ckpt": "a_float16_dyn.onnx", "target": "sdaa"})
     assert words(multi) == ("--skip_postprocess", "true")
-    assert words(multi, "onnx", {"det": "d.onnx", "rec": "r.onnx"}) == (
+    assert words(multi, "float32", {"det": "d.onnx", "rec": "r.onnx"}) == (
         *("--target", "onnx", "--dtype", "float32", "--ckpt", "det=d.onnx", "rec=r.onnx"),
         *("--skip_postprocess", "true"),
     )
