@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -52,6 +52,9 @@ class Imports:
         self.gone = frozenset(gone)
         self._sources: dict[str, _Source] = {}
         self._there: dict[str, bool] = {}
+        self._inside: dict[str, frozenset[str]] = {}
+        self._own: dict[str, frozenset[str]] = {}
+        self._imported: dict[tuple[str, str], frozenset[str]] = {}
 
     def of_case(self, case: Case) -> frozenset[str]:
         """Return the files that a case's steps use, relative to the root; its scripts are among them."""
@@ -80,29 +83,51 @@ class Imports:
         return frozenset(found).union(*map(self._data, packages))
 
     def _used(self, file: str, folders: Sequence[str]) -> Iterator[str]:
+        if file not in self._own:
+            self._own[file] = frozenset(self._found_alone(file))
+        yield from self._own[file]
+        for folder in folders if file.endswith(".py") else ():
+            if (file, folder) not in self._imported:
+                found = (self._resolve(module, folder) for module in self._source(file).modules)
+                self._imported[file, folder] = frozenset(chain.from_iterable(found))
+            yield from self._imported[file, folder]
+
+    def _found_alone(self, file: str) -> Iterator[str]:
+        """Yield what a file uses wherever else its imports are looked for."""
         target = os.path.relpath(os.path.realpath(self.root / file), self._real_root)
         if not target.startswith(".."):
             yield target  # of a link
         if not file.endswith(".py"):
             return
-        source = self._source(file)
-        own = os.path.dirname(file)
-        for module in source.modules:
-            yield from self._resolve(module, {*folders, own})
-        for folder, module in source.relative:
-            yield from self._resolve(module, [folder])
+        source, own = self._source(file), os.path.dirname(file)
+        for folder, module in (*((own, module) for module in source.modules), *source.relative):
+            yield from self._resolve(module, folder)
         yield from self._files(source.files, own)
 
-    def _resolve(self, module: str, folders: Iterable[str]) -> Iterator[str]:
-        """Yield a module's file and its packages', from every folder that has a part of them."""
-        for folder in folders:
-            place = folder
-            for part in module.split("."):
-                place = f"{place}/{part}" if place else part
-                if self._is_file(f"{place}.py"):
-                    yield f"{place}.py"
-                if self._is_package(place):
-                    yield f"{place}/__init__.py"
+    def _resolve(self, module: str, folder: str) -> Iterator[str]:
+        """Yield a module's file and its packages' in a folder, where it has a part of them."""
+        first, *parts = module.split(".")
+        if first not in self._names(folder):
+            return
+        place = f"{folder}/{first}" if folder else first
+        for part in (None, *parts):
+            place = place if part is None else f"{place}/{part}"
+            if self._is_file(f"{place}.py"):
+                yield f"{place}.py"
+            if self._is_package(place):
+                yield f"{place}/__init__.py"
+
+    def _names(self, folder: str) -> frozenset[str]:
+        """Return what the modules and packages right in a folder can be called."""
+        if folder not in self._inside:
+            top = f"{folder}/" if folder else ""
+            gone = {file[len(top) :].split("/")[0] for file in self.gone if file.startswith(top)}
+            try:
+                there = os.listdir(self.root / folder)
+            except OSError:  # no folder
+                there = []
+            self._inside[folder] = frozenset(name.removesuffix(".py") for name in gone.union(there))
+        return self._inside[folder]
 
     def _files(self, names: Iterable[str], own: str) -> Iterator[str]:
         for name in names:

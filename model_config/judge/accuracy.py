@@ -27,7 +27,7 @@ BASELINE = ("--target", "onnx", "--dtype", "float32")
 BASELINE_NAME = "baseline"
 """Name of the baseline's step."""
 
-RANDOM = "random weights: the metric means nothing, so accuracy is not judged"
+RANDOM = "random weights: the metric means nothing, so raw outputs are compared with the baseline's, not accuracy"
 
 
 def judge_case(
@@ -45,7 +45,7 @@ def judge_case(
         The comparisons, the steps that were run for them, and notes.
     """
     if any(_weights(kept_path(folder, ckpt)) == "random" for ckpt in step.ckpts.values()):
-        return [], [], [RANDOM]
+        return _random(case, folder, run)
     root = folder.resolve().parents[case.run_dir.count("/")]
     judged: list[Accuracy] = []
     ran: list[StepResult] = []
@@ -62,6 +62,34 @@ def judge_case(
         judged.append(_against_reference(case, valid, root))
     notes = [] if judged else ["the valid step is the baseline itself, and model.yaml has no accuracy.reference"]
     return judged, ran, notes
+
+
+def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], list[StepResult], list[str]]:
+    """Compare the raw outputs of the step with the most samples that shows answers."""
+    from model_config.judge import agreement
+
+    step = next((one for name in ("multi", "single") for one in case.steps if one.name == name), None)
+    baseline = None if step is None or "ckpt" not in step.params else _baseline(case, step, folder)
+    if step is None or baseline is None or _is_baseline(step, baseline):
+        return [], [], [RANDOM]
+    files = baseline.values() if isinstance(baseline, Mapping) else [baseline]
+    dtype = "float16" if any(_is_half(folder / file) for file in files) else "float32"
+    ran = [
+        run(step, agreement.OUTPUTS, agreement.words(step)),
+        run(step, agreement.BASELINE_OUTPUTS, agreement.words(step, dtype, baseline)),
+    ]
+    found = agreement.judge_outputs(ran[0], ran[1], str(step.params["dtype"]), f"onnx {dtype}")
+    return ([], ran, [RANDOM, found]) if isinstance(found, str) else ([found], ran, [RANDOM])
+
+
+def _is_half(ckpt: Path) -> bool:
+    """Say whether a file takes or gives float16, as the only form of a model may: then it cannot run in float32."""
+    from onnx import TensorProto
+
+    from engine.onnx import load_model
+
+    graph = load_model(ckpt).graph
+    return any(one.type.tensor_type.elem_type == TensorProto.FLOAT16 for one in (*graph.input, *graph.output))
 
 
 def _weights(ckpt: Path) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_RANDOM = "random weights"
+"""What a check notes of a case begins with this where the weights mean nothing."""
+
 _PARTS = ("structure", "function", "accuracy", "speed")
 
 
@@ -49,7 +52,12 @@ def reason_lines(check: CheckResult) -> list[str]:
 
 
 def deciding(case: CaseResult) -> tuple[str, str]:
-    """Return metric and relative difference of the worst comparison; without one, the metric that was printed."""
+    """Return metric and relative difference of the worst comparison; without one, the metric that was printed.
+
+    A model with random weights has neither: whatever was printed or compared is no result of a model.
+    """
+    if any(note.startswith(_RANDOM) for note in case.notes):
+        return _RANDOM, NO_VALUE
     if case.accuracy:
         one = max(case.accuracy, key=lambda each: SEVERITY.index(each.verdict))
         return number(one.metric), percent(one.relative_difference)

@@ -150,7 +150,8 @@ def main() -> None:
     if settings["cores"]:
         os.sched_setaffinity(0, settings["cores"])
     kept = preload(settings["modules"])
-    del sys.path[0]  # where the zoo is; a script finds it for itself
+    if sys.path[0] == os.getcwd():  # where the zoo is; a script finds it for itself
+        del sys.path[0]
     if threads() > 1:
         control.send(b"a package that was imported keeps a thread, which a fork would not have")
         return

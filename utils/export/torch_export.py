@@ -72,12 +72,10 @@ def export_onnx(
         output_names: one per tensor; ``None`` for ``output``, or the keys and fields of what the model returns.
         dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``. Axes
             of one name have one size.
-        opset: version of the ONNX operator set; ``None`` for 18.
+        opset: version of the ONNX operator set; ``None`` for 18. tolerances: largest relative error allowed, by dtype.
         labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, beside the versions of
             torch and the opset; see :class:`~utils.export.onnx_files.ModelNotes`.
-        forms: the files to write, of ``static``, ``dyn`` and ``float16_dyn``.
-        float16: ``False`` leaves the float16 file out.
-        tolerances: largest relative error allowed, by dtype.
+        forms: the files to write, of ``static``, ``dyn`` and ``float16_dyn``. float16: ``False`` leaves the last out.
         custom_translation_table: how operators unknown to the exporter become nodes (``dynamo`` only). A file with one
             that ONNX Runtime lacks is checked but not run, and its result says so.
         exporter: ``dynamo`` (``None``) or ``torchscript``. The latter records one run: what depends on values stays as

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 NO_ANSWER = "no answer: NaN in the model's output"
 """What is said of a sample in place of an answer."""
 
+RAW_VALUES = 256
+"""Values of every output that ``--skip_postprocess`` writes down with ``--json``."""
+
 Show = Callable[[Any, Any], Artifact]
 """From a sample and its prediction to what a person looks at."""
 
@@ -105,7 +108,14 @@ def _of_samples(array: Array, axis: int | None, count: int) -> Sequence[Array]:
 
 def _range(array: Any) -> dict[str, Any]:
     low, high = (float(array.min()), float(array.max())) if array.size else (math.nan, math.nan)
-    return {"shape": list(array.shape), "min": low, "max": high}
+    return {"shape": list(array.shape), "min": low, "max": high, "values": _spread(array)}
+
+
+def _spread(array: Array) -> list[float]:
+    """Return the values at up to :data:`RAW_VALUES` places, the first and the last among them."""
+    flat = np.ravel(array)
+    places = np.unique(np.linspace(0, max(flat.size - 1, 0), min(RAW_VALUES, flat.size)).astype(np.intp))
+    return [float(value) for value in flat[places]]
 
 
 def _raw_shown(_: Any, prediction: Any) -> Artifact:

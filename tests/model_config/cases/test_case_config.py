@@ -82,7 +82,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 def test_the_repositorys_own_files_are_usable() -> None:
     cases = load_cases([ROOT / "model_config/model.yaml", ROOT / "contrib/model_config/model.yaml"])
-    assert [case.name for case in cases] == ["digits", "resnet18_random"]
+    assert [case.name for case in cases][:2] == ["digits", "resnet18_random"]
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("**/example/*/*/example_valid.py")}
+    assert {case.run_dir for case in cases} == folders, "every model has a case"
 
 
 def test_the_example_in_contribs_file_is_usable_but_for_its_folder(root: Path) -> None:

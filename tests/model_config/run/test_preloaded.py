@@ -153,9 +153,10 @@ def test_a_server_that_was_killed_is_started_again(run: SimpleNamespace, server:
 
 
 def test_what_keeps_a_thread_is_never_forked(run: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
-    threaded = Preloaded(modules=["multiprocessing.pool:ThreadPool"])
+    threaded = Preloaded(modules=["tests.model_config.run.keeps_a_thread:start"])
     with caplog.at_level("INFO"):
         result = run.script("print('well')", exports=threaded)
+    threaded.close()
     assert result.stdout.read_text() == "well\n"
     assert threaded.given_up
     assert "keeps a thread, which a fork would not have" in caplog.text

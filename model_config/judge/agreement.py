@@ -1,0 +1,84 @@
+"""A model with random weights beside its baseline: the raw outputs of both for the same samples.
+
+Its metric means nothing, but its outputs must still be those that the file computes in float32, up to what the target's
+precision allows: the formula and the tolerances are an export's own (:mod:`utils.export.agree`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import Array
+from model_config.cases.case import Command
+from model_config.results import Accuracy, StepResult, Verdict
+from utils.export.agree import FORMULA, TOLERANCES, relative_error
+
+RAW = ("--skip_postprocess", "true")
+"""What lets a script that shows answers show raw outputs instead."""
+
+OUTPUTS, BASELINE_OUTPUTS = "outputs", "outputs-baseline"
+"""Names of the two steps."""
+
+NAME = "samples whose raw outputs agree"
+
+_NONE = "no raw outputs to compare: the script writes none for --skip_postprocess with --json"
+
+
+def judge_outputs(target: StepResult, baseline: StepResult, dtype: str, against: str) -> Accuracy | str:
+    """Compare the raw outputs of two runs, sample by sample.
+
+    Args:
+        target, baseline: the steps. dtype: the target's precision; int8 is held to float16's tolerance.
+        against: what the baseline is.
+
+    Returns:
+        ``PASS`` where the outputs of all samples agree within the tolerance, else ``FAIL``; or why nothing can be said.
+    """
+    for step in (target, baseline):
+        if not step.passed:
+            return _judged(Verdict.FAIL, f"{step.step} could not be run: {step.reason}", against, 0, 0, math.nan)
+    ours, theirs = _outputs(target.result), _outputs(baseline.result)
+    names = [name for name in ours if name in theirs]
+    if not names:
+        return _NONE
+    tolerance = TOLERANCES.get(dtype, TOLERANCES["float16"])
+    errors = {name: relative_error(ours[name], theirs[name]) for name in names}
+    good = sum(error <= tolerance for error in errors.values())
+    worst = max(errors, key=lambda name: errors[name])
+    verdict = Verdict.PASS if good == len(names) and len(ours) == len(theirs) == len(names) else Verdict.FAIL
+    lost = f", {max(len(ours), len(theirs)) - len(names)} were run once only" if len(ours) != len(theirs) else ""
+    reason = f"random weights: raw outputs of {good} of {len(names)} samples agree with {against}{lost}; the largest "
+    reason += f"relative error is {errors[worst]:.1e} ({worst}; {FORMULA}), tolerance {tolerance:g}"
+    return _judged(verdict, reason, against, good, len(names), tolerance)
+
+
+def _judged(verdict: Verdict, reason: str, against: str, good: int, count: int, tolerance: float) -> Accuracy:
+    share = good / count if count else 0.0
+    return Accuracy(verdict, reason, against, NAME, share, 1.0, share - 1.0, tolerance, count, units=count)
+
+
+def words(step: Command, dtype: str = "", ckpt: Any = None) -> tuple[str, ...]:
+    """Return the arguments that follow a step's own for its raw outputs, of the baseline where ``dtype`` is given."""
+    baseline = ("--target", "onnx", "--dtype", dtype) if dtype else ()
+    return (*baseline, *(Command(step.name, step.run_file, {"ckpt": ckpt}).arguments if ckpt else ()), *RAW)
+
+
+def _outputs(result: Path | None) -> dict[str, list[Array]]:
+    """Return the values that a result holds of every sample's outputs; nothing where it holds none."""
+    try:
+        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
+        return {str(one["name"]): _arrays(one["answer"]["outputs"]) for one in found.get("answers", [])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a script with a JSON of its own
+        return {}
+
+
+def _arrays(outputs: Sequence[Mapping[str, Any]]) -> list[Array]:
+    """Return the values of one sample, an array per output, and at last the shapes, which must be the same."""
+    values = [np.array([math.nan if x is None else float(x) for x in one["values"]]) for one in outputs]
+    return [*values, *(np.array(one["shape"], np.float64) for one in outputs)]
