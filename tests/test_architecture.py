@@ -40,6 +40,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
+        "utils/export/classifier.py",
         "utils/export/classifier_script.py",
         "utils/export/random_weights.py",
         "utils/export/timm_models.py",
@@ -75,7 +76,10 @@ BLOCKED = (
 """What is not there in a bare environment."""
 
 MAX_LINES, MAX_FUNCTION = 450, 60
-COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/")
+COMMAND_LINES = re.compile(
+    r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/"
+    r"|^utils/export/classifier_script\.py$"
+)
 """Files that may print: command lines, besides scripts."""
 
 
