@@ -40,6 +40,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
+        "utils/export/classifier.py",
         "utils/export/classifier_script.py",
         "utils/export/random_weights.py",
         "utils/export/timm_models.py",

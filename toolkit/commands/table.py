@@ -95,7 +95,8 @@ def _report(rows: Sequence[dict[str, Any]], notes: Sequence[str], batches: Seque
         Column("memory", "MB per SPA", numeric=True, spare=2),
     ]
     flat = [row | _flat(row) for row in rows]
-    lead = f"{plural(len(rows), 'model')}; times and memory are simulated ({load_card().source.name}), nothing was measured"
+    counted = plural(len(rows), "model")
+    lead = f"{counted}; times and memory are simulated ({load_card().source.name}), nothing was measured"
     facts = {"card": load_card().name, "simulated": "times and memory"}
     return ToolReport("teco table", "costs", lead, columns, flat, facts=facts, notes=[*notes, *_unknown(rows)])
 

@@ -79,7 +79,7 @@ def test_the_fingerprint_sees_content(tmp_path: Path) -> None:
 def test_what_holds_for_all_samples_is_kept_by_parts() -> None:
     dataset = ListDataset(list("abcd"), notes={"classes": ["vowel", "other"]})
     assert shard(dataset.select([0, 1, 2]), 1, 2).notes == {"classes": ["vowel", "other"]}
-    assert load_dataset(DIGITS / "data" / "val").notes == {}
+    assert load_dataset(DIGITS / "data" / "val").notes == {"classes": list("0123456789")}
 
 
 def test_lists_of_other_lengths_are_refused() -> None:
