@@ -41,6 +41,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
         "utils/export/torchvision_models.py",
+        "utils/training.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
