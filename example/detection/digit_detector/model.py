@@ -1,0 +1,80 @@
+"""The network of the digit detector: anchor free, one level of stride 8, 360 thousand parameters."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+STRIDE = 8
+CLASSES = 10
+WIDTHS = (16, 32, 64, 64)
+"""Channels at strides 2, 4, 8 and 16."""
+
+
+def conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
+    """Return a convolution that keeps the picture's size (divided by the stride), its batch norm and ReLU."""
+    layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+
+class Residual(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(conv(channels, channels), conv(channels, channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map N x channels x H x W to the same."""
+        return x + self.body(x)
+
+
+class DigitDetector(nn.Module):
+    """N x 3 x H x W preprocessed pictures in, boxes and scores out; H and W are multiples of 16.
+
+    Each cell of 8 x 8 pixels says whether it shows a digit, which one, where the middle of its box is and how wide and
+    high it is. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
+    score of a digit is P(some digit) times P(this digit where there is one).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        second, fourth, eighth, sixteenth = WIDTHS
+        self.stem = nn.Sequential(conv(3, second, 2), conv(second, fourth, 2), Residual(fourth))
+        self.eighth = nn.Sequential(conv(fourth, eighth, 2), Residual(eighth))
+        self.sixteenth = nn.Sequential(conv(eighth, sixteenth, 2), Residual(sixteenth))
+        self.lateral = conv(sixteenth, eighth, size=1)
+        self.mix = conv(eighth, eighth)
+        self.score = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, 1 + CLASSES, 1))
+        self.box = nn.Sequential(conv(eighth, eighth), nn.Conv2d(eighth, 4, 1))
+        nn.init.constant_(self.score[1].bias[:1], -4.0)  # nearly every cell shows no digit
+        nn.init.constant_(self.box[1].bias[2:], math.log(24 / STRIDE))
+
+    def raw(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return of the Q cells the boxes (N x Q x 4: left, top, right, bottom in pixels) and two kinds of logits.
+
+        Those of there being a digit are N x Q x 1, those of which one it is N x Q x 10.
+        """
+        features = self.eighth(self.stem(x))
+        wide = self.lateral(self.sixteenth(features))
+        features = self.mix(features + functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
+        shift, size = self.box(features).split(2, dim=1)
+        middle, half = centres(x) + shift * STRIDE, size.exp() * (STRIDE / 2)
+        boxes = torch.cat([middle - half, middle + half], dim=1)
+        there, which = self.score(features).flatten(2).transpose(1, 2).split((1, CLASSES), dim=2)
+        return boxes.flatten(2).transpose(1, 2), there, which
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return boxes (N x Q x 4, pixels of the input) and scores (N x Q x 10, 0 to 1)."""
+        boxes, there, which = self.raw(x)
+        return boxes, torch.sigmoid(there) * torch.softmax(which, dim=2)
+
+
+def centres(x: torch.Tensor) -> torch.Tensor:
+    """Return x and y of the cells' centres in pixels, 1 x 2 x H/8 x W/8."""
+    rows, columns = ((torch.arange(size // STRIDE, device=x.device) + 0.5) * STRIDE for size in x.shape[-2:])
+    down, right = torch.meshgrid(rows, columns, indexing="ij")
+    return torch.stack([right, down])[None].to(x.dtype)

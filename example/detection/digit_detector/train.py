@@ -1,0 +1,167 @@
+"""Train the digit detector on scenes composed as it goes: seeded, one thread, the same weights every time.
+
+First on scenes with smaller and fainter digits than the held-out ones have, then on such as these, but with ink that
+may vanish in front of something of its own colour; the boxes count more and more.
+
+The scenes hold 1437 handwritten digits and eight photographs; the held-out scenes in ``data`` hold others and are only
+ever used to print the mAP, never to choose anything. Each mark saves the weights of that step beside the last ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from model import STRIDE, DigitDetector, centres
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import Array, add_version
+from utils.datasets.boxes import load_boxes
+from utils.datasets.digit_scenes import SMALL, VANISHING, Scene, training_batches
+from utils.metrics.detection import MeanAveragePrecision
+from utils.pipeline import cli
+from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.preprocess.image.images import open_image
+from utils.training import Plan, fit, repeatable, save
+
+HERE = Path(__file__).resolve().parent
+MEAN, STD = 0.5, 0.25
+"""Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
+
+STAGES = (
+    (SMALL, 1.0, Plan(5000, rate=0.002)),
+    (VANISHING, 1.0, Plan(2000, rate=0.0015)),
+    (VANISHING, 3.0, Plan(2500, rate=0.0012)),
+    (VANISHING, 6.0, Plan(2500, rate=0.0012)),
+)
+"""Of each stage the scenes, the weight of the boxes among what a batch costs, and how long and fast it learns."""
+
+BATCH = 8
+FRESH = 1
+"""New scenes per batch; the others have been seen up to seven times before."""
+
+REACH = 12.0
+"""Cells whose centre is nearer than this to the middle of a box, in pixels along each axis, learn it."""
+
+LABELS = tuple(str(digit) for digit in range(10))
+
+
+def to_input(pictures: Sequence[Array]) -> torch.Tensor:
+    """Return H x W x 3 uint8 pictures as the network's input, N x 3 x H x W."""
+    x = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    return (x.float() / 255 - MEAN) / STD
+
+
+def padded(scenes: Sequence[Scene]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return boxes (N x M x 4, NaN where a scene has fewer) and digits (N x M) of a batch."""
+    most = max(1, *(len(scene.labels) for scene in scenes))
+    boxes, labels = torch.full((len(scenes), most, 4), torch.nan), torch.zeros(len(scenes), most, dtype=torch.int64)
+    for row, scene in enumerate(scenes):
+        boxes[row, : len(scene.boxes)] = torch.from_numpy(scene.boxes.astype(np.float32))
+        labels[row, : len(scene.labels)] = torch.from_numpy(scene.labels)
+    return boxes, labels
+
+
+def assigned(boxes: torch.Tensor, points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Say which cells learn a box, N x Q, and which box it is, N x Q.
+
+    A cell learns the box whose middle is nearest, where its centre is within reach and in the box; of a box that is
+    thinner than a cell, the cells that it may lie in.
+    """
+    middle, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
+    away = (points[None, :, None] - middle[:, None]).abs()  # N x Q x M x 2
+    inside = (away <= half.clamp(min=STRIDE / 2)[:, None]).all(dim=-1) & (away.amax(dim=-1) < REACH)
+    nearest, which = torch.where(inside, away.amax(dim=-1), torch.inf).min(dim=-1)
+    return nearest.isfinite(), which
+
+
+def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the intersection over union of P pairs of boxes, and GIoU (Rezatofighi et al., 2019)."""
+    common = (torch.minimum(found[:, 2:], wanted[:, 2:]) - torch.maximum(found[:, :2], wanted[:, :2])).clamp(0).prod(-1)
+    union = (found[:, 2:] - found[:, :2]).prod(-1) + (wanted[:, 2:] - wanted[:, :2]).prod(-1) - common
+    hull = (torch.maximum(found[:, 2:], wanted[:, 2:]) - torch.minimum(found[:, :2], wanted[:, :2])).prod(-1)
+    shared = common / union
+    return shared, shared - (hull - union) / hull
+
+
+def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torch.Tensor:
+    """Return what a batch costs.
+
+    Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
+    Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges, times ``weight``.
+    """
+    boxes, labels = padded(scenes)
+    x = to_input([scene.picture for scene in scenes])
+    found, there, which = network.raw(x)
+    learns, nearest = assigned(boxes, centres(x)[0].flatten(1).T)
+    rows, cells = learns.nonzero(as_tuple=True)
+    chosen = nearest[rows, cells]
+    mine, wanted = found[rows, cells], boxes[rows, chosen]
+    shared, giou = overlap(mine, wanted)
+    quality = torch.zeros_like(there[..., 0])
+    quality[rows, cells] = shared.detach().clamp(0.3, 1)
+    wrong = (torch.sigmoid(there[..., 0].detach()) - quality).square()
+    focal = functional.binary_cross_entropy_with_logits(there[..., 0], quality, reduction="none") * wrong
+    digit = functional.cross_entropy(which[rows, cells], labels[rows, chosen], label_smoothing=0.05)
+    box = (1 - giou).mean() * 2 + functional.l1_loss(mine, wanted) * 0.1
+    return focal.sum() / len(rows) * 4 + digit + box * weight
+
+
+@torch.no_grad()
+def evaluate(network: torch.nn.Module, limit: int | None = None) -> tuple[float, float]:
+    """Return mAP and mAP50 on the held-out scenes, or on the first ``limit`` of them."""
+    data = load_boxes(HERE / "data" / "val.json")
+    metric = MeanAveragePrecision(LABELS)
+    pictures = data.samples[:limit]
+    for start in range(0, len(pictures), 20):
+        batch = pictures[start : start + 20]
+        boxes, scores = network(to_input([np.asarray(open_image(path)) for path in batch]))
+        metric.update(
+            [detections(*one) for one in zip(boxes.numpy(), scores.numpy(), strict=True)],
+            data.targets[start : start + len(batch)],
+        )
+    return metric.compute(), metric.secondary()["mAP50"]
+
+
+def detections(boxes: Array, scores: Array) -> Detections:
+    """Return what the example scripts find in one picture, with their defaults for the metric."""
+    cells, classes = np.nonzero(scores >= 0.001)
+    found = Detections(boxes[cells].clip(0).astype(np.float64), scores[cells, classes].astype(np.float64), classes)
+    return non_maximum_suppression(found, 0.5, 100)
+
+
+def main() -> int:
+    """Train, print the held-out mAP and write the weights."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    parser.add_argument("--out", type=Path, default=HERE / "digit_detector.pth")
+    out = parser.parse_args().out
+    repeatable()
+    network: torch.nn.Module = DigitDetector().to(memory_format=torch.channels_last)
+    started = time.process_time()
+
+    def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
+        save(averaged, out)
+        value, at_half = evaluate(averaged, 100)
+        minutes = (time.process_time() - started) / 60
+        print(
+            f"step {step}: {minutes:.1f} min, loss {late:.3f}, mAP {value:.4f}, mAP50 {at_half:.4f} of 100", flush=True
+        )
+
+    for seed, (recipe, weight, plan) in enumerate(STAGES, start=1):
+        batches = training_batches(seed, BATCH, FRESH, recipe=recipe)
+        network = fit(network, partial(loss, network, weight), batches, plan, mark)
+    value, at_half = evaluate(network)
+    print(f"{out}: mAP {value:.6f}, mAP50 {at_half:.6f} on the held-out scenes")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
