@@ -1,0 +1,51 @@
+"""Export the digit segmenter to ONNX: digit_unet.onnx, digit_unet_dyn.onnx, digit_unet_float16_dyn.onnx."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from model import DigitUNet
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import add_version
+from utils.export.forms import add_forms
+from utils.export.torch_export import export_onnx, load_weights
+from utils.pipeline import cli
+
+HERE = Path(__file__).resolve().parent
+SIZE = 160
+PREPROCESS = {"resize_shape": SIZE, "crop_shape": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3}
+PROVENANCE = {
+    "source": "example/segmentation/digit_unet/model.py",
+    "weights": "digit_unet.pth, trained by train.py on scenes composed of handwritten digits and photographs",
+}
+
+
+def main() -> int:
+    """Export and print the largest relative error of each file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
+    parser.add_argument("--weights", type=Path, default=HERE / "digit_unet.pth")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
+    args = parser.parse_args()
+    results = export_onnx(
+        load_weights(DigitUNet(), args.weights),
+        torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)),
+        args.out / "digit_unet",
+        output_names=["logits"],
+        labels=["background", *(str(digit) for digit in range(10))],
+        preprocess=PREPROCESS,
+        provenance=PROVENANCE,
+        forms=args.forms,
+    )
+    for result in results:
+        print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
