@@ -72,6 +72,7 @@ class StepResult:
         peak_memory: largest resident memory in bytes of the step and its children; ``None`` where unknown.
         result: the JSON file the step wrote, where it can write one.
         pictures: pictures with the answers drawn on them, where the step can draw.
+        cpu_seconds: computing time of the step and its children; ``None`` where unknown.
     """
 
     case: str
@@ -87,6 +88,7 @@ class StepResult:
     peak_memory: int | None = None
     result: Path | None = None
     pictures: tuple[Path, ...] = ()
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,13 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
+        "utils/export/classifier_script.py",
+        "utils/export/random_weights.py",
+        "utils/export/timm_models.py",
         "utils/export/torchvision_models.py",
+        "utils/export/segmenter_script.py",
+        "utils/export/torchvision_segmentation.py",
+        "utils/export/weight_files.py",
         "utils/training.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
@@ -72,7 +78,9 @@ BLOCKED = (
 """What is not there in a bare environment."""
 
 MAX_LINES, MAX_FUNCTION = 450, 60
-COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/")
+COMMAND_LINES = re.compile(
+    r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/|^utils/export/\w+_script\.py$"
+)
 """Files that may print: command lines, besides scripts."""
 
 

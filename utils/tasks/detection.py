@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError, ModelError
-from utils.datasets.base import Dataset
-from utils.datasets.boxes import load_boxes
-from utils.metrics.base import Metric
-from utils.metrics.detection import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
 from utils.tasks.base import Artifact, Flag, Options, Task
+from utils.tasks.detection_data import DATA_FLAGS, DATA_HELP, load, metric
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
@@ -29,11 +26,6 @@ SCORES = {"valid": 0.001}
 """Default of ``--score_threshold`` by script, as is usual: mAP wants the unsure detections too, a person does not."""
 
 OTHERS_SCORE = 0.25
-
-
-def load(paths: Mapping[str, Path], options: Options) -> Dataset:
-    """Return the pictures, and their objects where they are known (:func:`~utils.datasets.boxes.load_boxes`)."""
-    return load_boxes(paths["data"])
 
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
@@ -84,11 +76,6 @@ def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, le
     candidates = Detections(boxes[queries].astype(np.float64), scores[queries, classes].astype(np.float64), classes)
     kept = non_maximum_suppression(candidates, options.iou_threshold, options.max_detections)
     return kept._replace(boxes=to_picture(kept.boxes, geometry))
-
-
-def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
-    """Return COCO's mAP; categories are found among the model's labels by name, where it stores labels."""
-    return MeanAveragePrecision(model.stored.labels)
 
 
 def show(sample: Path, prediction: Detections, model: Model, options: Options) -> Artifact:
@@ -198,6 +185,7 @@ FLAGS = (
     Flag("--iou_threshold", "of two boxes of a class that overlap more than this, the surer one stays", 0.5, float),
     Flag("--max_detections", "most detections in a picture", 100, int),
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    *DATA_FLAGS,
 )
 
 DETECTION = Task(
@@ -212,6 +200,6 @@ DETECTION = Task(
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
-    data_help="a JSON file as COCO's, a folder of pictures, or a picture",
+    data_help=DATA_HELP,
 )
 """Detection with the head that :func:`decode` describes; a model with another one replaces ``decode``."""

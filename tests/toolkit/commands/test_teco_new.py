@@ -44,6 +44,8 @@ def tree(root: Path) -> dict[str, bytes]:
         ("nlp", "my_net", "", False),
         (LONG, LONG, "classification", True),
         (LONG, LONG, "detection", True),
+        ("segmentation", "my_net", "", False),
+        (LONG, LONG, "segmentation", True),
         (LONG, LONG, "text_classification", True),
         ("speech", "net2", "nlp", True),
     ],
@@ -187,7 +189,7 @@ def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "",
             "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
         ),
-        ("speech", "", r"detection \(detection\), text_classification \(nlp\).*; choose one by --task NAME"),
+        ("speech", "", r"detection \(detection\), segm.*, text_classification \(nlp\).*; choose one by --task NAME"),
         ("nlp", "text", "unknown task 'text'"),
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],
@@ -228,7 +230,7 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", ["detection", "nlp"])
+@pytest.mark.parametrize("domain", ["detection", "segmentation", "nlp"])
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
     """Its export needs nothing but the core install."""
     create(domain, "tiny", root=zoo)

@@ -16,21 +16,23 @@ from PIL import Image
 from model_config.cases.config import read_cases
 from model_config.structure import check_structure
 from utils.datasets.boxes import load_boxes
+from utils.datasets.masks import Labelled, load_masks
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.templates import sentences, shapes, squares
+from utils.tasks.templates import discs, sentences, shapes, squares
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
     "detection": squares.TEMPLATE,
+    "segmentation": discs.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
 }
 LONG = "a" * 40
 PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it"""
-NEW = ("detection", "text_classification")
+NEW = ("detection", "segmentation", "text_classification")
 
 
 def rendered(template: Template, root: Path) -> Path:
@@ -96,7 +98,7 @@ def test_sample_data_is_always_the_same_and_small(task: str, tmp_path: Path) -> 
         folder = tmp_path / name
         folder.mkdir()
         TEMPLATES[task].fill(folder)
-        return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     first = drawn("a")
     assert first == drawn("b")
@@ -122,6 +124,23 @@ def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
     assert (counts > 5).all()
     assert any(len(real.boxes) == 0 for real in batch.targets)
     assert len({np.asarray(Image.open(path)).shape for path in batch.samples}) == len(squares.SHAPES)
+
+
+def test_the_masks_say_what_the_pixels_show(tmp_path: Path) -> None:
+    discs.fill(tmp_path)
+    found = load_masks({"data": tmp_path / "data"})
+    assert len(found) == discs.PICTURES
+    assert not found.rejected
+    counts = np.zeros(len(discs.LABELS), int)
+    for sample in found.samples:
+        assert isinstance(sample, Labelled)
+        pixels = np.asarray(Image.open(sample.picture)).astype(int)
+        classes = sample.truth.read(pixels.shape[:2])
+        counts += np.bincount(classes.ravel(), minlength=len(discs.LABELS))
+        for place, colour in enumerate(discs.COLOURS.values(), start=1):
+            near = np.abs(pixels - np.array(colour)).max(axis=-1) <= 12
+            assert (near == (classes == place)).all()
+    assert (counts > 1000).all()
 
 
 def test_the_words_say_what_the_labels_say(tmp_path: Path) -> None:

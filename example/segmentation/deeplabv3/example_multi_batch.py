@@ -1,0 +1,16 @@
+"""Find which pixel is what in every picture of a folder with DeepLabV3."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.segmentation import SEGMENTATION
+
+HERE = Path(__file__).resolve().parent
+IMAGES = HERE.parents[1] / "classification/resnet/images"
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "deeplabv3_mobilenet_v3_large_dyn.onnx", IMAGES
+    cli.multi(__doc__, SEGMENTATION, ckpt=ckpt, data_path=data, batch_size=4, input_size=520)

@@ -1,0 +1,15 @@
+"""Export torchvision's DeepLabV3 to ONNX: <arch>.onnx, <arch>_dyn.onnx and <arch>_float16_dyn.onnx."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.segmenter_script import export_segmenter
+from utils.pipeline import cli
+
+ARCHS = ("deeplabv3_mobilenet_v3_large", "deeplabv3_resnet50", "deeplabv3_resnet101")
+
+if __name__ == "__main__":
+    cli.run(partial(export_segmenter, __doc__, HERE, ARCHS))

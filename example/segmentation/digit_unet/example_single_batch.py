@@ -1,0 +1,15 @@
+"""Find the digits of a scene, pixel by pixel."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.segmentation import SEGMENTATION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "digit_unet_dyn.onnx", HERE / "data/samples/0250.jpg"
+    cli.single(__doc__, SEGMENTATION, ckpt=ckpt, data_path=data, batch_size=1, input_size=160)

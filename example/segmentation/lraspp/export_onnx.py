@@ -1,0 +1,15 @@
+"""Export torchvision's LR-ASPP to ONNX: <arch>.onnx, <arch>_dyn.onnx and <arch>_float16_dyn.onnx."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.segmenter_script import export_segmenter
+from utils.pipeline import cli
+
+ARCHS = ("lraspp_mobilenet_v3_large",)
+
+if __name__ == "__main__":
+    cli.run(partial(export_segmenter, __doc__, HERE, ARCHS))

@@ -1,0 +1,182 @@
+"""What the pixels of a mask file stand for: class numbers, a palette's colours, or the numbers of a known data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, DataError, reason_of
+from utils.palette import Colour, palette
+
+IGNORED = -1
+"""Class of a pixel that is not known, or counts for nothing."""
+
+LARGEST = np.iinfo(np.int16).max
+"""Largest class number that a mask may hold."""
+
+VOC_CLASSES = (
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+"""Pascal VOC's classes (Everingham et al., "The PASCAL Visual Object Classes Challenge 2012 Development Kit")."""
+
+BORDER = (224, 224, 192)
+"""VOC's colour of the border around objects, 255 in the palette: it counts for nothing."""
+
+CITYSCAPES = {
+    7: "road",
+    8: "sidewalk",
+    11: "building",
+    12: "wall",
+    13: "fence",
+    17: "pole",
+    19: "traffic light",
+    20: "traffic sign",
+    21: "vegetation",
+    22: "terrain",
+    23: "sky",
+    24: "person",
+    25: "rider",
+    26: "car",
+    27: "truck",
+    28: "bus",
+    31: "train",
+    32: "motorcycle",
+    33: "bicycle",
+}
+"""The label ids of Cityscapes that are evaluated, in the order of their 19 train ids (Cordts et al. 2016, supplement;
+``cityscapesscripts``, "labels"); all others up to 33, and -1 or 255, count for nothing."""
+
+CITYSCAPES_IDS = 34
+
+ADE20K_CLASSES = 150
+"""Classes of ADE20K's scene parsing; 1 to 150 in the files, and 0 is none of them."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """How the pixels of mask files say classes.
+
+    Attributes:
+        name: as ``--data_format`` and errors call it.
+        levels: class of each level that may occur; ``None``: a level is its class.
+        colours: class of each RGB colour that may occur; ``None``: colours are not expected.
+        classes: names of the classes, where they are known.
+    """
+
+    name: str
+    levels: Mapping[int, int] | None = None
+    colours: Mapping[Colour, int] | None = None
+    classes: tuple[str, ...] | None = None
+
+
+_CITYSCAPES_LEVELS = dict.fromkeys((*range(CITYSCAPES_IDS), 255), IGNORED)
+_CITYSCAPES_LEVELS |= {level: place for place, level in enumerate(CITYSCAPES)}
+
+INDEX = Code("index")
+VOC = Code(
+    "voc",
+    None,
+    {**{colour: place for place, colour in enumerate(palette(len(VOC_CLASSES)))}, BORDER: IGNORED},
+    VOC_CLASSES,
+)
+BINARY = Code("binary", {0: 0, 1: 1, 255: 1}, None, ("background", "foreground"))
+CITYSCAPES_CODE = Code("cityscapes", _CITYSCAPES_LEVELS, None, tuple(CITYSCAPES.values()))
+ADE20K = Code("ade20k", {level: level - 1 for level in range(ADE20K_CLASSES + 1)})  # 0 becomes IGNORED
+CODES = {code.name: code for code in (INDEX, VOC, BINARY, CITYSCAPES_CODE, ADE20K)}
+
+
+def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Array:
+    """Return the class of every pixel of a mask file, H x W int16; :data:`IGNORED` where it counts for nothing.
+
+    Grey, palette and black-and-white pictures have one number per pixel, of 8 or 16 bits; of a palette that is the
+    index. A colour picture is read by ``code.colours``, or, where its three channels are equal, as grey. Alpha is
+    dropped.
+
+    Args:
+        path: the file.
+        code: what its pixels stand for.
+        ignore: level that counts for nothing, where the code leaves levels as they are.
+        size: height and width that it must have.
+
+    Raises:
+        DataError: it cannot be read, has another size, or holds a level or a colour that stands for nothing.
+    """
+    values = _values(path, size)
+    if values.ndim == 3:
+        channels = values[..., :3]
+        if code.colours is not None:
+            return _of_colours(channels, code.colours, path)
+        if not (channels == channels[..., :1]).all():
+            raise DataError(
+                f"{path}: a colour picture, where --data_format {code.name} expects one class number per pixel; "
+                "--data_format voc reads VOC's colours, any others must be turned into numbers first"
+            )
+        values = channels[..., 0]
+    return _of_levels(values.astype(np.int64), code, ignore, path)
+
+
+def _values(path: Path, size: tuple[int, int]) -> Array:
+    """Return a mask file's numbers, H x W or H x W x channels; its size is looked at before a pixel is decoded."""
+    try:
+        with Image.open(path) as image:
+            found = image.size
+            if found == size[::-1]:
+                image.load()
+                mode, values = image.mode, np.asarray(image)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such mask; add it, or remove its picture") from error
+    except Exception as error:  # decoders raise nearly anything on damaged data
+        raise DataError(f"{path}: cannot be read as a mask ({reason_of(error)}); replace the file") from error
+    if found != size[::-1]:
+        raise DataError(
+            f"{path}: the mask has {found[0]}x{found[1]} pixels and its picture {size[1]}x{size[0]}; replace either"
+        )
+    if mode == "LA":
+        return values[..., 0]
+    if mode not in ("1", "L", "P", "I", "RGB", "RGBA") and not mode.startswith("I;16"):
+        raise DataError(f"{path}: a mask of mode {mode}; write class numbers as an 8 or 16 bit grey or palette PNG")
+    return values
+
+
+def _of_levels(values: Array, code: Code, ignore: int, path: Path) -> Array:
+    """Return the classes of levels, H x W int64."""
+    top = int(values.max(initial=0))
+    if code.levels is None:
+        if top > LARGEST and (values[values > LARGEST] != ignore).any():
+            raise DataError(f"{path}: holds {top}, which is no class number (0 to {LARGEST}); replace the mask")
+        return np.where(values == ignore, IGNORED, values).astype(np.int16)
+    size = max(top, max(code.levels)) + 1
+    table = np.full(size, IGNORED - 1, np.int16)
+    table[list(code.levels)] = list(code.levels.values())
+    classes: Array = table[values]
+    if (classes < IGNORED).any():
+        row, column = np.argwhere(classes < IGNORED)[0]
+        raise DataError(
+            f"{path}: level {values[row, column]} at {column},{row} (column, row) is none of --data_format {code.name}"
+            "; correct the mask, or name its format"
+        )
+    return classes
+
+
+def _of_colours(channels: Array, colours: Mapping[Colour, int], path: Path) -> Array:
+    """Return the classes of RGB colours, H x W int16."""
+    weights = np.array([1 << 16, 1 << 8, 1])
+    known = np.array(list(colours)) @ weights
+    order = np.argsort(known)
+    packed = channels.astype(np.int64) @ weights
+    places = order[np.minimum(np.searchsorted(known[order], packed), len(known) - 1)]
+    wrong = known[places] != packed
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        red, green, blue = channels[row, column].tolist()
+        raise DataError(
+            f"{path}: colour ({red}, {green}, {blue}) at {column},{row} (column, row) is no class, "
+            f"{np.count_nonzero(wrong)} pixels in all have such; save the mask without smoothing, or correct it"
+        )
+    classes: Array = np.array(list(colours.values()), np.int16)[places]
+    return classes

@@ -1,0 +1,171 @@
+"""Metrics of segmentation: mean intersection over union, from the confusion matrix of every picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, InputError
+from utils.metrics.base import RecordMetric, Records
+
+RECORD = np.dtype([("real", np.int32), ("found", np.int32), ("pixels", np.uint32)])
+"""A cell of one picture's confusion matrix that is not 0: pixels of class ``real`` that were taken for ``found`` (-1:
+the model's output holds NaN there). 12 bytes; a picture has few of them, however many classes there are."""
+
+
+class MeanIoU(RecordMetric):
+    """Mean over the classes of intersection over union, 0 to 1, with all pixels of all pictures put together.
+
+    A class's value is TP / (TP + FP + FN) in pixels (Everingham et al. 2015, "The PASCAL Visual Object Classes
+    Challenge", 4.2). A class that is neither in the truth nor in any answer does not count, as in scikit-learn's
+    ``jaccard_score(average="macro")`` of the labels that occur; torchvision's reference has NaN there. Pixels whose
+    truth is negative count for nothing. A picture is a unit, and several runs' records together are those of one run.
+
+    Args:
+        labels: the model's class names, in the order of its classes, for the figures of the classes.
+    """
+
+    name = "mIoU"
+
+    def __init__(self, labels: Sequence[str] | None = None) -> None:
+        self.labels = None if labels is None else tuple(labels)
+
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Count one batch.
+
+        Args:
+            predictions: per picture the class of each pixel, H x W whole numbers; -1 where there is no answer.
+            targets: per picture what is right, H x W whole numbers; negative where that is not known or to be ignored.
+            contexts: where a context has a ``truth`` that is not ``None``, that is what is right.
+
+        Returns:
+            A record of :data:`RECORD` per pair of classes that occurs in a picture, and the picture's position.
+
+        Raises:
+            InputError: a prediction is not H x W whole numbers, or has another size than its target.
+        """
+        known = [getattr(context, "truth", None) for context in contexts or [None] * len(targets)]
+        found = [
+            _cells(np.asarray(prediction), np.asarray(target if truth is None else truth))
+            for prediction, target, truth in zip(predictions, targets, known, strict=True)
+        ]
+        owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(cells) for cells in found])
+        return Records(np.concatenate([np.empty(0, RECORD), *found]), owners)
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the mean IoU, each record counted by its weight; NaN where no pixel has any."""
+        both, real, found = _totals(records, weights)
+        return _mean(both, real + found - both)
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return further figures over all pixels.
+
+        ``pixel_accuracy``: right pixels over pixels. ``mean_accuracy``: mean over the classes of the truth of the share
+        of their pixels that is right. ``dice``: mean of 2 TP / (2 TP + FP + FN), the F1 of the pixels, over the same
+        classes as the mean IoU. ``fw_iou``: IoU with each class weighted by its share of the truth.
+        """
+        kept = self._all()
+        both, real, found = _totals(kept, np.ones(len(kept)))
+        total = real.sum()
+        return {
+            "pixel_accuracy": float(both.sum() / total) if total else float("nan"),
+            "mean_accuracy": _mean(both, real),
+            "dice": _mean(2 * both, real + found),
+            "fw_iou": float(real @ _shares(both, real + found - both) / total) if total else float("nan"),
+        }
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return ``iou``, ``dice``, ``accuracy`` (of the truth's pixels; NaN without any) and the truth's pixels.
+
+        Classes that are neither in the truth nor in an answer are left out.
+        """
+        kept = self._all()
+        both, real, found = _totals(kept, np.ones(len(kept)))
+        columns = (both / np.maximum(real + found - both, 1), 2 * both / np.maximum(real + found, 1))
+        accuracy = np.where(real > 0, both / np.maximum(real, 1), np.nan)
+        return {
+            self._label(i): {
+                "iou": float(columns[0][i]),
+                "dice": float(columns[1][i]),
+                "accuracy": float(accuracy[i]),
+                "pixels": int(real[i]),
+            }
+            for i in np.flatnonzero(real + found).tolist()
+        }
+
+    def confusion(self) -> Array:
+        """Return the confusion matrix of all pixels, C x C int64: rows are the truth, columns the answers.
+
+        Pixels without an answer (NaN) are in no column.
+        """
+        kept = self._all()
+        classes = max(len(self.labels or ()), _classes(kept))
+        answered = kept[kept["found"] >= 0]
+        matrix = np.zeros((classes, classes), np.int64)
+        np.add.at(matrix, (answered["real"], answered["found"]), answered["pixels"].astype(np.int64))
+        return matrix
+
+    def _label(self, place: int) -> str:
+        return str(place) if self.labels is None or place >= len(self.labels) else self.labels[place]
+
+
+def _cells(prediction: Array, target: Array) -> Array:
+    """Return the cells of one picture's confusion matrix that are not 0, in the matrix' order."""
+    if prediction.ndim != 2 or prediction.dtype.kind not in "iu" or target.dtype.kind not in "iu":
+        raise InputError(
+            f"a prediction has shape {prediction.shape} and dtype {prediction.dtype}, its target dtype {target.dtype}; "
+            "mIoU needs H x W whole numbers for both"
+        )
+    if prediction.shape != target.shape:
+        raise InputError(
+            f"a prediction of {prediction.shape[1]}x{prediction.shape[0]} came with a target of shape {target.shape}; "
+            "give the classes at the target's size"
+        )
+    counted = target >= 0
+    real, found = target[counted].astype(np.int64), prediction[counted].astype(np.int64) + 1
+    columns = int(found.max(initial=0)) + 1
+    pairs, pixels = _counted(real * columns + found)
+    cells = np.empty(len(pairs), RECORD)
+    cells["real"], cells["found"], cells["pixels"] = pairs // columns, pairs % columns - 1, pixels
+    return cells
+
+
+def _counted(values: Array) -> tuple[Array, Array]:
+    """Return the values that occur, rising, and how often; of few different ones without sorting all."""
+    if values.max(initial=0) < 1 << 16:
+        counts = np.bincount(values)
+        places = np.flatnonzero(counts)
+        return places, counts[places]
+    return np.unique(values, return_counts=True)
+
+
+def _classes(records: Array) -> int:
+    return int(max(records["real"].max(initial=-1), records["found"].max(initial=-1))) + 1
+
+
+def _totals(records: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Return per class the pixels that are right, those of the truth and those of the answers, float64."""
+    real, found, classes = records["real"], records["found"], _classes(records)
+    pixels = records["pixels"] * weights  # whole numbers below 2 ** 53 are exact, in any order
+    right = real == found
+    answered = found >= 0
+    return (
+        np.bincount(real[right], pixels[right], classes),
+        np.bincount(real, pixels, classes),
+        np.bincount(found[answered], pixels[answered], classes),
+    )
+
+
+def _shares(part: Array, whole: Array) -> Array:
+    shares: Array = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    return shares
+
+
+def _mean(part: Array, whole: Array) -> float:
+    """Return the mean of the shares whose whole is not 0; NaN where there is none."""
+    counts = whole > 0
+    return float((part[counts] / whole[counts]).mean()) if counts.any() else float("nan")

@@ -1,0 +1,305 @@
+"""Semantic segmentation: a picture in, the class of every pixel out; the metric is the mean IoU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, ConfigError, DataError, InputError, ModelError
+from utils.datasets.base import Dataset
+from utils.datasets.mask_codes import IGNORED
+from utils.datasets.masks import Labelled, MaskedPictures, Reading, Truth, load_masks, picture_of
+from utils.metrics.base import Metric
+from utils.metrics.class_names import hint
+from utils.postprocess.image.class_maps import View, best_classes, foreground, nearest_classes
+from utils.preprocess.image.images import open_image
+from utils.preprocess.image.letterbox import FILL
+from utils.preprocess.pytorch.classification import preprocess
+from utils.tasks.base import Artifact, Options, Task
+from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
+from utils.tasks.segmentation_input import FLAGS, Geometry, check, geometry_of, input_size
+from utils.tasks.templates.discs import TEMPLATE
+
+SHOWN = 8
+"""Classes that the answer's line names; the JSON has all."""
+
+BACKGROUND = ("background", "__background__", "bg", "unlabelled", "unlabeled", "void")
+"""Names of a class that is drawn as nothing, and that what no region covers belongs to."""
+
+
+OTHER_NAMES = {
+    "airplane": "aeroplane",
+    "couch": "sofa",
+    "dining table": "diningtable",
+    "motorcycle": "motorbike",
+    "potted plant": "pottedplant",
+    "tv": "tvmonitor",
+}
+"""COCO's names of categories, and what VOC calls them: torchvision's networks have VOC's labels."""
+
+
+class Context(NamedTuple):
+    """What is kept of a picture: how it lies in the input, and, where it is to be evaluated, what is right."""
+
+    view: View
+    truth: Array | None = None
+
+
+def load(paths: Mapping[str, Path], options: Options) -> Dataset:
+    """Return the pictures, for ``valid`` with where their masks are (:func:`~utils.datasets.masks.load_masks`)."""
+    chosen = {flag.key: getattr(options, flag.key, flag.default) for flag in FLAGS}
+    how = Reading(*(chosen[key] for key in ("data_format", "split", "ignore_label", "overlap", "unlisted")))
+    found = load_masks(paths, how)
+    if options.script == "valid":
+        return found
+    source = paths.get("data") or paths["images"]
+    return MaskedPictures([picture_of(sample) for sample in found.samples], source, found.rejected)
+
+
+def prepare(
+    samples: Sequence[Labelled | Path], model: Model, options: Options, *, out: Array | None = None
+) -> Prepared:
+    """Bring pictures to the model's input, RGB and normalised, and read what is right of each.
+
+    Args:
+        samples: paths of pictures, or these with their masks.
+        model: its first input is N x 3 x H x W. ``mean``, ``std`` and ``interpolation`` are what its export stored.
+        options: say how a picture is resized (``--resize``) and where the answer is compared (``--evaluate_at``).
+        out: an array to write into, where all pictures become one size and it has that size.
+
+    Raises:
+        DataError: a picture or a mask cannot be read, or they do not belong together.
+        ConfigError: the input's size is not known.
+    """
+    geometry = geometry_of(model, options)
+    if geometry.canvas is None:
+        parts = [_prepared(sample, geometry, model, options, None) for sample in samples]
+        return Prepared([[array for array, _ in parts]], [context for _, context in parts])
+    shape = (len(samples), 3, *geometry.canvas)
+    result = (
+        out if out is not None and out.shape == shape and out.dtype == model.dtype else np.empty(shape, model.dtype)
+    )
+    contexts = [_prepared(sample, geometry, model, options, result[i : i + 1])[1] for i, sample in enumerate(samples)]
+    return Prepared([result], contexts)
+
+
+def _prepared(
+    sample: Labelled | Path, geometry: Geometry, model: Model, options: Options, place: Array | None
+) -> tuple[Array, Context]:
+    """Return one picture as the model takes it, 3 x H x W, and its context; written to ``place`` where there is one."""
+    image, notes = open_image(picture_of(sample)), model.stored.picture
+    size = image.height, image.width
+    view = geometry.placed(*size)
+    if geometry.canvas is not None and view.extent != view.canvas:
+        image = _within(image, view, Image.Resampling[notes.interpolation.upper()])
+    target = view.canvas if geometry.canvas is not None else view.extent
+    how: dict[str, Any] = {"mean": notes.mean, "std": notes.std, "interpolation": notes.interpolation}
+    array = preprocess(image, model.dtype, target, target, out=place, **how)[0]
+    if target != view.canvas:
+        array = np.pad(array, [(0, 0), *((0, whole - part) for whole, part in zip(view.canvas, target, strict=True))])
+    truth = None if isinstance(sample, Path) else _truth(sample, size, model, options)
+    if options.evaluate_at == "model":
+        view = view._replace(size=view.extent)
+        truth = None if truth is None else _nearest(truth, view.extent)
+    return array, Context(view, truth)
+
+
+def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image.Image:
+    """Return a picture within a canvas of grey."""
+    inner = image if image.size == view.extent[::-1] else image.resize(view.extent[::-1], resample)
+    canvas = Image.new("RGB", view.canvas[::-1], (FILL,) * 3)
+    canvas.paste(inner, view.start[::-1])
+    return canvas
+
+
+def _nearest(truth: Array, size: tuple[int, int]) -> Array:
+    """Return classes at another size, as Pillow's ``nearest`` takes them: of the pixel that a centre lies in."""
+    return nearest_classes(truth, View(size, (0, 0), truth.shape, truth.shape))
+
+
+def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> Array:
+    """Return what is right for a picture, H x W int16, in the model's classes."""
+    truth: Truth = sample.truth
+    found, count = truth.read(size), _classes(model)
+    if truth.classes is not None:
+        labels = model.stored.labels
+        table = _table(truth.classes, None if labels is None else tuple(labels), options.unlisted)
+        found = np.where(found < 0, IGNORED, table[np.maximum(found, 0)]).astype(np.int16)
+    if count is not None and found.max(initial=-1) >= count:
+        row, column = np.argwhere(found >= count)[0]
+        raise DataError(
+            f"{truth.files[0]}: class {found[row, column]} at {column},{row} (column, row), and {model.ckpt.name} has "
+            f"{count} classes (0 to {count - 1}); correct the mask, or name its format with --data_format"
+        )
+    return found
+
+
+@lru_cache
+def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str) -> Array:
+    """Return the model's class of each of a data set's, int16; the data set's own number where it stores no labels.
+
+    A model without a class for the background does not count what no region covers.
+    """
+    if labels is None:
+        return np.arange(len(names), dtype=np.int16)
+    known = {label: place for place, label in enumerate(labels)}
+    empty = next((place for place, label in enumerate(labels) if label.lower() in BACKGROUND), IGNORED)
+    table = [empty]
+    for name in names[1:]:
+        place = known.get(name, known.get(OTHER_NAMES.get(name, name)))
+        if place is None and unlisted == "refuse":
+            raise ConfigError(
+                f"category {name!r} of the data set is not among the model's {len(labels)} labels"
+                f"{hint(name, labels)}; rename it, or say --unlisted background or --unlisted ignore"
+            )
+        table.append(place if place is not None else empty if unlisted == "background" else IGNORED)
+    return np.array(table, np.int16)
+
+
+def _classes(model: Model) -> int | None:
+    """Return how many classes the model tells apart; ``None`` where neither its output nor its labels say."""
+    spec = model.outputs[_which(model)] if model.outputs else None
+    if spec is not None and len(spec.shape) == 4 and spec.shape[1] is not None and spec.dtype.kind == "f":
+        return max(2, spec.shape[1])
+    labels = model.stored.labels
+    return None if labels is None else len(labels)
+
+
+def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Options) -> list[Array]:
+    """Return the class of every pixel of each picture, H x W int16; -1 where the output holds NaN.
+
+    The model's output is one of these; of several outputs it is the one called ``logits`` or ``out``, or the first.
+
+    - N x C x h x w floats, one score per class: they are resized to the picture (bilinear, ``align_corners=False``, as
+      torchvision and mmsegmentation do), and the highest wins.
+    - N x 1 x h x w floats, a logit of the foreground: resized, and 1 where its sigmoid is at least ``--threshold``.
+    - N x h x w or N x 1 x h x w whole numbers, the classes themselves: resized by the nearest.
+
+    Raises:
+        InputError: the output has another shape.
+    """
+    found = outputs[_which(model)] if isinstance(outputs, (list, tuple)) else outputs
+    if found.dtype.kind in "iu" and found.ndim == 4 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != (3 if found.dtype.kind in "iu" else 4) or len(found) != len(contexts):
+        raise InputError(
+            f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {len(contexts)} samples; "
+            "segmentation takes scores N x C x h x w, or class numbers N x h x w as integers"
+        )
+    views = _views(contexts, model)
+    if found.dtype.kind in "iu":
+        return [nearest_classes(one, view) for one, view in zip(found, views, strict=True)]
+    if found.shape[1] == 1:
+        return [foreground(one[0], view, options.threshold) for one, view in zip(found, views, strict=True)]
+    return [best_classes(one, view) for one, view in zip(found, views, strict=True)]
+
+
+def _which(model: Model) -> int:
+    """Return the place of the output that holds the classes."""
+    names = [spec.name for spec in model.outputs]
+    return next((names.index(name) for name in ("logits", "out") if name in names), 0)
+
+
+def _views(contexts: Sequence[Context], model: Model) -> list[View]:
+    """Return how the pictures lie in the input of their batch, which is padded to the largest, or to a planned size."""
+    views = [context.view for context in contexts]
+    spec, canvas = model.inputs[0] if model.inputs else None, []
+    for axis in (0, 1):
+        longest = max(view.canvas[axis] for view in views)
+        declared = spec.shape[2 + axis] if spec is not None and len(spec.shape) == 4 else None
+        symbol = spec.symbols[2 + axis] if spec is not None and spec.symbols else None
+        planned = [size for size in model.dims.get(symbol or "", ()) if size >= longest]
+        canvas.append(declared or min(planned, default=longest))
+    return [view._replace(canvas=(canvas[0], canvas[1])) for view in views]
+
+
+def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
+    """Return the mean IoU; its figures per class have the names that the model stores."""
+    from utils.metrics.segmentation import MeanIoU
+
+    return MeanIoU(model.stored.labels)
+
+
+def show(sample: Labelled | Path, prediction: Array, model: Model, options: Options) -> Artifact:
+    """Return the classes with their share of the pixels; saving draws them over the picture and writes the mask.
+
+    ``answer["mask"]`` is the palette PNG's path, once it is written.
+    """
+    names = model.stored.labels
+    places, pixels = np.unique(prediction[prediction >= 0], return_counts=True)
+    if names is not None and max(places.tolist(), default=-1) >= len(names):
+        raise ModelError(
+            f"{model.ckpt}: stores {len(names)} labels and found class {places.max()}; export it with all labels"
+        )
+    order = np.argsort(-pixels, kind="stable")
+    classes = [
+        {
+            "class": place,
+            "label": names[place] if names else str(place),
+            "pixels": count,
+            "share": round(count / prediction.size, 6),
+        }
+        for place, count in zip(places[order].tolist(), pixels[order].tolist(), strict=True)
+    ]
+    answer = {"width": prediction.shape[1], "height": prediction.shape[0], "classes": classes}
+    return Artifact(_in_words(classes), answer, partial(_save, picture_of(sample), prediction, answer, names))
+
+
+def _in_words(classes: Sequence[Mapping[str, Any]]) -> str:
+    parts = [f"{one['label']} {100 * one['share']:.1f} %" for one in classes[:SHOWN]]
+    rest = [f"and {len(classes) - SHOWN} more"] if len(classes) > SHOWN else []
+    return f"{len(classes)} class{'' if len(classes) == 1 else 'es'}: {', '.join(parts + rest)}"
+
+
+def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
+    """Draw the classes over the picture, write the mask into ``masks/`` beside that, and say so in the answer."""
+    from utils.draw import save_drawn
+    from utils.postprocess.image.drawn_masks import overlay, palette_mask
+
+    empty = 0 if names is None or names[0].lower() in BACKGROUND else None
+    drawn = save_drawn(picture, [], folder, overlay(open_image(picture), prediction, answer["classes"], empty))
+    mask = drawn.parent / "masks" / drawn.name
+    try:
+        mask.parent.mkdir(exist_ok=True)
+        palette_mask(prediction).save(mask, optimize=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {mask} ({error.strerror or error}); choose another folder") from error
+    answer["mask"] = str(mask)
+    return drawn
+
+
+def summary(predictions: Sequence[Array], model: Model, options: Options) -> str:
+    """Return the share of each class in all pictures together, the most frequent ones."""
+    names = model.stored.labels
+    counts = np.zeros(1 + max(int(one.max(initial=0)) for one in predictions), np.int64)
+    for one in predictions:
+        counts += np.bincount(one[one >= 0], minlength=len(counts))
+    order = np.argsort(-counts, kind="stable")[:SHOWN]
+    total = max(1, int(counts.sum()))
+    return ", ".join(
+        f"{names[i] if names and i < len(names) else i} {100 * counts[i] / total:.1f} %" for i in order if counts[i]
+    )
+
+
+SEGMENTATION = Task(
+    name="segmentation",
+    domain="segmentation",
+    load=load,
+    prepare=prepare,
+    decode=decode,
+    metric=metric,
+    show=show,
+    summary=summary,
+    input_size=input_size,
+    check=check,
+    flags=FLAGS,
+    template=TEMPLATE,
+    data_help="a folder with images/ and masks/, a known data set's folder, COCO's JSON, or pictures",
+)
+"""Segmentation with the outputs that :func:`decode` describes; a model with another one replaces ``decode``."""
