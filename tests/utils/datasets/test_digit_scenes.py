@@ -10,7 +10,17 @@ import pytest
 
 from engine import ConfigError
 from utils.datasets import digit_scenes
-from utils.datasets.digit_scenes import PHOTOS, SIZE, Scene, compose, sources, split_digits, training_batches
+from utils.datasets.digit_scenes import (
+    HELD_OUT_RECIPE,
+    PHOTOS,
+    SIZE,
+    VANISHING,
+    Scene,
+    compose,
+    sources,
+    split_digits,
+    training_batches,
+)
 
 pytest.importorskip("sklearn")
 pytest.importorskip("skimage")
@@ -33,7 +43,7 @@ def test_a_scene_is_what_it_says(held_out: list[Scene]) -> None:
         assert len(scene.labels) >= 1
     assert len({label for scene in held_out for label in scene.labels.tolist()}) == 10
     heights = np.concatenate([scene.boxes[:, 3] - scene.boxes[:, 1] for scene in held_out])
-    assert heights.min() < 22 < 45 < heights.max() <= 62
+    assert heights.min() < 32 < 50 < heights.max() <= 66
 
 
 def test_boxes_are_tight_around_the_ink_that_the_mask_shows(held_out: list[Scene]) -> None:
@@ -63,6 +73,16 @@ def test_ink_is_seen_in_the_picture(held_out: list[Scene]) -> None:
             if around.any():
                 differences.append(abs(grey[there][ink].mean() - grey[there][around].mean()))
     assert np.median(differences) > 40
+
+
+def test_less_ink_vanishes_in_held_out_scenes_than_in_those_of_training() -> None:
+    """Ink that has the colour of what it covers is refused, where the recipe says so."""
+    made_of = sources("val")
+    counts = [
+        sum(len(compose(made_of, 3, number, recipe=recipe).labels) for number in range(12))
+        for recipe in (HELD_OUT_RECIPE, VANISHING, HELD_OUT_RECIPE._replace(visible=500.0))
+    ]
+    assert counts[2] == 0 < counts[0] <= counts[1]
 
 
 def test_a_scene_depends_on_seed_and_number_alone(held_out: list[Scene]) -> None:
