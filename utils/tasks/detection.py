@@ -9,26 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, InputError, ModelError
+from engine import Array, ConfigError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric
 from utils.metrics.detection import MeanAveragePrecision
-from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
-from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
-from utils.tasks.base import Artifact, Flag, Options, Task
+from utils.preprocess.image.letterbox import FILL, Geometry, letterbox
+from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
+from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10
 """Objects that the answer's line names; the JSON has all."""
-
-SCORES = {"valid": 0.001}
-"""Default of ``--score_threshold`` by script, as is usual: mAP wants the unsure detections too, a person does not."""
-
-OTHERS_SCORE = 0.25
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -37,7 +34,9 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
-    """Letterbox the pictures into the model's input; their geometry is the context.
+    """Letterbox the pictures into the model's input, or put them there as its export stored (``fit``).
+
+    Their geometry is the context.
 
     Args:
         samples: paths of pictures.
@@ -50,6 +49,8 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
         DataError: a picture cannot be read.
         ConfigError: the input's size is not known.
     """
+    if "fit" in note(model):
+        return fitted_inputs(samples, model, _known_size(model, options), note(model)["fit"], out)
     size, notes = _size(model, options), model.stored.picture
     mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (notes.mean, notes.std))
     result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
@@ -65,25 +66,17 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Detections]:
     """Return what was found in each picture, in its own pixels, the surest first.
 
-    The model has two outputs: ``boxes``, N x Q x 4 (left, top, right, bottom in pixels of the input), and ``scores``, N
-    x Q x C, one per class and query; without these names they are taken in this order. Every pair of query and class
-    with a score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-    ``--iou_threshold`` the best stays; at most ``--max_detections`` come back. What has NaN as its score or in its box
-    is no candidate.
+    What the outputs mean is their layout's matter (docs/detection_layouts.md): the one ``--layout`` says, else the one
+    the export stored, else the one their names and shapes tell. Every pair of box and class with a score of at least
+    ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than ``--iou_threshold`` the
+    best stays, unless the layout's are final; at most ``--max_detections`` come back. What has NaN as its score or in
+    its box is no candidate.
 
     Raises:
-        InputError: the outputs have other shapes.
+        InputError: the outputs do not have the layout's shapes, or no known layout.
+        ModelError: the outputs may have several layouts.
     """
-    boxes, scores = _head(outputs, model, len(contexts))
-    return [_found(*one, options, _least(options)) for one in zip(boxes, scores, contexts, strict=True)]
-
-
-def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, least: float) -> Detections:
-    """Return one picture's detections from its Q x 4 boxes and Q x C scores."""
-    queries, classes = np.nonzero((scores >= least) & ~np.isnan(boxes).any(axis=1, keepdims=True))
-    candidates = Detections(boxes[queries].astype(np.float64), scores[queries, classes].astype(np.float64), classes)
-    kept = non_maximum_suppression(candidates, options.iou_threshold, options.max_detections)
-    return kept._replace(boxes=to_picture(kept.boxes, geometry))
+    return detections(outputs, contexts, model, options, _known_size(model, options))
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -150,9 +143,11 @@ def _given(options: Options) -> tuple[int, int] | None:
     return sides[0], sides[-1]
 
 
-def _least(options: Options) -> float:
-    given = options.score_threshold
-    return float(SCORES.get(options.script, OTHERS_SCORE) if given is None else given)
+def _known_size(model: Model, options: Options) -> tuple[int, int] | None:
+    """Return height and width of the model's input where they are the same for every batch."""
+    shape = model.inputs[0].shape if model.inputs else ()
+    height, width = shape[2:] if len(shape) == 4 else (None, None)
+    return _given(options) or (None if height is None or width is None else (height, width))
 
 
 def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
@@ -160,27 +155,12 @@ def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
     return None if given is None else ((None, 3, *given),)
 
 
-def _head(outputs: Any, model: Model, samples: int) -> tuple[Array, Array]:
-    """Return the outputs boxes and scores, checked."""
-    found = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    if len(found) != 2:
-        raise InputError(f"{model.ckpt}: {len(found)} outputs; detection takes two, boxes and scores")
-    names = [spec.name for spec in model.outputs]
-    boxes, scores = found[::-1] if names == ["scores", "boxes"] else found
-    if boxes.shape != (samples, *scores.shape[1:2], 4) or scores.ndim != 3 or len(scores) != samples:
-        raise InputError(
-            f"{model.ckpt}: boxes of shape {boxes.shape} and scores of {scores.shape} for {samples} samples; "
-            "detection needs N x Q x 4 and N x Q x C"
-        )
-    return boxes, scores
-
-
 def _check(options: Options) -> None:
     for flag in ("score_threshold", "iou_threshold"):
         given = getattr(options, flag)
         if given is not None and not 0 <= given <= 1:
             raise ConfigError(f"--{flag} {given} must be from 0 to 1")
-    if options.max_detections < 1:
+    if options.max_detections is not None and options.max_detections < 1:
         raise ConfigError(f"--max_detections {options.max_detections} must be at least 1")
     given = _given(options)
     if given is not None and (
@@ -195,8 +175,14 @@ FLAGS = (
         f"detections below this score are dropped (default: {SCORES['valid']} for valid, else {OTHERS_SCORE})",
         type=float,
     ),
-    Flag("--iou_threshold", "of two boxes of a class that overlap more than this, the surer one stays", 0.5, float),
-    Flag("--max_detections", "most detections in a picture", 100, int),
+    Flag(
+        "--iou_threshold",
+        f"of two boxes of a class that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
+        type=float,
+    ),
+    Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
+    Flag("--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"),
+    Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
 )
 
@@ -214,4 +200,4 @@ DETECTION = Task(
     template=TEMPLATE,
     data_help="a JSON file as COCO's, a folder of pictures, or a picture",
 )
-"""Detection with the head that :func:`decode` describes; a model with another one replaces ``decode``."""
+"""Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""
