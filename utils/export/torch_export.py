@@ -23,6 +23,7 @@ from utils.export.nested import outputs
 from utils.export.onnx_files import ExportResult, ModelNotes, Traced
 from utils.export.steps import Framework, Plan, Wanted, told, write_exported
 from utils.export.torch_operators import quiet, tracing_reason
+from utils.export.weight_files import load_weights as load_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -287,40 +288,3 @@ def _fixed_places() -> Iterator[None]:
             "more than a shape, exporter='dynamo' tells",
             stacklevel=4,
         )
-
-
-def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:
-    """Load a ``.pth`` file holding a state dict into the model and return the model.
-
-    Only tensors and plain containers are read (``weights_only=True``), so a file from elsewhere cannot run code.
-
-    Raises:
-        ModelError: the file is missing or damaged, is not a state dict, or its keys or shapes do not fit the model.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise ModelError(f"weights file {path} does not exist; check the path") from error
-    except Exception as error:  # damaged files make torch's unpickler raise anything
-        raise ModelError(
-            f"{path}: damaged, or holds more than tensors; save the weights as model.state_dict()"
-        ) from error
-    if not isinstance(state, Mapping):
-        raise ModelError(f"{path}: holds a {type(state).__name__}, not a state dict; save model.state_dict()")
-    _check_state(model, state, path)
-    model.load_state_dict(state)
-    return model
-
-
-def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | Path) -> None:
-    """Raise one line naming the first keys or shapes that do not fit."""
-    own = model.state_dict()
-    missing, extra = [k for k in own if k not in state], [k for k in state if k not in own]
-    shaped = [k for k in own if k in state and getattr(state[k], "shape", None) != own[k].shape]
-    found = [
-        f"{what} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
-        for what, keys in (("missing", missing), ("unknown", extra), ("of another shape", shaped))
-        if keys
-    ]
-    if found:
-        raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")
