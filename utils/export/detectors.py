@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ def sides(given: Sequence[int] | None, usual: tuple[int, int], multiple: int) ->
     return size
 
 
-def write(found: Detector, args: argparse.Namespace) -> None:
-    """Write the forms asked for and print the largest relative error of each.
+def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
+    """Write the forms asked for; yield what there is to say of the weights and of each file.
 
     Raises:
         ConfigError: the batch is not positive.
@@ -82,7 +82,7 @@ def write(found: Detector, args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size} must be at least 1")
     if found.weights == RANDOM:
-        print("random weights: for functional and speed checks only")
+        yield "random weights: for functional and speed checks only"
     shape = (args.batch_size, 3, *found.size)
     example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     axes = {0: "batch"} | ({2: "height", 3: "width"} if found.free else {})
@@ -100,5 +100,4 @@ def write(found: Detector, args: argparse.Namespace) -> None:
         notes={"detection": dict(found.note)},
         forms=args.forms,
     )
-    for result in results:
-        print(result)
+    yield from map(str, results)

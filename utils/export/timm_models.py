@@ -110,7 +110,9 @@ def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
     channels, height, width = data["input_size"]
     mode, interpolation = data.get("crop_mode") or "center", data["interpolation"]
     if channels != 3 or interpolation not in INTERPOLATIONS or (mode != "squash" and height != width):
-        raise ConfigError(f"timm/{name} takes inputs of {channels} x {height} x {width}, {interpolation}: not supported")
+        raise ConfigError(
+            f"timm/{name} takes inputs of {channels} x {height} x {width}, {interpolation}: not supported"
+        )
     if mode not in ("center", "squash"):
         raise ConfigError(f"timm/{name} prepares pictures with crop_mode {mode}: only center and squash are supported")
     tall, wide = (math.floor(side / data["crop_pct"]) for side in (height, width))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ SHORTER, LONGER = 800, 1333
 """Usual lengths of RetinaNet's and FCOS's pictures in pixels."""
 
 PUBLISHED = "COCO_V1"
+
+
+FOUND = -2.0
+"""Logit that the classes of RetinaNet and FCOS begin with under random weights."""
 
 
 class SsdHead(nn.Module):
@@ -203,6 +207,12 @@ def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
         return SsdHead(made[0]) if hasattr(made[0].head.classification_head, "module_list") else PyramidHead(made[0])
 
     seeded(raw, size)
+    with torch.no_grad():
+        for name, value in made[0].head.named_parameters():
+            if name.endswith("cls_logits.bias"):
+                value.fill_(FOUND)  # as they are made, nothing would pass the thresholds
+            elif name.endswith("bbox_reg.bias") and hasattr(made[0].head.regression_head, "bbox_ctrness"):
+                value.fill_(1.0)  # a distance of one anchor: some would be cut off at 0 everywhere
     network: nn.Module = made[0].eval()
     return network
 
@@ -221,14 +231,14 @@ def _download(model: nn.Module, weights: Any, arch: str) -> None:
         state = weights.get_state_dict(progress=True, check_hash=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(
-            f"cannot download {arch} {weights.name} ({first_line(error)}): no network: download {weights.url} elsewhere "
-            "and pass --weights path.pth or --weights random"
+            f"cannot download {arch} {weights.name} ({first_line(error)}): no network: download {weights.url} "
+            "elsewhere and pass --weights path.pth or --weights random"
         ) from error
     load_state(model, state, f"{arch} {weights.name}")
 
 
-def export_torchvision(description: str | None, folder: Path, arch: str, archs: Sequence[str]) -> int:
-    """Run an export script of a folder: the whole of its ``export_onnx.py``.
+def export_torchvision(description: str | None, folder: Path, arch: str, archs: Sequence[str]) -> Iterator[str]:
+    """Do what the export script of a folder does; yield what there is to say.
 
     Args:
         description: the script's docstring.
@@ -246,5 +256,4 @@ def export_torchvision(description: str | None, folder: Path, arch: str, archs: 
         flags.add_argument("--backbone", help="a smaller one: resnet18 or resnet34")
     args: argparse.Namespace = flags.parse_args()
     found = detector(args.arch, args.weights, args.input_size, args.classes, getattr(args, "backbone", None))
-    write(found, args)
-    return 0
+    yield from write(found, args)

@@ -98,6 +98,9 @@ def as_outputs(
     outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options, size: tuple[int, int] | None
 ) -> Outputs:
     """Return outputs with what is known about them; arguments as of :func:`detections`."""
+    other = model.stored.text("task") if model.stored.is_ultralytics else "detect"
+    if other not in ("detect", None):
+        raise ModelError(f"{model.ckpt}: its export says task {other!r}; detection takes 'detect', export such a model")
     arrays = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
     names = tuple(spec.name for spec in model.outputs) if len(model.outputs) == len(arrays) else ()
     names = names or tuple(f"output_{i}" for i in range(len(arrays)))
