@@ -66,7 +66,7 @@ def read_detr(outputs: Outputs) -> list[Detections]:
 
 
 def read_rtdetr(outputs: Outputs) -> list[Detections]:
-    """Return the surest pairs of query and class by sigmoid, as many as there are queries.
+    """Return the surest pairs of query and class by sigmoid, as many as there are queries (or the note's ``top_k``).
 
     Zhu et al., "Deformable DETR" (2020); Zhao et al., "DETRs Beat YOLOs on Real-time Object Detection" (2023).
     """
@@ -75,7 +75,7 @@ def read_rtdetr(outputs: Outputs) -> list[Detections]:
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         queries, classes = np.nonzero(~np.isnan(one))
         every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
-        found.append(_enough(surest(every, len(one)), outputs))
+        found.append(_enough(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
     return found
 
 
