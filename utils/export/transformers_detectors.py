@@ -1,6 +1,6 @@
-"""DETR and its relatives of transformers: a folder that ``save_pretrained`` wrote, or a tiny network of random weights.
+"""DETR and its relatives of transformers: a folder that ``save_pretrained`` wrote, or a tiny one of random weights.
 
-Of a user's folder ``config.json``, the weights and, where it is there, ``preprocessor_config.json`` are read; nothing is
+Of a folder ``config.json``, the weights and, where it is there, ``preprocessor_config.json`` are read. Nothing is
 downloaded.
 """
 
@@ -149,7 +149,9 @@ def pretrained(folder: str, loader: str) -> Any:
         ModelError: it cannot be loaded.
     """
     if not Path(folder, "config.json").is_file():
-        raise ConfigError(f"--weights {folder}: no folder with a config.json; pass one that save_pretrained wrote, or random")
+        raise ConfigError(
+            f"--weights {folder}: no folder with a config.json; pass one that save_pretrained wrote, or random"
+        )
     loaders = transformers()
     try:
         return getattr(loaders, loader).from_pretrained(folder, local_files_only=True)

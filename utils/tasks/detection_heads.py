@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ModelError
+from engine import Array, InputError, ModelError, reason_of
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import surest
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
@@ -81,8 +81,23 @@ def detections(
     seen = as_outputs(outputs, contexts, model, options, size)
     layout = choose(seen, options.layout, model.ckpt)
     iou, limit = threshold("iou_threshold", model, options, IOU), most(model, options)
-    found = zip(layout.read(seen), contexts, strict=True)
+    found = zip(_read(layout, seen, model), contexts, strict=True)
     return [_finished(one, geometry, layout, iou, limit) for one, geometry in found]
+
+
+def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
+    """Return the candidates; what cannot be read is told with the model's name."""
+    try:
+        return layout.read(seen)
+    except (InputError, ModelError) as error:
+        raise type(error)(f"{model.ckpt}: layout {layout.name}: {error}") from error
+    except (TypeError, ValueError, IndexError) as error:
+        if not seen.note:
+            raise
+        raise ModelError(
+            f"{model.ckpt}: layout {layout.name}: metadata {NOTE!r} does not fit the outputs ({reason_of(error)}); "
+            "export the model again"
+        ) from error
 
 
 def _finished(found: Detections, geometry: Geometry, layout: Layout, iou: float, limit: int) -> Detections:

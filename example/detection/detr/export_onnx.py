@@ -18,7 +18,9 @@ def arguments() -> argparse.Namespace:
     flags = parser(__doc__, HERE)
     flags.add_argument("--arch", choices=ARCHS, default="detr", help="of random weights; a folder says its own")
     flags.add_argument("--weights", required=True, help="folder that save_pretrained wrote, or random: a tiny network")
-    flags.add_argument("--input_size", type=int, nargs="+", metavar="N", help="height (and width) of the example, of 32")
+    flags.add_argument(
+        "--input_size", type=int, nargs="+", metavar="N", help="height (and width) of the example, of 32"
+    )
     return flags.parse_args()
 
 
