@@ -14,10 +14,12 @@ from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric
 from utils.metrics.detection import MeanAveragePrecision
+from utils.postprocess.image.box_forms import corners, labelled, probabilities
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.images import open_image
-from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
-from utils.tasks.base import Artifact, Flag, Options, Task
+from utils.preprocess.image.letterbox import Geometry, letterbox, to_picture
+from utils.tasks.base import Artifact, Choice, Flag, Options, Task
+from utils.tasks.detection_choices import CHOICES, FLAGS as CHOSEN, KEY, box_form, check, chosen, laying, normalised
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
@@ -37,12 +39,14 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
-    """Letterbox the pictures into the model's input; their geometry is the context.
+    """Lay the pictures into the model's input; their geometry is the context.
+
+    How they are laid in, and in which range of values and order of channels, flags or the export say
+    (:mod:`utils.tasks.detection_choices`).
 
     Args:
         samples: paths of pictures.
-        model: its first input is N x 3 x H x W, RGB. What its export stored as ``mean`` and ``std`` of samples in 0..1
-            is subtracted and divided by.
+        model: its first input is N x 3 x H x W.
         options: ``input_size``, where it is given, is H and W.
         out: an array of N x 3 x H x W to write into.
 
@@ -50,14 +54,13 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
         DataError: a picture cannot be read.
         ConfigError: the input's size is not known.
     """
-    size, notes = _size(model, options), model.stored.picture
-    mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (notes.mean, notes.std))
+    size, found = _size(model, options), chosen(model, options)
+    placed = laying(found)
     result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
     contexts = []
     for place, path in zip(result, samples, strict=True):
-        picture, geometry = letterbox(open_image(path), size, FILL)
-        scaled = picture.transpose(2, 0, 1) / np.float32(255)
-        place[...] = (scaled - mean) / std
+        picture, geometry = letterbox(open_image(path), size, placed)
+        place[...] = normalised(picture, found, model)
         contexts.append(geometry)
     return Prepared([result], contexts)
 
@@ -65,25 +68,41 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Detections]:
     """Return what was found in each picture, in its own pixels, the surest first.
 
-    The model has two outputs: ``boxes``, N x Q x 4 (left, top, right, bottom in pixels of the input), and ``scores``, N
-    x Q x C, one per class and query; without these names they are taken in this order. Every pair of query and class
-    with a score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-    ``--iou_threshold`` the best stays; at most ``--max_detections`` come back. What has NaN as its score or in its box
-    is no candidate.
+    The model has two outputs: ``boxes``, N x Q x 4, and ``scores``, N x Q x C, one per class and query, in the form
+    that flags or the export say; without these names they are taken in this order. Every pair of query and class with a
+    score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
+    ``--iou_threshold`` the best stays (``--nms``); at most ``--max_detections`` come back. What has NaN as its score or
+    in its box is no candidate.
 
     Raises:
         InputError: the outputs have other shapes.
     """
     boxes, scores = _head(outputs, model, len(contexts))
-    return [_found(*one, options, _least(options)) for one in zip(boxes, scores, contexts, strict=True)]
+    found = chosen(model, options)
+    form = box_form(found)
+    size = _size(model, options) if form.box_units == "unit" else (1, 1)
+    parts = zip(corners(boxes, form, size), probabilities(scores, form), contexts, strict=True)
+    return [_found(*one, options, found) for one in parts]
 
 
-def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, least: float) -> Detections:
+def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, in_use: Mapping[str, Any]) -> Detections:
     """Return one picture's detections from its Q x 4 boxes and Q x C scores."""
-    queries, classes = np.nonzero((scores >= least) & ~np.isnan(boxes).any(axis=1, keepdims=True))
-    candidates = Detections(boxes[queries].astype(np.float64), scores[queries, classes].astype(np.float64), classes)
-    kept = non_maximum_suppression(candidates, options.iou_threshold, options.max_detections)
+    good = (scores >= _least(options)) & ~np.isnan(boxes).any(axis=1, keepdims=True)
+    queries, columns = np.nonzero(good)
+    classes = labelled(columns, box_form(in_use))
+    if classes.size and classes.min() < 0:
+        queries, columns, classes = queries[classes >= 0], columns[classes >= 0], classes[classes >= 0]
+    candidates = Detections(boxes[queries].astype(np.float64), scores[queries, columns].astype(np.float64), classes)
+    kept = _suppressed(candidates, in_use["nms"], in_use["iou_threshold"], options.max_detections)
     return kept._replace(boxes=to_picture(kept.boxes, geometry))
+
+
+def _suppressed(found: Detections, nms: str, iou_threshold: float, limit: int) -> Detections:
+    """Return the best detections after the suppression that was chosen."""
+    if nms == "none":
+        return Detections(*(column[np.argsort(-found.scores, kind="stable")[:limit]] for column in found))
+    together = np.zeros_like(found.classes) if nms == "all" else None
+    return non_maximum_suppression(found, iou_threshold, limit, together)
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -155,6 +174,28 @@ def _least(options: Options) -> float:
     return float(SCORES.get(options.script, OTHERS_SCORE) if given is None else given)
 
 
+def _least_of(model: Model, options: Options) -> float:
+    return _least(options)
+
+
+def _most_of(model: Model, options: Options) -> int:
+    return int(options.max_detections)
+
+
+def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
+    """Read the source framework's detections (:func:`~utils.datasets.box_results.read_box_results`)."""
+    from utils.datasets.box_results import read_box_results
+
+    return read_box_results(file, dataset, model.stored.labels)
+
+
+def agreement(one: Detections, other: Detections) -> float:
+    """Say how far two sets of detections agree (:func:`utils.metrics.detection_agreement.agreement`)."""
+    from utils.metrics.detection_agreement import agreement as agreed
+
+    return agreed(one, other)
+
+
 def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
     given = _given(options)
     return None if given is None else ((None, 3, *given),)
@@ -176,10 +217,10 @@ def _head(outputs: Any, model: Model, samples: int) -> tuple[Array, Array]:
 
 
 def _check(options: Options) -> None:
-    for flag in ("score_threshold", "iou_threshold"):
-        given = getattr(options, flag)
-        if given is not None and not 0 <= given <= 1:
-            raise ConfigError(f"--{flag} {given} must be from 0 to 1")
+    least = options.score_threshold
+    if least is not None and not 0 <= least <= 1:
+        raise ConfigError(f"--score_threshold {least} must be from 0 to 1")
+    check(options)
     if options.max_detections < 1:
         raise ConfigError(f"--max_detections {options.max_detections} must be at least 1")
     given = _given(options)
@@ -195,10 +236,16 @@ FLAGS = (
         f"detections below this score are dropped (default: {SCORES['valid']} for valid, else {OTHERS_SCORE})",
         type=float,
     ),
-    Flag("--iou_threshold", "of two boxes of a class that overlap more than this, the surer one stays", 0.5, float),
     Flag("--max_detections", "most detections in a picture", 100, int),
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    *CHOSEN,
 )
+
+LIMITS = (
+    Choice("--score_threshold", (0.001, 0.01, 0.05, 0.1, 0.25, 0.3, 0.5), "decode", _least_of, fine=True),
+    Choice("--max_detections", (100, 300, 1000), "decode", _most_of, fine=True),
+)
+"""What decides how many detections come back; the user's choice, and other programs have other ones."""
 
 DETECTION = Task(
     name="detection",
@@ -213,5 +260,9 @@ DETECTION = Task(
     flags=FLAGS,
     template=TEMPLATE,
     data_help="a JSON file as COCO's, a folder of pictures, or a picture",
+    choices=(*CHOICES, *LIMITS),
+    answers=answers,
+    agreement=agreement,
+    stored_under=KEY,
 )
 """Detection with the head that :func:`decode` describes; a model with another one replaces ``decode``."""
