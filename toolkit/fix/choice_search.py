@@ -26,7 +26,10 @@ LEAST = 4
 """Samples that either part must have."""
 
 EXACT = 1e-6
-"""Share of the source's answers that other summation may change: beyond it, fine choices are tried."""
+"""How far from the source's own numbers another summation may be."""
+
+LOW = 0.5
+"""Share of the reference below which the search looks for two mistakes before it looks for small ones."""
 
 RUNS = 150
 """Passes of the seen samples through the model, after which no further pairs are tried."""
@@ -81,36 +84,46 @@ class Search:
     bench: Bench
     heard: Callable[[Step], None] = lambda step: None
     steps: list[Step] = field(default_factory=list)
+    _known: dict[str, Tried] = field(default_factory=dict)
 
     def run(self, start: Values) -> Tried:
         """Return the best that is found from some values on."""
-        best = self._try(start)
-        for fine, done in ((False, self.bench.goal.reached), (True, self._done)):
-            while not done(best.value):
-                found = self._round(best, fine)
-                if found is None:
+        best: Tried = self._try(start)
+        found: Tried | None = None
+        while not _exact(self.bench, best.value):
+            low = not self._worth(best) > LOW * abs(self.bench.goal.reference)
+            # far from everything a fine choice changes nothing, and near it two rough ones are hardly wrong
+            orders = (self._pairs, self._fine) if low else (self._fine, self._pairs)
+            for look in (self._rough, *orders):
+                found = look(best)
+                if found is not None:
                     break
-                best = found
+            if found is None:
+                break
+            best = found
         return best
 
-    def _done(self, value: float) -> bool:
-        """Say whether no fine choice can be of use: what is compared with the source's own numbers may still differ."""
-        goal = self.bench.goal
-        return goal.reached(value) and (goal.right is None or value >= 1 - EXACT)
+    def _rough(self, best: Tried) -> Tried | None:
+        return self._single(best, fine=False)
 
-    def _round(self, best: Tried, fine: bool) -> Tried | None:
-        """Return something surely better than the best so far; ``None`` where nothing is."""
+    def _fine(self, best: Tried) -> Tried | None:
+        return self._single(best, fine=True)
+
+    def _single(self, best: Tried, fine: bool) -> Tried | None:
+        """Return the best of one change more where that is surely better; ``None`` where none is."""
         cheap = self._best(best, self._singles(best, "decode", fine))
-        if cheap is not None and (fine or self.bench.goal.reached(cheap.value)):
+        if cheap is not None and self.bench.goal.reached(cheap.value):
             return cheap
         # what runs the model may explain more than other forms of the answers do
         dear = self._best(best, self._singles(best, "prepare", fine))
-        if cheap is not None or dear is not None:
-            return max((one for one in (cheap, dear) if one is not None), key=self._worth)
-        if fine:
+        return max((one for one in (cheap, dear) if one is not None), key=self._worth, default=None)
+
+    def _pairs(self, best: Tried) -> Tried | None:
+        """Return the best of two rough changes more, the cheap ones first."""
+        if self.bench.goal.reached(best.value):
             return None
-        for pairs in self._pairs(best):
-            found = self._best(best, pairs)
+        for first, second in (("decode", "decode"), ("prepare", "decode"), ("prepare", "prepare")):
+            found = self._best(best, self._both(best, first, second))
             if found is not None:
                 return found
         return None
@@ -120,12 +133,6 @@ class Search:
         for choice in self._of(stage, fine):
             for value in self._others(choice, best):
                 yield self._with(best.values, {choice.key: value})
-
-    def _pairs(self, best: Tried) -> Iterator[Iterator[Changes]]:
-        """Yield groups of two changes, by what they cost."""
-        for first, second in (("decode", "decode"), ("prepare", "decode"), ("prepare", "prepare")):
-            if self.bench.runs < RUNS:
-                yield self._both(best, first, second)
 
     def _both(self, best: Tried, first: str, second: str) -> Iterator[Changes]:
         ours, theirs = self._of(first, False), self._of(second, False)
@@ -162,7 +169,10 @@ class Search:
         return best
 
     def _try(self, values: Values) -> Tried:
-        tried = self.bench.tried(values)
+        key = repr(sorted(values.items()))
+        if key in self._known:
+            return self._known[key]
+        tried = self._known[key] = self.bench.tried(values)
         self.steps.append(Step(tried.values, tried.value, False))
         self.heard(self.steps[-1])
         return tried
@@ -192,7 +202,7 @@ def find_choices(
     known = dict(start or {})
     whole = make(range(count))
     before = whole.tried(known, keep=False)
-    if whole.goal.reached(before.value):
+    if _exact(whole, before.value):
         return FoundChoices(known, before.value, before.value, True, False, (known, before.value), runs=whole.runs)
     search = Search(make(seen), heard)
     best = search.run(known)
@@ -224,9 +234,7 @@ def halves(count: int) -> tuple[list[int], list[int]]:
         DataError: there are too few.
     """
     if count < 2 * LEAST:
-        raise DataError(
-            f"{count} samples: half of them must confirm what the other half shows; pass {2 * LEAST} or more"
-        )
+        raise DataError(f"{count} samples: half of them must confirm what the rest shows; pass {2 * LEAST} or more")
     order = np.random.default_rng(0).permutation(count)
     seen = min(SEEN, count // 2)
     return sorted(order[:seen].tolist()), sorted(order[seen : seen + HELD].tolist())
@@ -248,7 +256,8 @@ def _needed(bench: Bench, values: Changes, known: Changes) -> tuple[Changes, boo
 
 def _equal(bench: Bench, values: Changes) -> dict[str, list[Any]]:
     """Return other values that give the same measure to six digits on the samples that confirm."""
-    found, best = {}, bench.tried(values).value
+    found: dict[str, list[Any]] = {}
+    best = bench.tried(values).value
     for choice in bench.choices:
         if choice.key not in values or choice.fine:
             continue
@@ -256,6 +265,14 @@ def _equal(bench: Bench, values: Changes) -> dict[str, list[Any]]:
         same = [one for one in others if abs(bench.tried({**values, choice.key: one}).value - best) < 1e-6]
         found |= {choice.key: same} if same else {}
     return found
+
+
+def _exact(bench: Bench, value: float) -> bool:
+    """Say whether nothing is left to explain: beside the source's own numbers even what is within the tolerance may be.
+
+    A metric that is reached says no more.
+    """
+    return bench.goal.reached(value) and (bench.goal.right is None or value >= 1 - EXACT)
 
 
 def _worth(value: float, bench: Bench) -> float:

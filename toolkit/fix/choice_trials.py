@@ -25,6 +25,12 @@ Values = Mapping[str, Any]
 DRAWS = 200
 """Resamples of the samples by which one set of values is surely better than another."""
 
+GAIN = 5e-4
+"""Share of the reference by which something must be better to be of any use, however surely it is."""
+
+SAME = 1e-4
+"""How far from the source's own numbers other kernels may be."""
+
 KEPT = 2
 """Preparations whose outputs are kept, the latest ones, so that answers can be made of them in other ways."""
 
@@ -134,9 +140,17 @@ class Bench:
         return Tried(dict(values), value, columns)
 
     def surely(self, one: Tried, other: Tried) -> bool:
-        """Say whether one set of values is better than another whichever samples there had been (95 %)."""
+        """Say whether one set of values is better than another whichever samples there had been (95 %).
+
+        One that gives the source's own numbers does not do so by chance.
+        """
         if one.columns is None or other.columns is None:
             return other.columns is None and one.columns is not None
+        gain = abs(one.value - other.value)
+        if gain < GAIN * abs(self.goal.reference):
+            return False
+        if self.goal.right is not None and one.value > 1 - SAME:
+            return one.value > other.value
         metric = self.metric
         pairs = paired(one.columns, other.columns, metric.name)
         both, rng = values_of(pairs, metric), np.random.default_rng(0)
