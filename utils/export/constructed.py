@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array
-from utils.export.onnx_files import Expected, ExportResult, ModelNotes, three_variants, write_onnx_files
+from utils.export.forms import FORMS, chosen_forms
+from utils.export.onnx_files import Expected, ExportResult, ModelNotes, variants_of, write_onnx_files
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
 def write_constructed(
-    build: Callable[[bool], ModelProto], cases: Sequence[Sequence[Array]], stem: Path, notes: ModelNotes
+    build: Callable[[bool], ModelProto],
+    cases: Sequence[Sequence[Array]],
+    stem: Path,
+    notes: ModelNotes,
+    forms: Sequence[str] = FORMS,
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx``, ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
@@ -30,8 +35,10 @@ def write_constructed(
             of the fixed model.
         stem: path and start of the file names.
         notes: what the files say of themselves.
+        forms: the files to write.
 
     Raises:
+        ConfigError: a form is unknown.
         ExportError: a file computes something else and was not written; the others were.
         ModelError: the folder cannot be written.
     """
@@ -44,4 +51,4 @@ def write_constructed(
     for arrays in cases:
         wanted: Any = reference.run(None, dict(zip(names, arrays, strict=True)))
         tried.append(Expected(list(arrays), [np.asarray(array) for array in wanted]))
-    return write_onnx_files(stem, three_variants(build(False), free, tried, float16=True), notes)
+    return write_onnx_files(stem, variants_of(build(False), free, tried, chosen_forms(forms)), notes)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, open_engine
 from utils.export.agree import FORMULA, TOLERANCES, Gap, widest_gap
 from utils.export.choices import answers, choices, picks_given, picks_inside, run, with_picks
+from utils.export.forms import DYNAMIC, HALF, STATIC
 from utils.export.graphs import first_line, foreign_ops, to_float16
 from utils.export.notes import ModelNotes as ModelNotes
 
@@ -27,6 +28,9 @@ MAX_PROTOBUF = 2**31 - 2**20
 
 Made: TypeAlias = Union["ModelProto", ModelError]
 """A graph, or why there is none."""
+
+Traced: TypeAlias = "tuple[Made | None, Made | None]"
+"""The static and the dynamic graph of a model; ``None`` where no form that is asked for is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +102,31 @@ class ExportError(ModelError):
         super().__init__(f"{'; '.join(failed)}; {f'written: {written}' if written else 'no file was written'}{stale}")
 
 
-def three_variants(static: Made, free: Made, cases: list[Expected], float16: bool) -> list[Variant]:
-    """Return the files of one model: static (tried on the first case only), dynamic and, where wanted, float16."""
-    variants = [Variant("", static, cases[:1]), Variant("_dyn", free, cases)]
-    if not float16:
-        return variants
+def variants_of(static: Made | None, free: Made | None, cases: list[Expected], forms: Sequence[str]) -> list[Variant]:
+    """Return the files of these forms: static (tried on the first case only), dynamic, float16.
+
+    Args:
+        static, free: the graph of fixed sizes and the dynamic one; ``None`` where no form needs it.
+        cases: what the files are tried on.
+        forms: of :data:`utils.export.forms.FORMS`.
+    """
+    variants = []
+    if static is not None and STATIC in forms:
+        variants.append(Variant("", static, cases[:1]))
+    if free is not None and DYNAMIC in forms:
+        variants.append(Variant("_dyn", free, cases))
+    if free is not None and HALF in forms:
+        variants.append(_half(free, cases))
+    return variants
+
+
+def _half(free: Made, cases: list[Expected]) -> Variant:
     if isinstance(free, ModelError):
-        return [*variants, Variant("_float16_dyn", free, cases, "float16")]
+        return Variant("_float16_dyn", free, cases, "float16")
     try:
-        half: Made = to_float16(free)
+        return Variant("_float16_dyn", to_float16(free), cases, "float16", free)
     except ModelError as error:
-        half = error
-    return [*variants, Variant("_float16_dyn", half, cases, "float16", free)]
+        return Variant("_float16_dyn", error, cases, "float16")
 
 
 def write_onnx_files(

@@ -14,11 +14,12 @@ import paddle2onnx
 
 from engine import ConfigError, ModelError
 from utils.export.agree import TOLERANCES
+from utils.export.forms import FORMS, chosen_forms
 from utils.export.graphs import first_line, simplify
 from utils.export.names import give_names
 from utils.export.nested import outputs
-from utils.export.onnx_files import ExportResult, Made, ModelNotes
-from utils.export.steps import Framework, Plan, Wanted, attempt, told, write_exported
+from utils.export.onnx_files import ExportResult, ModelNotes, Traced
+from utils.export.steps import Framework, Plan, Wanted, told, write_exported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,6 +45,7 @@ def export_paddle_onnx(
     vocabulary: Sequence[str] | None = None,
     sample_rate: int | None = None,
     notes: Mapping[str, Any] | None = None,
+    forms: Sequence[str] = FORMS,
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
     custom_translation_table: None = None,
@@ -74,7 +76,7 @@ def export_paddle_onnx(
         trace=partial(_traced, model, opset),
         reason=_reason,
     )
-    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
+    wanted = Wanted(input_names, output_names, dynamic, stored, chosen_forms(forms, float16), tolerances)
     return write_exported(model, framework, example_inputs, Path(stem), wanted)
 
 
@@ -102,11 +104,10 @@ class _Flat(paddle.nn.Layer):  # type: ignore[misc]
         return self.call(tensors)
 
 
-def _traced(model: paddle.nn.Layer, opset: int, plan: Plan) -> tuple[Made, Made]:
+def _traced(model: paddle.nn.Layer, opset: int, plan: Plan) -> Traced:
     """Return the static and the dynamic graph."""
     fixed: list[dict[int, str]] = [{} for _ in plan.axes]
-    static = attempt(lambda: _to_onnx(model, opset, plan, fixed))
-    return static, attempt(lambda: _to_onnx(model, opset, plan, plan.axes))
+    return plan.graphs(lambda: _to_onnx(model, opset, plan, fixed), lambda: _to_onnx(model, opset, plan, plan.axes))
 
 
 _EXPORT_ERRORS = (

@@ -15,9 +15,10 @@ import numpy as np
 from engine import Array, ConfigError, ModelError
 from utils.export.agree import relative_error
 from utils.export.dynamic import check_dynamic, dynamic_axes, dynamic_inputs
+from utils.export.forms import DYNAMIC, HALF, STATIC
 from utils.export.graphs import first_line
 from utils.export.nested import Example, example, output_names, outputs
-from utils.export.onnx_files import Expected, ExportResult, Made, ModelNotes, three_variants, write_onnx_files
+from utils.export.onnx_files import Expected, ExportResult, Made, ModelNotes, Traced, variants_of, write_onnx_files
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -48,6 +49,7 @@ class Plan:
         tried: arrays per case, one per input; the first are the example's.
         axes: per input, its dynamic axes and their names.
         flat: whether the model must be made one that takes a tensor per argument and returns a tuple of tensors.
+        forms: those that are asked for.
     """
 
     example: Example
@@ -55,6 +57,12 @@ class Plan:
     tried: list[list[Array]]
     axes: list[dict[int, str]]
     flat: bool
+    forms: tuple[str, ...]
+
+    def graphs(self, static: Callable[[], ModelProto], free: Callable[[], ModelProto]) -> Traced:
+        """Make the static and the dynamic graph, each where a form that is asked for is made of it."""
+        made = attempt(static) if STATIC in self.forms else None
+        return made, attempt(free) if {DYNAMIC, HALF} & {*self.forms} else None
 
 
 class Framework(NamedTuple):
@@ -65,7 +73,7 @@ class Framework(NamedTuple):
         parts: a module and all modules in it.
         to_array, to_tensor: one tensor and one array, the other way round.
         run: runs a model without gradients.
-        trace: its static and its dynamic graph, or why there is none.
+        trace: its static and its dynamic graph, or why there is none; ``None`` where it is not asked for.
         reason: what an error of the framework says, in one line.
     """
 
@@ -76,7 +84,7 @@ class Framework(NamedTuple):
     to_array: Callable[[Any], Array]
     to_tensor: Callable[[Array], Any]
     run: Callable[[Callable[[], Any]], Any]
-    trace: Callable[[Plan], tuple[Made, Made]]
+    trace: Callable[[Plan], Traced]
     reason: Callable[[BaseException], str]
 
 
@@ -87,7 +95,7 @@ class Wanted(NamedTuple):
     output_names: Sequence[str] | None
     dynamic: Mapping[str, Mapping[int, str]] | None
     notes: ModelNotes
-    float16: bool
+    forms: tuple[str, ...]
     tolerances: Mapping[str, float]
 
 
@@ -121,12 +129,13 @@ def write_exported(
         _warn_of_nothing(first)
         answers = [first, *(_run(model, framework, given, inputs, changed=True)[0] for inputs in tried[1:])]
         cases = [Expected(inputs, [array for _, array in one]) for inputs, one in zip(tried, answers, strict=True)]
-        static, free = framework.trace(Plan(given, names, tried, axes, not (plain and given.plain)))
-    if not isinstance(free, ModelError):
+        static, free = framework.trace(Plan(given, names, tried, axes, not (plain and given.plain), wanted.forms))
+    if free is not None and not isinstance(free, ModelError):
         free = check_dynamic(free, axes)
-    if isinstance(static, ModelError) and isinstance(free, ModelError):
-        raise static
-    return write_onnx_files(stem, three_variants(static, free, cases, wanted.float16), wanted.notes, wanted.tolerances)
+    refused = [one for one in (static, free) if isinstance(one, ModelError)]
+    if len(refused) == sum(one is not None for one in (static, free)):
+        raise refused[0]
+    return write_onnx_files(stem, variants_of(static, free, cases, wanted.forms), wanted.notes, wanted.tolerances)
 
 
 def attempt(make: Callable[[], ModelProto]) -> Made:

@@ -16,12 +16,14 @@ import torch
 
 from engine import Array, ConfigError, ModelError, did_you_mean
 from utils.export.agree import TOLERANCES
+from utils.export.forms import FORMS, chosen_forms
 from utils.export.graphs import simplify, with_sizes
 from utils.export.names import give_names
 from utils.export.nested import outputs
-from utils.export.onnx_files import ExportResult, Made, ModelNotes
-from utils.export.steps import Framework, Plan, Wanted, attempt, told, write_exported
+from utils.export.onnx_files import ExportResult, ModelNotes, Traced
+from utils.export.steps import Framework, Plan, Wanted, told, write_exported
 from utils.export.torch_operators import quiet, tracing_reason
+from utils.export.weight_files import load_weights as load_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -52,6 +54,7 @@ def export_onnx(
     vocabulary: Sequence[str] | None = None,
     sample_rate: int | None = None,
     notes: Mapping[str, Any] | None = None,
+    forms: Sequence[str] = FORMS,
     float16: bool = True,
     tolerances: Mapping[str, float] = TOLERANCES,
     custom_translation_table: Translations | None = None,
@@ -75,7 +78,8 @@ def export_onnx(
         opset: version of the ONNX operator set; ``None`` for 18.
         labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, beside the versions of
             torch and the opset; see :class:`~utils.export.onnx_files.ModelNotes`.
-        float16: write the float16 file too.
+        forms: the files to write, of ``static``, ``dyn`` and ``float16_dyn``.
+        float16: ``False`` leaves the float16 file out.
         tolerances: largest relative error allowed, by dtype.
         custom_translation_table: how operators unknown to the exporter become nodes (``dynamo`` only). A file with one
             that ONNX Runtime lacks is checked but not run, and its result says so.
@@ -86,7 +90,7 @@ def export_onnx(
         One result per file, in the order above.
 
     Raises:
-        ConfigError: a name, an axis, a note or the exporter is not valid, or does not fit the model.
+        ConfigError: a name, an axis, a note, a form or the exporter is not valid, or does not fit the model.
         ExportError: a form failed its check or differs too much; its ``results`` tell of all, and the others' files
             were written.
         ModelError: the model cannot be run or exported; no file is replaced.
@@ -95,11 +99,11 @@ def export_onnx(
     opset = opset or OPSET
     made = told(model, provenance, opset, torch=torch.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
-    wanted = Wanted(input_names, output_names, dynamic, stored, float16, tolerances)
+    wanted = Wanted(input_names, output_names, dynamic, stored, chosen_forms(forms, float16), tolerances)
     return write_exported(model, _framework(model, trace, opset), example_inputs, Path(stem), wanted)
 
 
-def _framework(model: torch.nn.Module, trace: Callable[..., tuple[Made, Made]], opset: int) -> Framework:
+def _framework(model: torch.nn.Module, trace: Callable[..., Traced], opset: int) -> Framework:
     return Framework(
         kind=torch.nn.Module,
         tensor=torch.Tensor,
@@ -113,7 +117,7 @@ def _framework(model: torch.nn.Module, trace: Callable[..., tuple[Made, Made]], 
     )
 
 
-def _exporter(name: str | None, table: Translations | None) -> Callable[..., tuple[Made, Made]]:
+def _exporter(name: str | None, table: Translations | None) -> Callable[..., Traced]:
     """Return what traces a model."""
     if name is not None and name not in EXPORTERS:
         raise ConfigError(f"unknown exporter {name!r};{did_you_mean(name, EXPORTERS)} use {' or '.join(EXPORTERS)}")
@@ -166,7 +170,7 @@ def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
             model.forward = own
 
 
-def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
+def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int, plan: Plan) -> Traced:
     """Return the static and the dynamic graph; tracing takes the time, so one is the other with its sizes filled in."""
     if isinstance(model, torch.jit.ScriptModule):
         raise ModelError("a model of TorchScript has no code for torch.export to read; try exporter='torchscript'")
@@ -189,7 +193,7 @@ def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int,
         except torch.onnx.OnnxExporterError as error:
             raise _refused(model, error.__cause__ or error, "dynamo", plan) from error
     exported = _named(program.model, plan)
-    return attempt(lambda: simplify(with_sizes(exported, plan.tried[0]))), attempt(lambda: simplify(exported))
+    return plan.graphs(lambda: simplify(with_sizes(exported, plan.tried[0])), lambda: simplify(exported))
 
 
 def _named(model: ir.Model, plan: Plan) -> ModelProto:
@@ -210,12 +214,13 @@ def _refused(model: torch.nn.Module, error: BaseException, exporter: str, plan: 
     return ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason.rstrip('.')}{fix}")
 
 
-def _by_torchscript(model: torch.nn.Module, opset: int, plan: Plan) -> tuple[Made, Made]:
+def _by_torchscript(model: torch.nn.Module, opset: int, plan: Plan) -> Traced:
     """Return the static and the dynamic graph, each traced: a trace may hold sizes of its run as constants."""
     with _fixed_places():
-        static = attempt(lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])))
-        free = attempt(lambda: simplify(_scripted(model, opset, plan, plan.axes)))
-    return static, free
+        return plan.graphs(
+            lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])),
+            lambda: simplify(_scripted(model, opset, plan, plan.axes)),
+        )
 
 
 def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
@@ -283,40 +288,3 @@ def _fixed_places() -> Iterator[None]:
             "more than a shape, exporter='dynamo' tells",
             stacklevel=4,
         )
-
-
-def load_weights(model: torch.nn.Module, path: str | Path) -> torch.nn.Module:
-    """Load a ``.pth`` file holding a state dict into the model and return the model.
-
-    Only tensors and plain containers are read (``weights_only=True``), so a file from elsewhere cannot run code.
-
-    Raises:
-        ModelError: the file is missing or damaged, is not a state dict, or its keys or shapes do not fit the model.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise ModelError(f"weights file {path} does not exist; check the path") from error
-    except Exception as error:  # damaged files make torch's unpickler raise anything
-        raise ModelError(
-            f"{path}: damaged, or holds more than tensors; save the weights as model.state_dict()"
-        ) from error
-    if not isinstance(state, Mapping):
-        raise ModelError(f"{path}: holds a {type(state).__name__}, not a state dict; save model.state_dict()")
-    _check_state(model, state, path)
-    model.load_state_dict(state)
-    return model
-
-
-def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | Path) -> None:
-    """Raise one line naming the first keys or shapes that do not fit."""
-    own = model.state_dict()
-    missing, extra = [k for k in own if k not in state], [k for k in state if k not in own]
-    shaped = [k for k in own if k in state and getattr(state[k], "shape", None) != own[k].shape]
-    found = [
-        f"{what} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
-        for what, keys in (("missing", missing), ("unknown", extra), ("of another shape", shaped))
-        if keys
-    ]
-    if found:
-        raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")

@@ -9,28 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, InputError, ModelError
+from engine import Array, ConfigError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric
 from utils.metrics.detection import MeanAveragePrecision
-from utils.postprocess.image.box_forms import corners, labelled, probabilities
-from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.postprocess.image.box_forms import BoxForm
+from utils.postprocess.image.layouts import NOTE
+from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
-from utils.preprocess.image.letterbox import Geometry, letterbox, to_picture
-from utils.tasks.base import Artifact, Choice, Flag, Options, Task
-from utils.tasks.detection_choices import CHOICES, FLAGS as CHOSEN, KEY, box_form, check, chosen, laying, normalised
+from utils.preprocess.image.letterbox import Geometry, letterbox
+from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
+from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
+from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10
 """Objects that the answer's line names; the JSON has all."""
-
-SCORES = {"valid": 0.001}
-"""Default of ``--score_threshold`` by script, as is usual: mAP wants the unsure detections too, a person does not."""
-
-OTHERS_SCORE = 0.25
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -39,10 +37,10 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
-    """Lay the pictures into the model's input; their geometry is the context.
+    """Letterbox the pictures into the model's input, or put them there as its export stored (``fit``).
 
-    How they are laid in, and in which range of values and order of channels, flags or the export say
-    (:mod:`utils.tasks.detection_choices`).
+    Flags or the export say how they lie there, and their range of values and order of channels
+    (:mod:`utils.tasks.detection_choices`). Their geometry is the context.
 
     Args:
         samples: paths of pictures.
@@ -54,13 +52,16 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
         DataError: a picture cannot be read.
         ConfigError: the input's size is not known.
     """
-    size, found = _size(model, options), chosen(model, options)
-    placed = laying(found)
+    found = chosen(model, options)
+    normalise = partial(normalised, found=found, model=model)
+    if found["resize"] == FIT:
+        return fitted_inputs(samples, model, _known_size(model, options), note(model)[FIT], normalise, out)
+    size, placed = _size(model, options), laying(found)
     result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
     contexts = []
     for place, path in zip(result, samples, strict=True):
         picture, geometry = letterbox(open_image(path), size, placed)
-        place[...] = normalised(picture, found, model)
+        place[...] = normalise(picture.transpose(2, 0, 1))
         contexts.append(geometry)
     return Prepared([result], contexts)
 
@@ -68,41 +69,19 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Detections]:
     """Return what was found in each picture, in its own pixels, the surest first.
 
-    The model has two outputs: ``boxes``, N x Q x 4, and ``scores``, N x Q x C, one per class and query, in the form
-    that flags or the export say; without these names they are taken in this order. Every pair of query and class with a
-    score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-    ``--iou_threshold`` the best stays (``--nms``); at most ``--max_detections`` come back. What has NaN as its score or
-    in its box is no candidate.
+    What the outputs mean is their layout's matter (docs/detection_layouts.md): the one ``--layout`` says, else the one
+    the export stored, else the one their names and shapes tell. Every pair of box and class with a score of at least
+    ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than ``--iou_threshold`` the
+    best stays, unless the layout's are final; at most ``--max_detections`` come back. What has NaN as its score or in
+    its box is no candidate.
 
     Raises:
-        InputError: the outputs have other shapes.
+        InputError: the outputs do not have the layout's shapes, or no known layout.
+        ModelError: the outputs may have several layouts.
     """
-    boxes, scores = _head(outputs, model, len(contexts))
     found = chosen(model, options)
-    form = box_form(found)
-    size = _size(model, options) if form.box_units == "unit" else (1, 1)
-    parts = zip(corners(boxes, form, size), probabilities(scores, form), contexts, strict=True)
-    return [_found(*one, options, found) for one in parts]
-
-
-def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, in_use: Mapping[str, Any]) -> Detections:
-    """Return one picture's detections from its Q x 4 boxes and Q x C scores."""
-    good = (scores >= _least(options)) & ~np.isnan(boxes).any(axis=1, keepdims=True)
-    queries, columns = np.nonzero(good)
-    classes = labelled(columns, box_form(in_use))
-    if classes.size and classes.min() < 0:
-        queries, columns, classes = queries[classes >= 0], columns[classes >= 0], classes[classes >= 0]
-    candidates = Detections(boxes[queries].astype(np.float64), scores[queries, columns].astype(np.float64), classes)
-    kept = _suppressed(candidates, in_use["nms"], in_use["iou_threshold"], options.max_detections)
-    return kept._replace(boxes=to_picture(kept.boxes, geometry))
-
-
-def _suppressed(found: Detections, nms: str, iou_threshold: float, limit: int) -> Detections:
-    """Return the best detections after the suppression that was chosen."""
-    if nms == "none":
-        return Detections(*(column[np.argsort(-found.scores, kind="stable")[:limit]] for column in found))
-    together = np.zeros_like(found.classes) if nms == "all" else None
-    return non_maximum_suppression(found, iou_threshold, limit, together)
+    form = BoxForm(*(found[key] for key in BoxForm._fields))
+    return detections(outputs, contexts, model, options, _known_size(model, options), form, found["nms"])
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -169,17 +148,50 @@ def _given(options: Options) -> tuple[int, int] | None:
     return sides[0], sides[-1]
 
 
-def _least(options: Options) -> float:
-    given = options.score_threshold
-    return float(SCORES.get(options.script, OTHERS_SCORE) if given is None else given)
+def _known_size(model: Model, options: Options) -> tuple[int, int] | None:
+    """Return height and width of the model's input where they are the same for every batch."""
+    shape = model.inputs[0].shape if model.inputs else ()
+    height, width = shape[2:] if len(shape) == 4 else (None, None)
+    return _given(options) or (None if height is None or width is None else (height, width))
 
 
-def _least_of(model: Model, options: Options) -> float:
-    return _least(options)
+def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
+    given = _given(options)
+    return None if given is None else ((None, 3, *given),)
 
 
-def _most_of(model: Model, options: Options) -> int:
-    return int(options.max_detections)
+def _check(options: Options) -> None:
+    check(options)
+    for flag in ("score_threshold", "iou_threshold"):
+        given = getattr(options, flag)
+        if given is not None and not 0 <= given <= 1:
+            raise ConfigError(f"--{flag} {given} must be from 0 to 1")
+    if options.max_detections is not None and options.max_detections < 1:
+        raise ConfigError(f"--max_detections {options.max_detections} must be at least 1")
+    given = _given(options)
+    if given is not None and (
+        min(given) < 1 or (not isinstance(options.input_size, int) and len(options.input_size) > 2)
+    ):
+        raise ConfigError(f"--input_size {options.input_size} must be one or two positive numbers: height and width")
+
+
+FLAGS = (
+    Flag(
+        "--score_threshold",
+        f"detections below this score are dropped (default: {SCORES['valid']} for valid, else {OTHERS_SCORE})",
+        type=float,
+    ),
+    Flag(
+        "--iou_threshold",
+        f"of two boxes of a class that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
+        type=float,
+    ),
+    Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
+    Flag("--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"),
+    Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
+    *CHOSEN,
+    Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+)
 
 
 def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
@@ -196,57 +208,6 @@ def agreement(one: Detections, other: Detections) -> float:
     return agreed(one, other)
 
 
-def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
-    given = _given(options)
-    return None if given is None else ((None, 3, *given),)
-
-
-def _head(outputs: Any, model: Model, samples: int) -> tuple[Array, Array]:
-    """Return the outputs boxes and scores, checked."""
-    found = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    if len(found) != 2:
-        raise InputError(f"{model.ckpt}: {len(found)} outputs; detection takes two, boxes and scores")
-    names = [spec.name for spec in model.outputs]
-    boxes, scores = found[::-1] if names == ["scores", "boxes"] else found
-    if boxes.shape != (samples, *scores.shape[1:2], 4) or scores.ndim != 3 or len(scores) != samples:
-        raise InputError(
-            f"{model.ckpt}: boxes of shape {boxes.shape} and scores of {scores.shape} for {samples} samples; "
-            "detection needs N x Q x 4 and N x Q x C"
-        )
-    return boxes, scores
-
-
-def _check(options: Options) -> None:
-    least = options.score_threshold
-    if least is not None and not 0 <= least <= 1:
-        raise ConfigError(f"--score_threshold {least} must be from 0 to 1")
-    check(options)
-    if options.max_detections < 1:
-        raise ConfigError(f"--max_detections {options.max_detections} must be at least 1")
-    given = _given(options)
-    if given is not None and (
-        min(given) < 1 or (not isinstance(options.input_size, int) and len(options.input_size) > 2)
-    ):
-        raise ConfigError(f"--input_size {options.input_size} must be one or two positive numbers: height and width")
-
-
-FLAGS = (
-    Flag(
-        "--score_threshold",
-        f"detections below this score are dropped (default: {SCORES['valid']} for valid, else {OTHERS_SCORE})",
-        type=float,
-    ),
-    Flag("--max_detections", "most detections in a picture", 100, int),
-    Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
-    *CHOSEN,
-)
-
-LIMITS = (
-    Choice("--score_threshold", (0.001, 0.01, 0.05, 0.1, 0.25, 0.3, 0.5), "decode", _least_of, fine=True),
-    Choice("--max_detections", (100, 300, 1000), "decode", _most_of, fine=True),
-)
-"""What decides how many detections come back; the user's choice, and other programs have other ones."""
-
 DETECTION = Task(
     name="detection",
     domain="detection",
@@ -260,9 +221,9 @@ DETECTION = Task(
     flags=FLAGS,
     template=TEMPLATE,
     data_help="a JSON file as COCO's, a folder of pictures, or a picture",
-    choices=(*CHOICES, *LIMITS),
+    choices=CHOICES,
+    stored_under=NOTE,
     answers=answers,
     agreement=agreement,
-    stored_under=KEY,
 )
-"""Detection with the head that :func:`decode` describes; a model with another one replaces ``decode``."""
+"""Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

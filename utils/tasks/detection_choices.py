@@ -11,14 +11,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine import Array, ConfigError, ModelError
-from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS, BoxForm
+from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS
+from utils.postprocess.image.layouts import NOTE
 from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Laying
 from utils.preprocess.image.modes import MEAN, STD
 from utils.tasks.base import Choice, Flag, Options, str2bool
+from utils.tasks.detection_heads import least_score, most, note, overlap
 from utils.tasks.model import Model
 
-KEY = "detection"
-"""Key of the metadata."""
+FIT = "fit"
+"""The way that an export stored as ``fit`` (:mod:`utils.preprocess.image.fits`), where it did and no flag differs."""
 
 CAFFE = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 
@@ -40,10 +42,6 @@ STORED = "stored"
 def class_offset(text: str) -> int | str:
     """Read a whole number, or ``coco91``."""
     return text if text == COCO91 else int(text)
-
-
-def _share(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _level(value: Any) -> bool:
@@ -83,7 +81,6 @@ KINDS: Mapping[str, Kind] = {
     "class_offset": Kind(0, _offset, "a whole number, or coco91"),
     "score_form": _named(*SCORE_FORMS),
     "nms": _named(*NMS),
-    "iou_threshold": Kind(0.5, _share, "from 0 to 1"),
 }
 
 
@@ -93,9 +90,7 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
     Raises:
         ModelError: the export stored something else.
     """
-    stored = model.stored.json(KEY, {})
-    if not isinstance(stored, dict):
-        raise ModelError(f"{model.ckpt}: metadata {KEY!r}: not a JSON object; export the model again")
+    stored = note(model)
     found = {}
     for key, kind in KINDS.items():
         value = getattr(options, key, None)
@@ -103,9 +98,11 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
             value = stored[key]
             if not kind.takes(value):
                 raise ModelError(
-                    f"{model.ckpt}: metadata {KEY!r}: {key} {value!r} must be {kind.words}; export the model again"
+                    f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {kind.words}; export the model again"
                 )
         found[key] = kind.usual if value is None else value
+    if FIT in stored and getattr(options, "resize", None) is None:
+        found["resize"] = FIT
     return found
 
 
@@ -131,19 +128,13 @@ def laying(found: Mapping[str, Any]) -> Laying:
     return Laying(*(found[key] for key in Laying._fields))
 
 
-def box_form(found: Mapping[str, Any]) -> BoxForm:
-    """Return the form of the model's boxes and scores."""
-    return BoxForm(*(found[key] for key in BoxForm._fields))
-
-
-def normalised(pixels: Array, found: Mapping[str, Any], model: Model) -> Array:
-    """Return height x width x 3 RGB levels as the model's 3 x height x width float32.
+def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
+    """Return 3 x height x width RGB levels, 0 to 255, as the model takes them, float32.
 
     A stored mean is that of the input's own channels; the named ones go with their colours.
     """
     import numpy as np
 
-    planes = pixels.transpose(2, 0, 1)
     name = found["pixel_values"]
     notes = model.stored.picture
     mean, std = (notes.mean, notes.std) if name == STORED else PIXEL_VALUES[name]
@@ -166,7 +157,6 @@ def _flag(key: str, text: str, type_: Any = None) -> Flag:
 
 
 FLAGS = (
-    _flag("iou_threshold", "of two boxes that overlap more than this, the surer one stays", float),
     _flag("nms", "boxes go for surer ones of their class, of all classes, or not"),
     _flag("resize", "centred at its proportions, so in the left upper corner, or stretched"),
     _flag("fill", "level of the input that the picture does not cover", int),
@@ -197,9 +187,11 @@ CHOICES = (
     _choice("channel_order", "prepare", "RGB", "BGR"),
     _choice("pixel_values", "prepare", *PIXEL_VALUES),
     _choice("enlarge", "prepare", True, False, fine=True),
-    _choice("iou_threshold", "decode", 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, fine=True),
+    Choice("--iou_threshold", (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7), "decode", overlap, fine=True),
     _choice("fill", "prepare", 114, 0, 128, 255, fine=True),
     _choice("interpolation", "prepare", "bilinear", "opencv", "bicubic", "nearest", fine=True),
     _choice("rounding", "prepare", *ROUNDINGS, fine=True),
+    Choice("--score_threshold", (0.001, 0.01, 0.05, 0.1, 0.25, 0.3, 0.5), "decode", least_score, fine=True),
+    Choice("--max_detections", (100, 300, 1000), "decode", most, fine=True),
 )
 """What people get wrong after an export, the cheap and the likely first."""

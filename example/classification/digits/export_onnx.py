@@ -11,6 +11,7 @@ from model import DigitsNet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from utils.export.forms import add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -25,12 +26,14 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--weights", type=Path, default=HERE / "digits.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
     args = parser.parse_args()
     model = load_weights(DigitsNet(), args.weights)
     example = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     stem = args.out / "digits"
     labels = [str(digit) for digit in range(10)]
-    for result in export_onnx(model, example, stem, labels=labels, preprocess=PREPROCESS, provenance=PROVENANCE):
+    notes = {"labels": labels, "preprocess": PREPROCESS, "provenance": PROVENANCE}
+    for result in export_onnx(model, example, stem, forms=args.forms, **notes):
         print(result)
     return 0
 

@@ -11,6 +11,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import ConfigError, add_version
+from utils.export.forms import add_forms
 from utils.export.torch_export import export_onnx
 from utils.export.torchvision_models import RANDOM, build
 from utils.pipeline import cli
@@ -29,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     parser.add_argument("--input_size", type=int, default=224, help="height and width of the static file")
     parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
+    add_forms(parser)
     args = parser.parse_args()
     args.weights = args.weights or BEST[args.arch]
     return args
@@ -49,7 +51,7 @@ def export(args: argparse.Namespace) -> None:
     example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     provenance = {"source": f"torchvision {args.arch}", "weights": Path(args.weights).name}
     stem, notes = args.out / args.arch, {"labels": labels, "preprocess": preprocess, "provenance": provenance}
-    for result in export_onnx(model, example, stem, dynamic=DYNAMIC, **notes):
+    for result in export_onnx(model, example, stem, dynamic=DYNAMIC, forms=args.forms, **notes):
         print(result)
 
 

@@ -10,6 +10,7 @@ from small_models import WEIGHT, X, linear
 
 from engine import EngineSpec, ModelError, open_engine
 from utils.export import onnx_files
+from utils.export.forms import HALF
 from utils.export.onnx_files import Expected, ExportError, ExportResult, ModelNotes, Variant, write_onnx_files
 from utils.stored import Stored
 
@@ -131,7 +132,7 @@ class TestWriting:
             wanted = engine(x)
         with open_engine("sdaa", EngineSpec(ckpt=tmp_path / "source.onnx")) as engine:
             on_card = engine(x.astype(np.float16))
-        variants = onnx_files.three_variants(model, model, [Expected([x], [np.asarray(wanted)])], float16=True)
+        variants = onnx_files.variants_of(model, model, [Expected([x], [np.asarray(wanted)])], [HALF])
         *_, result = write_onnx_files(tmp_path / "net", variants, ModelNotes())
         with open_engine("onnx", EngineSpec(ckpt=result.path, dtype="float16")) as engine:
             found = engine(x.astype(np.float16))
