@@ -14,10 +14,13 @@ from utils.datasets.base import Dataset
 from utils.datasets.boxes import load_boxes
 from utils.metrics.base import Metric
 from utils.metrics.detection import MeanAveragePrecision
+from utils.postprocess.image.box_forms import BoxForm
+from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
-from utils.preprocess.image.letterbox import FILL, Geometry, letterbox
+from utils.preprocess.image.letterbox import Geometry, letterbox
 from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
 from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
@@ -36,12 +39,12 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
     """Letterbox the pictures into the model's input, or put them there as its export stored (``fit``).
 
-    Their geometry is the context.
+    Flags or the export say how they lie there, and their range of values and order of channels
+    (:mod:`utils.tasks.detection_choices`). Their geometry is the context.
 
     Args:
         samples: paths of pictures.
-        model: its first input is N x 3 x H x W, RGB. What its export stored as ``mean`` and ``std`` of samples in 0..1
-            is subtracted and divided by.
+        model: its first input is N x 3 x H x W.
         options: ``input_size``, where it is given, is H and W.
         out: an array of N x 3 x H x W to write into.
 
@@ -49,16 +52,16 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
         DataError: a picture cannot be read.
         ConfigError: the input's size is not known.
     """
-    if "fit" in note(model):
-        return fitted_inputs(samples, model, _known_size(model, options), note(model)["fit"], out)
-    size, notes = _size(model, options), model.stored.picture
-    mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (notes.mean, notes.std))
+    found = chosen(model, options)
+    normalise = partial(normalised, found=found, model=model)
+    if found["resize"] == FIT:
+        return fitted_inputs(samples, model, _known_size(model, options), note(model)[FIT], normalise, out)
+    size, placed = _size(model, options), laying(found)
     result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
     contexts = []
     for place, path in zip(result, samples, strict=True):
-        picture, geometry = letterbox(open_image(path), size, FILL)
-        scaled = picture.transpose(2, 0, 1) / np.float32(255)
-        place[...] = (scaled - mean) / std
+        picture, geometry = letterbox(open_image(path), size, placed)
+        place[...] = normalise(picture.transpose(2, 0, 1))
         contexts.append(geometry)
     return Prepared([result], contexts)
 
@@ -76,7 +79,9 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
         InputError: the outputs do not have the layout's shapes, or no known layout.
         ModelError: the outputs may have several layouts.
     """
-    return detections(outputs, contexts, model, options, _known_size(model, options))
+    found = chosen(model, options)
+    form = BoxForm(*(found[key] for key in BoxForm._fields))
+    return detections(outputs, contexts, model, options, _known_size(model, options), form, found["nms"])
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -156,6 +161,7 @@ def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
 
 
 def _check(options: Options) -> None:
+    check(options)
     for flag in ("score_threshold", "iou_threshold"):
         given = getattr(options, flag)
         if given is not None and not 0 <= given <= 1:
@@ -183,8 +189,24 @@ FLAGS = (
     Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
     Flag("--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"),
     Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
+    *CHOSEN,
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
 )
+
+
+def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
+    """Read the source framework's detections (:func:`~utils.datasets.box_results.read_box_results`)."""
+    from utils.datasets.box_results import read_box_results
+
+    return read_box_results(file, dataset, model.stored.labels)
+
+
+def agreement(one: Detections, other: Detections) -> float:
+    """Say how far two sets of detections agree (:func:`utils.metrics.detection_agreement.agreement`)."""
+    from utils.metrics.detection_agreement import agreement as agreed
+
+    return agreed(one, other)
+
 
 DETECTION = Task(
     name="detection",
@@ -199,5 +221,9 @@ DETECTION = Task(
     flags=FLAGS,
     template=TEMPLATE,
     data_help="a JSON file as COCO's, a folder of pictures, or a picture",
+    choices=CHOICES,
+    stored_under=NOTE,
+    answers=answers,
+    agreement=agreement,
 )
 """Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

@@ -5,14 +5,17 @@ What decides is a flag, else what the export stored under ``detection``, else th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine import Array, InputError, ModelError, reason_of
+from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
-from utils.postprocess.image.layouts.base import surest
+from utils.postprocess.image.layouts.base import softmax, surest
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_picture
 from utils.tasks.base import Options
@@ -62,8 +65,19 @@ def most(model: Model, options: Options) -> int:
     return int(note(model).get("max_detections", MOST) if options.max_detections is None else options.max_detections)
 
 
+def overlap(model: Model, options: Options) -> float:
+    """Return the intersection over union from which on the less sure of two boxes goes."""
+    return threshold("iou_threshold", model, options, IOU)
+
+
 def detections(
-    outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options, size: tuple[int, int] | None
+    outputs: Any,
+    contexts: Sequence[Geometry],
+    model: Model,
+    options: Options,
+    size: tuple[int, int] | None,
+    form: BoxForm = USUAL,
+    nms: str = NMS[0],
 ) -> list[Detections]:
     """Return what was found in each picture, in its own pixels, the surest first.
 
@@ -73,6 +87,8 @@ def detections(
         model: says the names of the outputs, and what its export stored.
         options: the flags.
         size: height and width of the input in pixels, ``None`` where the batch decided.
+        form: in which form the boxes, scores and classes are that the layout reads.
+        nms: which surer boxes make one go, one of :data:`~utils.postprocess.image.box_forms.NMS`.
 
     Raises:
         InputError: the outputs do not have the layout's shapes, or no known layout.
@@ -80,9 +96,10 @@ def detections(
     """
     seen = as_outputs(outputs, contexts, model, options, size)
     layout = choose(seen, options.layout, model.ckpt)
-    iou, limit = threshold("iou_threshold", model, options, IOU), most(model, options)
-    found = zip(_read(layout, seen, model), contexts, strict=True)
-    return [_finished(one, geometry, layout, iou, limit) for one, geometry in found]
+    overlapping, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
+    found = _read(layout, seen, model) if form == USUAL else _reformed(seen, layout, form, model)
+    pairs = zip(found, contexts, strict=True)
+    return [_finished(one, geometry, layout, overlapping, limit) for one, geometry in pairs]
 
 
 def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
@@ -100,12 +117,33 @@ def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
         ) from error
 
 
-def _finished(found: Detections, geometry: Geometry, layout: Layout, iou: float, limit: int) -> Detections:
+def _reformed(outputs: Outputs, layout: Layout, form: BoxForm, model: Model) -> list[Detections]:
+    """Return every picture's candidates where their numbers have another form than the layout's own."""
+    if form.score_form == "softmax" and layout.rows is not None:
+        outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
+    elif form.score_form == "softmax":
+        raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
+    found = _read(layout, replace(outputs, least=raw_score(outputs.least, form)), model)
+    return [reformed(one, form, layout.box_format, outputs.size) for one in found]
+
+
+Suppress = Callable[[Detections, int], Detections]
+"""From candidates and a limit to what stays."""
+
+
+def _suppressed(found: Detections, limit: int, *, nms: str, iou: float) -> Detections:
+    if nms == "none":
+        return surest(found, limit)
+    together = np.zeros_like(found.classes) if nms == "all" else None
+    return non_maximum_suppression(found, iou, limit, together)
+
+
+def _finished(found: Detections, geometry: Geometry, layout: Layout, suppress: Suppress, limit: int) -> Detections:
     """Return one picture's answer from its candidates."""
     if layout.clipped:
         # each axis is scaled by one factor, which no intersection over union sees
         found = found._replace(boxes=to_picture(found.boxes, geometry))
-    kept = surest(found, limit) if layout.final else non_maximum_suppression(found, iou, limit)
+    kept = surest(found, limit) if layout.final else suppress(found, limit)
     return kept if layout.clipped else kept._replace(boxes=to_picture(kept.boxes, geometry))
 
 

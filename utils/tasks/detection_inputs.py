@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,23 @@ MASK = "pixel_mask"
 
 
 def fitted_inputs(
-    samples: Sequence[Path], model: Model, size: tuple[int, int] | None, found: Any, out: Array | None = None
+    samples: Sequence[Path],
+    model: Model,
+    size: tuple[int, int] | None,
+    found: Any,
+    normalise: Callable[[Array], Array],
+    out: Array | None = None,
 ) -> Prepared:
     """Put pictures into the model's first input, and their outlines into ``pixel_mask`` where it has one.
 
-    The mean of the samples in 0..1 is subtracted and they are divided by the standard deviation, as stored; what a
-    picture does not cover is 0 after that.
+    What a picture does not cover is 0 after the normalisation.
 
     Args:
         samples: paths of pictures.
         model: its first input is N x 3 x H x W.
         size: height and width of the input in pixels; ``None`` where they are open.
         found: the stored ``fit``.
+        normalise: from 3 x h x w RGB levels, 0 to 255, to what the model takes.
         out: an array of N x 3 x H x W to write into.
 
     Raises:
@@ -42,13 +47,12 @@ def fitted_inputs(
     if other:
         raise ConfigError(f"{model.ckpt}: its input {other[0]!r} is no picture's; run it with a task that fills it")
     fit, notes = Fit.read(found, model.ckpt), model.stored.picture
-    mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (notes.mean, notes.std))
     pictures, masks, contexts = list[Array](), list[Array](), list[Geometry]()
     for path in samples:
         pixels, geometry, canvas = fitted(open_image(path), fit, size, notes.interpolation)
         height, width = pixels.shape[1:]
         picture, mask = np.zeros((3, *canvas), model.dtype), np.zeros(canvas, np.int64)
-        picture[:, :height, :width] = (pixels / np.float32(255) - mean) / std
+        picture[:, :height, :width] = normalise(pixels)
         mask[:height, :width] = 1
         pictures.append(picture)
         masks.append(mask)

@@ -70,6 +70,8 @@ class Layout:
         fits: says whether outputs have this layout, by their names and shapes; ``None``: nothing in them tells.
         final: what is read is the answer: nothing is suppressed.
         clipped: boxes are clipped to the picture before the suppression, not after it.
+        box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
+        rows: changes each row of scores; ``None`` where scores do not lie in rows.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Layout:
     fits: Callable[[Outputs], bool] | None = None
     final: bool = False
     clipped: bool = False
+    box_format: str = "xyxy"
+    rows: Callable[[Outputs, Callable[[Array], Array]], tuple[Array, ...]] | None = None
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine import Array
 from utils.postprocess.image.layouts.base import Layout, Outputs, pairs, refuse
 from utils.postprocess.image.nms import Detections
@@ -33,4 +35,13 @@ def read(outputs: Outputs) -> list[Detections]:
     return [pairs(*one, outputs) for one in zip(*_ordered(outputs), strict=True)]
 
 
-LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits),)
+def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[Array, ...]:
+    """Return the outputs with every row of scores changed."""
+    if not fits(outputs):
+        raise refuse(outputs, NEEDS)
+    boxes, scores = _ordered(outputs)
+    changed = boxes, change(scores)
+    return changed[::-1] if outputs.names == ("scores", "boxes") else changed
+
+
+LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits, rows=change_scores),)

@@ -242,9 +242,9 @@ def _fits_noted_maps(outputs: Outputs) -> bool:
 
 
 LAYOUTS = (
-    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, fits_v5),
-    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, fits_free),
-    Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8),
+    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, fits_v5, box_format="cxcywh"),
+    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, fits_free, box_format="cxcywh"),
+    Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8, box_format="cxcywh"),
     Layout("yolov10", f"{END} (v10, v26)", read_end, fits_end, final=True),
     Layout("yolox", X, read_x, fits_free),
     Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", read_v5_maps, fits_maps),
