@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from engine import ConfigError, add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
 
@@ -52,14 +52,13 @@ class Detector:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def parser(description: str | None, folder: Path) -> argparse.ArgumentParser:
-    """Return the flags that all export scripts of detectors have."""
-    made = argparse.ArgumentParser(description=description)
-    add_version(made)
-    made.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
-    made.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
-    add_forms(made)
-    return made
+def add_common(parser: argparse.ArgumentParser, folder: Path) -> None:
+    """Add the flags that all export scripts of detectors have; the files go to ``folder`` unless ``--out`` says so."""
+    add_version(parser)
+    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
+    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
+    add_forms(parser)
+    add_exporter(parser)
 
 
 def sides(given: Sequence[int] | None, usual: tuple[int, int], multiple: int) -> tuple[int, int]:
@@ -102,5 +101,6 @@ def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
         provenance={"source": found.source, "weights": found.weights},
         notes={"detection": dict(found.note), **found.notes},
         forms=args.forms,
+        exporter=args.exporter,
     )
     yield from map(str, results)

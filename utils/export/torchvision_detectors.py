@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from engine import ConfigError, ModelError, did_you_mean
-from utils.export.detectors import Detector, parser, sides, write
+from utils.export.detectors import Detector, add_common, sides, write
 from utils.export.graphs import first_line
 from utils.export.random_weights import RANDOM, seeded
 from utils.export.torchvision_models import import_torchvision
@@ -245,7 +245,8 @@ def export_torchvision(description: str | None, folder: Path, arch: str, archs: 
         folder: where the files go unless ``--out`` says so.
         arch: the network where ``--arch`` is left out. archs: those of the folder.
     """
-    flags = parser(description, folder)
+    flags = argparse.ArgumentParser(description=description)
+    add_common(flags, folder)
     flags.add_argument("--arch", choices=archs, default=arch)
     flags.add_argument(
         "--weights", default=PUBLISHED, help="torchvision's name, a .pth or .safetensors file, or random (COCO_V1)"
@@ -254,6 +255,6 @@ def export_torchvision(description: str | None, folder: Path, arch: str, archs: 
     flags.add_argument("--classes", type=int, help="classes of the weights, the background among them (COCO's 91)")
     if not arch.startswith("ssd"):
         flags.add_argument("--backbone", help="a smaller one: resnet18 or resnet34")
-    args: argparse.Namespace = flags.parse_args()
+    args = flags.parse_args()
     found = detector(args.arch, args.weights, args.input_size, args.classes, getattr(args, "backbone", None))
     yield from write(found, args)

@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
-from utils.export.detectors import parser, sides, write
+from utils.export.detectors import add_common, sides, write
 from utils.export.random_weights import RANDOM
 from utils.export.transformers_detectors import ARCHS, detector
 from utils.pipeline import cli
@@ -15,7 +15,8 @@ from utils.pipeline import cli
 
 def arguments() -> argparse.Namespace:
     """Return the command line's options."""
-    flags = parser(__doc__, HERE)
+    flags = argparse.ArgumentParser(description=__doc__)
+    add_common(flags, HERE)
     flags.add_argument("--arch", choices=ARCHS, default="detr", help="of random weights; a folder says its own")
     flags.add_argument("--weights", required=True, help="folder that save_pretrained wrote, or random: a tiny network")
     flags.add_argument(

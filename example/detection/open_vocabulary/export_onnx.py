@@ -7,14 +7,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
-from utils.export.detectors import parser, write
+from utils.export.detectors import add_common, write
 from utils.export.owl_detectors import KINDS, detector
 from utils.pipeline import cli
 
 
 def arguments() -> argparse.Namespace:
     """Return the command line's options."""
-    flags = parser(__doc__, HERE)
+    flags = argparse.ArgumentParser(description=__doc__)
+    add_common(flags, HERE)
     flags.add_argument("--arch", choices=KINDS, default="owlv2", help="of random weights; a folder says its own")
     flags.add_argument("--weights", required=True, help="folder that save_pretrained wrote, or random: a tiny network")
     flags.add_argument("--tokenizer", help="its tokenizer.json (default: the one in the folder)")

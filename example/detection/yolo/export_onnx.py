@@ -12,7 +12,7 @@ from model import SmallDetector
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
-from utils.export.detectors import Detector, parser, sides, write
+from utils.export.detectors import Detector, add_common, sides, write
 from utils.export.random_weights import RANDOM, seeded
 from utils.pipeline import cli
 
@@ -21,7 +21,8 @@ LABELS = ("cat", "cup", "spoon")
 
 def arguments() -> argparse.Namespace:
     """Return the command line's options."""
-    flags = parser(__doc__, HERE)
+    flags = argparse.ArgumentParser(description=__doc__)
+    add_common(flags, HERE)
     flags.add_argument("--weights", choices=[RANDOM], default=RANDOM, help="this stand-in has no other")
     flags.add_argument(
         "--input_size", type=int, nargs="+", metavar="N", help="height (and width), of 32 (default: 640)"
