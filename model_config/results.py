@@ -72,6 +72,7 @@ class StepResult:
         peak_memory: largest resident memory in bytes of the step and its children; ``None`` where unknown.
         result: the JSON file the step wrote, where it can write one.
         pictures: pictures with the answers drawn on them, where the step can draw.
+        cpu_seconds: computing time of the step and its children; ``None`` where unknown.
     """
 
     case: str
@@ -87,6 +88,7 @@ class StepResult:
     peak_memory: int | None = None
     result: Path | None = None
     pictures: tuple[Path, ...] = ()
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Accuracy:
         samples: pairs that were compared; 0 where there are no per-sample records.
         interval: 95 % confidence interval of the true relative difference, both sides.
         better, worse: records that got better and worse, by the metric's direction (flips, where a record is right or
-            wrong); 0 where the metric is not a mean of records that both runs have.
+            wrong); where the metric is not a mean of records, units whose own metric did.
         p_value: two-sided exact McNemar test of ``better`` against ``worse``, of units where records belong together;
             ``None`` where records are not binary.
         needed: samples that would decide an inconclusive comparison; ``None`` where decided, or where none would.

@@ -40,14 +40,20 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch": (
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
+        "utils/export/classifier.py",
+        "utils/export/classifier_script.py",
+        "utils/export/random_weights.py",
+        "utils/export/timm_models.py",
+        "utils/export/*detectors.py",
         "utils/export/torchvision_models.py",
+        "utils/export/weight_files.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
         "example/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
-    "torchvision": ("utils/export/torchvision_models.py",),
+    "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
@@ -71,7 +77,10 @@ BLOCKED = (
 """What is not there in a bare environment."""
 
 MAX_LINES, MAX_FUNCTION = 450, 60
-COMMAND_LINES = re.compile(r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/")
+COMMAND_LINES = re.compile(
+    r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|console|valid)\.py$|^toolkit/commands/"
+    r"|^utils/export/classifier_script\.py$"
+)
 """Files that may print: command lines, besides scripts."""
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),
     "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
     "profile": ("toolkit.commands.profile:main", "where a model's time goes, and what would make it less"),
+    "table": ("toolkit.commands.table:main", "what models cost: parameters, multiply-adds, simulated times and memory"),
     "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
     "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),
     "dump": ("toolkit.commands.dump:main", "keep the values inside a model, and compare two such dumps"),

@@ -75,8 +75,9 @@ WRONG_FUSIONS = (
 A layer norm that is written out is fused by its operators alone: ``x - mean`` or ``mean - x``, any exponent, and an
 epsilon that is no float32 constant behind its ``Add`` becomes 1e-5. ``1 / x * y`` becomes ``y / x`` for whole numbers
 too. ``Pad`` with 0 becomes the padding of a ``MaxPool``, which is minus infinity, and a padding as wide as the kernel
-is then refused. ``Transpose`` fused into a ``MatMul`` of a float16 file (torchvision's ViT-B/16) leaves a graph that ends
-the process with a segmentation fault in the next optimisation. Operators that a model has as such, ``LayerNormalization`` say, are as fast as before.
+is then refused. ``Transpose`` fused into a ``MatMul`` of a float16 file (torchvision's ViT-B/16) leaves a graph that
+ends the process with a segmentation fault in the next optimisation. Operators that a model has as such,
+``LayerNormalization`` say, are as fast as before.
 """
 
 _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")

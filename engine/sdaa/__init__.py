@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
     from engine.sdaa.saved import SUFFIX as SUFFIX, read_saved as read_saved, saved_path as saved_path
+    from engine.sdaa.settle import settled as settled
 
 _HOMES = {
     "engine.sdaa.card": (
@@ -77,6 +78,7 @@ _HOMES = {
         "inner_tensors",
         "kernels_of",
     ),
+    "engine.sdaa.settle": ("settled",),
     "engine.sdaa.lower": (
         "Lowered",
         "lowered",

@@ -32,7 +32,7 @@ from model_config.judge.intervals import (
     wilson,
 )
 from model_config.judge.pairs import Pairs, read_pairs
-from model_config.judge.resampling import is_mean, of_values, values_of
+from model_config.judge.resampling import is_mean, of_values, risen, values_of
 from model_config.results import Accuracy, Verdict
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
@@ -91,7 +91,7 @@ def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int) 
             "alone; pass the metric too"
         )
     _check_metrics(pairs, start.metric, start.reference, metric_of)
-    better, worse = _risen(pairs, start.higher_is_better) if mean else (0, 0)
+    better, worse = _risen(pairs, start.higher_is_better, None if mean else metric_of)
     result = replace(start, better=better, worse=worse)
     if result.reference == 0:
         return _both_zero(result, pairs)
@@ -127,11 +127,14 @@ def _evidence(
     return of_grouped_flips(target, baseline, units, pairs.total, tolerance, seed)
 
 
-def _risen(pairs: Pairs, higher_is_better: bool) -> tuple[int, int]:
-    """Return how many records are better and worse."""
-    rose, fell = (
-        int(np.count_nonzero(side)) for side in (pairs.target > pairs.baseline, pairs.target < pairs.baseline)
-    )
+def _risen(pairs: Pairs, higher_is_better: bool, metric: Metric | None) -> tuple[int, int]:
+    """Return how many records are better and worse; by a metric that is no mean of them, how many units."""
+    if metric is not None:
+        rose, fell = risen(pairs, metric)
+    else:
+        rose, fell = (
+            int(np.count_nonzero(side)) for side in (pairs.target > pairs.baseline, pairs.target < pairs.baseline)
+        )
     return (rose, fell) if higher_is_better else (fell, rose)
 
 
@@ -215,7 +218,8 @@ def _counts(result: Accuracy, pairs: Pairs, mean: bool, directed: bool) -> str:
     """Return on how many of the samples or units the runs differ, in words."""
     groups = f" in {_spaced(pairs.total)} units" if pairs.grouped else ""
     if not mean:
-        return f", {_spaced(pairs.differing())} of {_spaced(pairs.total)} units differ"
+        flips = f" ({result.better} better, {result.worse} worse)" if result.better + result.worse else ""
+        return f", {_spaced(pairs.differing())} of {_spaced(pairs.total)} units differ{flips}"
     words = ("better", "worse") if directed or result.p_value is not None else ("rose", "fell")
     return f", {result.better} {words[0]}, {result.worse} {words[1]} of {_spaced(len(pairs.target))}{groups}"
 

@@ -81,8 +81,17 @@ class Pairs:
         """Whether any unit has several records."""
         return self.units is not None and any(len(codes) > len(np.unique(codes)) for codes in self.units)
 
+    @property
+    def records(self) -> tuple[Array, Array]:
+        """Those of the target, and those of the baseline."""
+        return self.target, self.baseline
+
     def differing(self) -> int:
         """Return in how many units the two runs have other records; a unit's records count in their order."""
+        return len(self.differing_units())
+
+    def differing_units(self) -> Array:
+        """Return the units in which the two runs have other records, rising."""
         orders = [np.argsort(codes, kind="stable") for codes in self.codes]
         ours, theirs = (codes[order] for codes, order in zip(self.codes, orders, strict=True))
         counts = [np.bincount(codes, minlength=self.total) for codes in (ours, theirs)]
@@ -92,9 +101,9 @@ class Pairs:
             for records, order, codes in zip((self.target, self.baseline), orders, (ours, theirs), strict=True)
         )
         if left.shape != right.shape:
-            return self.total
+            return np.arange(self.total)
         other = np.unique(ours[as_many[ours]][(left != right).any(axis=1)])
-        return int(np.count_nonzero(~as_many)) + len(other)
+        return np.union1d(np.flatnonzero(~as_many), other).astype(np.int64)
 
 
 def _rows(records: Array) -> Array:

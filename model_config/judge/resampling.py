@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from engine import Array
+from engine import Array, DataError
 from model_config.judge.intervals import TAIL, WIDEST, Evidence, Floats, percentiles, t_factor, widened
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric
@@ -19,6 +20,9 @@ FEWER = 400
 
 MANY = 40_000
 
+ALONE = 5000
+"""Units that are looked at one by one, for the metric of each."""
+
 LEFT_OUT = 300
 """Units that are left out one at a time, each time for two computations of the metric."""
 
@@ -29,18 +33,52 @@ Values = Callable[[Floats], tuple[float, float]]
 def values_of(pairs: Pairs, metric: Metric) -> Values:
     """Return the function that computes both runs' metric from a weight per unit; NaN where there is none."""
     ours, theirs = pairs.codes
+    target, baseline = metric.weighing(pairs.target), metric.weighing(pairs.baseline)
 
     def compute(weights: Floats) -> tuple[float, float]:
-        return _value(metric, pairs.target, weights[ours]), _value(metric, pairs.baseline, weights[theirs])
+        return _number(target, weights[ours]), _number(baseline, weights[theirs])
 
     return compute
 
 
 def _value(metric: Metric, records: Array, weights: Floats) -> float:
+    return _number(partial(metric.value, records), weights)
+
+
+def _number(weighed: Callable[[Array], float], weights: Floats) -> float:
     try:
         with np.errstate(all="ignore"):
-            return float(metric.value(records, weights))
+            return float(weighed(weights))
     except (ArithmeticError, ValueError):  # a resample for which the metric does not exist
+        return math.nan
+
+
+def risen(pairs: Pairs, metric: Metric) -> tuple[int, int]:
+    """Return in how many units the target's metric is above the baseline's, and below it, each unit taken alone.
+
+    A unit for which there is no such value (a picture without objects has no average precision) is in neither count,
+    and so are all where more than :data:`ALONE` have other records.
+    """
+    chosen = pairs.differing_units()
+    if len(chosen) > ALONE:
+        return 0, 0
+    both = [_alone(records, codes, chosen, metric) for records, codes in zip(pairs.records, pairs.codes, strict=True)]
+    with np.errstate(invalid="ignore"):
+        return int(np.count_nonzero(both[0] > both[1])), int(np.count_nonzero(both[0] < both[1]))
+
+
+def _alone(records: Array, codes: Array, units: Array, metric: Metric) -> Floats:
+    """Return the metric of each of some units alone; NaN where there is none."""
+    order = np.argsort(codes, kind="stable")
+    starts, ends = (np.searchsorted(codes[order], units, side=side) for side in ("left", "right"))
+    found = [records[order[start:end]] for start, end in zip(starts, ends, strict=True)]
+    return np.array([_value_or_none(metric, one) for one in found], dtype=np.float64)
+
+
+def _value_or_none(metric: Metric, records: Array) -> float:
+    try:
+        return _value(metric, records, np.ones(len(records)))
+    except DataError:  # nothing to be measured in this unit
         return math.nan
 
 

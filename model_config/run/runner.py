@@ -26,7 +26,9 @@ from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
 from model_config.run.output import Drain
+from model_config.run.preloaded import MARK, Preloaded, Process
 from model_config.run.workplace import workplace
+from model_config.structure.requirements import required
 from tecoinfer_modelzoo import python_path
 
 __all__ = [
@@ -42,9 +44,6 @@ _MIB, _GIB = 2**20, 2**30
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _REFUSED = re.compile(r"--(json|save)\b")
-
-_MARK = "MODEL_CHECK_STEP"
-"""Environment variable that every process of a step inherits; not one of the zoo's own, which reports list."""
 
 _PATIENCE = 10.0
 """Seconds in which the rest of the output must come when the step has ended."""
@@ -83,10 +82,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a case runs: numbers of its cores (empty: all there are), and the signal to leave."""
+    """Where a case runs.
+
+    Attributes:
+        cores: their numbers; empty for all there are.
+        stop: the signal to leave.
+        exports: runs the exports that need torch, where they share its import.
+    """
 
     cores: tuple[int, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
+    exports: Preloaded | None = None
 
 
 def run_step(
@@ -183,6 +189,7 @@ class _Run:
             reason=trouble,
             eval_metric=metric,
             peak_memory=outcome["peak"] or None,
+            cpu_seconds=outcome["cpu"] or None,
             result=written if written is not None and written.is_file() else None,
             pictures=_files(folder),
         )
@@ -190,10 +197,9 @@ class _Run:
     def _supervised(self, result: StepResult) -> tuple[dict[str, Any], str]:
         """Return what the supervisor reports, and why the output ended the step, if it did."""
         reading, writing = os.pipe()
-        mark = uuid.uuid4().hex
         with open(reading, "rb") as report:
             try:
-                process = self._start(result.command, writing, mark)
+                process, mark = self._start(result.command, writing)
             finally:
                 os.close(writing)
             drains = self._drains(process, result)
@@ -204,29 +210,38 @@ class _Run:
             finally:
                 _end(process)  # does nothing to a supervisor that is done; else it ends the step at once
                 said = report.read()
-                process.wait()
+                code = process.wait()
                 if not said:
                     _sweep(mark)
                 for drain in drains:
                     drain.join(_PATIENCE)
-        return _outcome(said, process.returncode), next((drain.trouble for drain in drains if drain.trouble), "")
+        return _outcome(said, code), next((drain.trouble for drain in drains if drain.trouble), "")
 
-    def _start(self, command: Sequence[str], report: int, mark: str) -> subprocess.Popen[bytes]:
+    def _start(self, command: Sequence[str], report: int) -> tuple[Process, str]:
+        """Start the step under a supervisor; return that, and what marks all processes of the step."""
+        folder, environment = self.tree / self.case.run_dir, _environment(self.tree)
         settings = {"command": command, "cores": self.slot.cores, "report": report}
         for limit in ("timeout", "memory", "processes", "grace"):
             settings[limit] = getattr(self.limits, limit)
-        return subprocess.Popen(
+        shared = self.slot.exports if self.step.name == "export" else None
+        if shared is not None and "torch" in required(folder):
+            forked = shared.start(settings, report, folder, environment)
+            if forked is not None:
+                return forked, shared.mark
+        mark = uuid.uuid4().hex
+        process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SUPERVISOR), json.dumps(settings)],
-            cwd=self.tree / self.case.run_dir,
-            env=_environment(self.tree) | {_MARK: mark},
+            cwd=folder,
+            env=environment | {MARK: mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(report,),
             start_new_session=True,
         )
+        return process, mark
 
-    def _drains(self, process: subprocess.Popen[bytes], result: StepResult) -> list[Drain]:
+    def _drains(self, process: Process, result: StepResult) -> list[Drain]:
         def heard(line: str) -> None:
             if self.on_output is not None:
                 self.on_output(self.case.name, result.step, line)
@@ -274,11 +289,11 @@ def _sweep(mark: str) -> None:
     """Kill what a step that killed its supervisor has left: it is known by its environment."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is someone else's
-            if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes():
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     """Tell the supervisor to end the step."""
     if process.stdin is not None:
         with suppress(OSError):
@@ -295,7 +310,7 @@ def _outcome(report: bytes, code: int) -> dict[str, Any]:
     if report:
         outcome: dict[str, Any] = json.loads(report)
         return outcome
-    return {"code": None, "why": "supervisor", "peak": 0, "count": 0, "left": [], "ended": _ending(code)}
+    return {"code": None, "why": "supervisor", "peak": 0, "cpu": 0.0, "count": 0, "left": [], "ended": _ending(code)}
 
 
 def _broken(outcome: dict[str, Any], limits: Limits) -> str:

@@ -7,11 +7,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from engine import TecoInferError, one_line, usable_cores
 from model_config.cases.config import ROOT, Case, relative
 from model_config.results import CaseResult, Finding
+from model_config.run.preloaded import Preloaded
 from model_config.run.runner import Slot
 from utils.pipeline.launch.share import share_of
 
@@ -55,6 +57,8 @@ def run_all(
     stop = threading.Event()
     free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
     places = slots(min(len(cases), parallel or len(cases)), stop)
+    if len(cases) > len(places):  # else each imports for one case anyway
+        places = [replace(place, exports=Preloaded(place.cores)) for place in places]
     for place in places:
         free.put(place)
 
@@ -73,12 +77,17 @@ def run_all(
         finally:
             free.put(place)
 
-    with ThreadPoolExecutor(len(places), thread_name_prefix="case") as pool:
-        futures = [pool.submit(one, case) for case in cases]
-        try:
-            yield from _finished(futures, stop)
-        finally:
-            stop.set()
+    try:
+        with ThreadPoolExecutor(len(places), thread_name_prefix="case") as pool:
+            futures = [pool.submit(one, case) for case in cases]
+            try:
+                yield from _finished(futures, stop)
+            finally:
+                stop.set()
+    finally:
+        for place in places:
+            if place.exports is not None:
+                place.exports.close()
 
 
 def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Event) -> Iterator[CaseResult]:

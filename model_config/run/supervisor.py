@@ -7,7 +7,8 @@ ends all of them when the step is done, breaks a limit, or standard input ends, 
 ``SETTINGS`` is JSON: ``command`` (argument list), ``cores`` (numbers; empty: all), ``timeout`` and ``grace`` (seconds),
 ``memory`` (bytes), ``processes``, and ``report``: the file descriptor where the outcome is written, as JSON too:
 ``code`` (exit code of the command; null: it was killed), ``why`` (``timeout``, ``memory``, ``processes`` or ``stopped``
-where it was), ``peak`` (bytes), ``count`` (most processes at once) and ``left`` (command lines of what outlived it).
+where it was), ``peak`` (bytes), ``cpu`` (seconds of all that has ended), ``count`` (most processes at once) and
+``left`` (command lines of what outlived it).
 
 Only the standard library, and little of it: this starts once per step. Limits on memory and processes need Linux.
 """
@@ -20,6 +21,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -90,25 +92,37 @@ def command_line(pid: int) -> str:
 
 
 class Supervisor:
-    """Starts the command, watches it, and ends what is left."""
+    """Starts the command, watches it, and ends what is left.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    Args:
+        settings: what to start, and the limits.
+        become: turns a fork of this process into the command, and does not return.
+    """
+
+    def __init__(self, settings: dict[str, Any], become: Callable[[], None] | None = None) -> None:
         self.settings = settings
         self.code: int | None = None
         self.peak = 0
+        self.cpu = 0.0
         self.count = 0
-        self.woken = _wake_on_child()
+        self.woken, waking = _wake_on_child()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self.main = os.fork()
         if self.main == 0:
-            _become(settings["command"], settings["cores"])
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(self.woken)
+            os.close(waking)
+            _apart(settings["cores"])
+            (become or (lambda: _execute(settings["command"])))()
 
     def run(self) -> dict[str, Any]:
         """Return the outcome; when it is there, no descendant is."""
         why, left = self._watch()
         self._kill()
         code = None if why else self.code
-        return {"code": code, "why": why, "peak": self.peak, "count": self.count, "left": left}
+        found = {"peak": self.peak, "cpu": self.cpu, "count": self.count}
+        return {"code": code, "why": why, "left": left, **found}
 
     def _watch(self) -> tuple[str, list[str]]:
         """Wait until the command and all it started has ended; return the limit it broke, or what outlived it."""
@@ -146,6 +160,7 @@ class Supervisor:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                self.cpu += usage.ru_utime + usage.ru_stime
                 self.peak = max(self.peak, usage.ru_maxrss * (1024 if sys.platform == "linux" else 1))
                 if pid == self.main:
                     self.code = os.waitstatus_to_exitcode(status)
@@ -168,14 +183,14 @@ class Supervisor:
             time.sleep(0.002)
 
 
-def _wake_on_child() -> int:
-    """Return a file descriptor that becomes readable when a child ends."""
+def _wake_on_child() -> tuple[int, int]:
+    """Return a file descriptor that becomes readable when a child ends, and the one that is written to then."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    return reading
+    return reading, writing
 
 
 def _prctl(option: int, value: int) -> None:
@@ -185,17 +200,29 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _become(command: list[str], cores: list[int]) -> None:
-    """Turn this process, a fresh fork, into the command."""
+def _apart(cores: list[int]) -> None:
+    """Give this process, a fresh fork, a session of its own, its cores, and no standard input."""
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    except OSError as error:
+        _not_started(error)
+
+
+def _execute(command: list[str]) -> None:
+    try:
         os.execv(command[0], command)  # noqa: S606 -- an argument list, and no shell
     except OSError as error:
-        os.write(2, f"could not be started: {error}\n".encode())
+        _not_started(error)
+
+
+def _not_started(error: OSError) -> None:
+    os.write(2, f"could not be started: {error}\n".encode())
     os._exit(127)
 
 

@@ -24,6 +24,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "required-files": files.check_required,
     "names": files.check_names,
     "sample-data": parameters.check_data,
+    "data-size": files.check_data_size,
     "yaml-flags": parameters.check_flags,
     "readme-headings": readme.check_headings,
     "readme-order": readme.check_order,

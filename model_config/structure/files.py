@@ -24,8 +24,11 @@ EXTENDS = "__path__ = pkgutil.extend_path(__path__, __name__)"
 MAX_FILE = 10_000_000
 """Bytes of the largest file; what is larger belongs behind a download."""
 
-MAX_WEIGHTS = 1_000_000
-"""Bytes of the largest file of weights: enough for a demonstration."""
+MAX_WEIGHTS = 2_000_000
+"""Bytes of the largest file of weights: enough for a small model that was trained."""
+
+MAX_DATA = 5_000_000
+"""Bytes of a folder's data set: all that lies in its subfolders and is neither weights nor text of the model's own."""
 
 WEIGHTS = re.compile(r"\.(bin|ckpt|data|engine|h5|onnx|pdiparams|pdmodel|pdparams|pkl|pth?|safetensors|tecoengine)")
 """Endings of files of weights."""
@@ -117,12 +120,28 @@ def _line(source: SourceFile, byte: int) -> int:
 
 
 def check_size(source: SourceFile) -> Iterator[Broken]:
-    """No file is larger than 10 MB, and no weights are larger than 1 MB: they are downloaded or made by the export."""
+    """No file is larger than 10 MB, and no weights are larger than 2 MB: they are downloaded or made by the export."""
     limit = MAX_WEIGHTS if WEIGHTS.fullmatch(source.suffix) else MAX_FILE
     if source.size is not None and source.size > limit:
         what = "weights of " if limit == MAX_WEIGHTS else ""
         fix = "take it out of git; README 2.3 and 2.4 say where weights and data come from"
         yield source.broken(0, f"{what}{source.size / 1e6:.1f} MB are more than {limit / 1e6:.0f} MB", fix)
+
+
+def check_data_size(folder: Folder) -> Iterator[Broken]:
+    """The data in a folder's subfolders is 5 MB at most, all files together: more is downloaded."""
+    counted = [source for source in folder.files if _is_data(source, folder)]
+    total = sum(source.size or 0 for source in counted)
+    if total > MAX_DATA:
+        largest = max(counted, key=lambda source: source.size or 0)
+        what = f"is the largest of {len(counted)} files of data: {total / 1e6:.1f} MB are more than "
+        yield largest.broken(0, f"{what}{MAX_DATA / 1e6:.0f} MB", "keep less; README 2.4 says where data come from")
+
+
+def _is_data(source: SourceFile, folder: Folder) -> bool:
+    """Say whether a file is of a data set: below a subfolder, and neither a script nor weights."""
+    inner = PurePosixPath(source.name).relative_to(folder.run_dir)
+    return len(inner.parts) > 1 and source.suffix != ".py" and not WEIGHTS.fullmatch(source.suffix)
 
 
 def check_readable(source: SourceFile) -> Iterator[Broken]:

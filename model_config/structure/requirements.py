@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_config.structure.source import Broken, Folder, SourceFile
@@ -48,6 +49,13 @@ def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
             continue  # check_lines reports what cannot be read
         if here:
             yield line, requirement
+
+
+def required(folder: Path) -> set[str]:
+    """Return the names of the packages that a model's folder asks for on this machine, as pip writes them."""
+    from packaging.utils import canonicalize_name
+
+    return {canonicalize_name(one.name) for _, one in _parsed(SourceFile(NAME, folder))}
 
 
 def _source(folder: Folder) -> SourceFile:

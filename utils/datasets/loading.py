@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine import DataError
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
 from utils.datasets.label_file import load_label_file
 from utils.datasets.npz import load_npz
 from utils.datasets.samples import TableDataset
+
+if TYPE_CHECKING:
+    from utils.datasets.imagenet import Layout
 
 LABEL_FILE = "val.txt"
 """A folder holding a file of this name is read through it."""
@@ -20,7 +24,8 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
 
     A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
     class per subfolder; else it is a flat folder of unlabelled pictures. A ``.txt`` file is a label file, an ``.npz``
-    file holds arrays, any other file is a single picture.
+    file holds arrays, any other file is a single picture. ImageNet's validation pictures beside its development kit or
+    Kaggle's table are labelled by these (:mod:`utils.datasets.imagenet`).
 
     Args:
         path: folder or file.
@@ -44,10 +49,39 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
 def _load_folder(path: Path) -> TableDataset:
     # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all pictures.
     if (path / LABEL_FILE).is_file():
-        return load_label_file(path / LABEL_FILE)
+        return load_label_file(path / LABEL_FILE, _pictures_of(path))
+    if (layout := _imagenet(path)) is not None:
+        from utils.datasets.imagenet import load_imagenet
+
+        return load_imagenet(layout)
     return class_folders(path) if has_class_folders(path) else flat_folder(path)
 
 
+def _imagenet(path: Path) -> Layout | None:
+    """Return how ImageNet lies in a folder; most folders hold nothing that is named like it."""
+    marks = ("ILSVRC", "LOC_", "meta.bin", "val")
+    with os.scandir(path) as entries:
+        if not any(entry.name.startswith(marks) for entry in entries):
+            return None
+    from utils.datasets.imagenet import find_layout
+
+    return find_layout(path)
+
+
+def _pictures_of(path: Path) -> Path:
+    """Return the folder that a ``val.txt`` starts from: its own, or ``val`` beside it, as Caffe's lists are used."""
+    with (path / LABEL_FILE).open("rb") as stream:
+        first = next((line.split() for line in stream if line.strip() and not line.startswith(b"#")), [])
+    name = os.fsdecode(first[0]) if first else ""
+    is_beside = bool(name) and os.sep not in name and not (path / name).exists() and (path / "val" / name).is_file()
+    return path / "val" if is_beside else path
+
+
 def _load_file(path: Path) -> TableDataset:
+    if path.suffix.lower() in (".tar", ".gz", ".tgz", ".zip"):
+        folder = path.with_suffix("")
+        raise DataError(
+            f"{path}: an archive; unpack it first (mkdir -p {folder} && tar xf {path} -C {folder}) and give the folder"
+        )
     loaders = {".txt": load_label_file, ".npz": load_npz}
     return loaders.get(path.suffix.lower(), single_picture)(path)

@@ -43,6 +43,7 @@ class TableDataset(Dataset):
     ) -> None:
         self.samples = samples if isinstance(samples, SampleTable) else SampleTable.of(samples)
         self.classes = classes
+        self.notes = {} if classes is None else {"classes": classes}
         self.rejected = list(rejected)
         self.rows = rows
         self.listed_in = listed_in

@@ -15,7 +15,7 @@ import torch
 
 from engine import ConfigError, ModelError, add_version, did_you_mean
 from utils.export.classifier import Classifier, Size
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.onnx_files import ExportResult
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
@@ -82,6 +82,7 @@ def _arguments(description: str | None, folder: Path, arch: str, argv: Sequence[
     )
     parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
     add_forms(parser)
+    add_exporter(parser)
     return parser.parse_args(argv)
 
 
@@ -147,4 +148,5 @@ def _export(found: Classifier, args: argparse.Namespace, free: bool) -> list[Exp
         provenance={"source": found.source, "weights": found.weights},
         notes={} if found.class_ids is None else {"class_ids": list(found.class_ids)},
         forms=args.forms,
+        exporter=args.exporter,
     )

@@ -3,7 +3,9 @@
 Weights as a network is made with let activations grow or fade from block to block, and a deep stack of them amplifies
 any rounding a hundredfold, as trained weights do not. So after seeding
 
-- the last batch norm of every residual block is scaled down, which keeps the network near to its shortcuts;
+- the last batch norm of every residual block is scaled down, which keeps the network near to its shortcuts; where
+  there are no residual blocks, batch norms get a bias of two standard deviations, so that hardly a rectifier cuts
+  anything off (each that does spreads two nearly equal inputs by a fifth, which 70 of them in a row make 10^5);
 - weights that begin as zeros (the head of a vision transformer) get small noise, and layer scales that begin at almost
   nothing (ConvNeXt's 1e-6) the scale of a residual block: otherwise half of the network would not be seen;
 - batch norms take the statistics of a batch of noise, and a network without any norm has each layer divided by what it
@@ -24,6 +26,9 @@ RANDOM = "random"
 
 RESIDUAL_SCALE = 0.25
 """Scale of a residual block's last batch norm, and of its layer scale, under random weights."""
+
+BIAS = 2.0
+"""Bias of batch norms, in their own standard deviations, where there are no residual blocks."""
 
 SIZE = 224
 """Side of the noise that statistics are taken of, in pixels, where the network takes any."""
@@ -58,8 +63,11 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
         model = make()
         norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         _fill_constants(model)
-        for norm in _last_norms(model):
+        last = list(_last_norms(model))
+        for norm in last:
             norm.weight.fill_(RESIDUAL_SCALE)
+        for norm in [norm for norm in norms if norm.affine and not last]:
+            norm.bias.fill_(BIAS)
         model.eval()
         if norms:
             _take_statistics(model, norms, _noise(size))

@@ -43,7 +43,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     """Return a timm network for pictures of a size; ``None``: of the size of its own data config.
 
     Args:
-        arch: a name of timm, with a tag of its weights or without: ``inception_v4``, ``vit_tiny_patch16_224.augreg_in21k``.
+        arch: a name of timm, with a tag of its weights or without: ``inception_v4``, ``resnet18.a1_in1k``.
         weights: ``DEFAULT`` for the published ones of the name, another tag of it, a file's path, or ``random``.
         size: height and width.
 
@@ -110,9 +110,7 @@ def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
     channels, height, width = data["input_size"]
     mode, interpolation = data.get("crop_mode") or "center", data["interpolation"]
     if channels != 3 or interpolation not in INTERPOLATIONS or (mode != "squash" and height != width):
-        raise ConfigError(
-            f"timm/{name} takes inputs of {channels} x {height} x {width}, {interpolation}: not supported"
-        )
+        raise ConfigError(f"timm/{name} takes {channels} x {height} x {width}, {interpolation}: not supported")
     if mode not in ("center", "squash"):
         raise ConfigError(f"timm/{name} prepares pictures with crop_mode {mode}: only center and squash are supported")
     tall, wide = (math.floor(side / data["crop_pct"]) for side in (height, width))
@@ -138,8 +136,8 @@ def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained
             raise
         height, width = options["img_size"]
         raise ConfigError(
-            f"timm/{name} cannot be built for --input_size {height} {width} ({first_line(error).rstrip('.')}); leave it "
-            "out for the size of its weights"
+            f"timm/{name} cannot be built for --input_size {height} {width} ({first_line(error).rstrip('.')}); "
+            "leave it out for the size of its weights"
         ) from error
     if not getattr(made, "num_classes", 0):
         raise ConfigError(f"timm/{name} has no classifier, its output is features; use another tag of its weights")

@@ -61,7 +61,6 @@ def export_onnx(
 
     The static file has the shapes of ``example_inputs``. Each file is simplified, checked, run on ONNX Runtime and
     compared with ``model``; the dynamic ones also on another batch size and with every other dynamic axis doubled.
-    Where one form fails, the others are written, and the error says which.
 
     Args:
         model: the source; it is exported in eval mode.
@@ -88,8 +87,7 @@ def export_onnx(
 
     Raises:
         ConfigError: a name, an axis, a note, a form or the exporter is not valid, or does not fit the model.
-        ExportError: a form failed its check or differs too much; its ``results`` tell of all, and the others' files
-            were written.
+        ExportError: a form failed its check or differs too much; the others were written, ``results`` tell of all.
         ModelError: the model cannot be run or exported; no file is replaced.
     """
     trace = _exporter(exporter, custom_translation_table)

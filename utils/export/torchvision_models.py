@@ -14,11 +14,11 @@ import torch
 
 from engine import ConfigError, ModelError, TargetError, did_you_mean
 from tecoinfer_modelzoo import install_command
-from utils.datasets.imagenet_classes import WNIDS
 from utils.export.classifier import Classifier, Size, plain
 from utils.export.graphs import first_line
 from utils.export.random_weights import RANDOM as RANDOM, seeded
 from utils.export.weight_files import is_weights_file, load_state, load_weights
+from utils.imagenet_classes import WNIDS
 from utils.stored import PictureNotes
 
 _OPERATORS = ("nms", "qnms")
@@ -119,8 +119,8 @@ def _named(arch: str, weights: str, published: Any) -> Any:
     if weights not in published.__members__:
         names = ", ".join(published.__members__)
         raise ConfigError(
-            f"unknown weights {weights!r} for {arch};{did_you_mean(weights, published.__members__)} use {names}, random, "
-            "or the path of a .pth or .safetensors file"
+            f"unknown weights {weights!r} for {arch};{did_you_mean(weights, published.__members__)} use {names}, "
+            "random, or the path of a .pth or .safetensors file"
         )
     if published[weights].meta.get("categories") is None:
         raise ConfigError(f"weights {weights} of {arch} are features without a classifier; use DEFAULT")
@@ -187,8 +187,8 @@ class _Made:
             height, width = size
             reason = " ".join(first_line(error).split())
             raise ConfigError(
-                f"{self._arch} cannot be built for --input_size {height} {width} ({reason.rstrip('.')}); leave it out for "
-                f"the weights' own {self._own[0]} x {self._own[1]}"
+                f"{self._arch} cannot be built for --input_size {height} {width} ({reason.rstrip('.')}); leave it out "
+                f"for the weights' own {self._own[0]} x {self._own[1]}"
             ) from error
         return made
 

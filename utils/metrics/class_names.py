@@ -27,6 +27,50 @@ def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
     return np.array([known[name] for name in names], np.int64)
 
 
+def outputs_of(
+    folders: Sequence[str], count: int, labels: Sequence[str] | None = None, class_ids: Sequence[str] | None = None
+) -> Array:
+    """Return the model's output of each class folder, int64.
+
+    Folders are told by WordNet ids where all their names are such, else by the model's labels where all are among
+    them. Otherwise there must be as many as outputs, and their sorted order counts, as in torchvision's
+    ``ImageFolder``.
+
+    Args:
+        folders: names of the class folders, sorted.
+        count: outputs of the model. labels, class_ids: what it stores of them.
+
+    Raises:
+        DataError: which is which cannot be told.
+    """
+    ids = class_ids or (_imagenet() if count == _IMAGENET else None)
+    for kind, known in (("classes' WordNet ids", ids), ("labels", labels)):
+        if known is None or len(known) != count:
+            continue
+        among = [name for name in folders if name in set(known)]
+        if among and (len(among) < len(folders) or any(list(known).count(name) > 1 for name in folders)):
+            name = next((name for name in folders if name not in known or list(known).count(name) > 1), "")
+            what = "stands twice" if name in known else "is not"
+            raise DataError(f"class folder {name!r} {what} among the model's {kind}, as others are; {_TELL}")
+        if among:
+            return places(folders, known)
+    if len(folders) != count:
+        raise DataError(f"{len(folders)} class folders, and the model has {count} classes: which are they? {_TELL}")
+    if labels is not None and all(name.isdecimal() for name in folders) and folders != sorted(folders, key=int):
+        raise DataError(f"class folders are numbers that sort otherwise as text ({', '.join(folders[:3])}); {_TELL}")
+    return np.arange(count, dtype=np.int64)
+
+
+_IMAGENET = 1000
+_TELL = "name the folders as the model's labels or by WordNet ids, or write a val.txt with 'path index' lines"
+
+
+def _imagenet() -> Sequence[str]:
+    from utils.imagenet_classes import WNIDS  # only for such folders
+
+    return WNIDS
+
+
 def hint(name: str, labels: Sequence[str]) -> str:
     """Return a part of a sentence that names what was probably meant, or the first labels."""
     near = nearest(name, labels)

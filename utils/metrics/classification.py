@@ -18,6 +18,33 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class ClassFolders:
+    """Class folders of a data set, whose order need not be that of a model's outputs.
+
+    Args:
+        names: of the folders, in the order of the labels.
+        labels, class_ids: what the model stores of its outputs.
+    """
+
+    def __init__(
+        self, names: Sequence[str], labels: Sequence[str] | None = None, class_ids: Sequence[str] | None = None
+    ) -> None:
+        self.names, self.labels, self.class_ids = names, labels, class_ids
+        self._outputs: dict[int, Counts] = {}
+
+    def outputs(self, count: int) -> Counts:
+        """Return the output of each folder, for a model of so many outputs.
+
+        Raises:
+            DataError: which is which cannot be told.
+        """
+        if count not in self._outputs:
+            from utils.metrics.class_names import outputs_of
+
+            self._outputs[count] = outputs_of(self.names, count, self.labels, self.class_ids)
+        return self._outputs[count]
+
+
 class TopK(Metric):
     """Share of samples, 0 to 1, whose label is among the ``k`` highest scores.
 
@@ -28,6 +55,9 @@ class TopK(Metric):
     Args:
         k: how many of the highest scores count, at least 1; with ``k`` of at least the number of classes everything
             without a NaN is right.
+
+    Attributes:
+        folders: set where targets number class folders rather than the model's outputs.
     """
 
     per_sample: ClassVar[bool] = True
@@ -38,6 +68,7 @@ class TopK(Metric):
             raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
         self.k = k
         self.name = f"top{k}"
+        self.folders: ClassFolders | None = None
         self.correct = 0
         self.total = 0
 
@@ -57,6 +88,8 @@ class TopK(Metric):
             DataError: labels that are not whole numbers from 0 to C - 1.
         """
         scores, labels = np.asarray(predictions), np.asarray(targets)
+        if self.folders is not None and scores.ndim == 2 and labels.size:
+            labels = self.folders.outputs(scores.shape[1])[labels]
         _check(scores, labels)
         right = _rank(scores, labels.astype(np.int64)) < self.k
         right &= ~np.isnan(scores).any(axis=1)

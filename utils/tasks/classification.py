@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
-from utils.metrics.classification import TopK, refuse_trivial
+from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
@@ -73,8 +73,12 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> TopK:
-    """Return top-k accuracy."""
-    return TopK(options.topk)
+    """Return top-k accuracy; class folders are told by name where their order need not be the model's."""
+    found = TopK(options.topk)
+    names = dataset.notes.get("classes")
+    if names is not None:
+        found.folders = ClassFolders(names, model.stored.labels, model.stored.json("class_ids"))
+    return found
 
 
 def show(sample: Any, prediction: Any, model: Model, options: Options) -> Artifact:

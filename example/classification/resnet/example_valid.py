@@ -11,5 +11,5 @@ from utils.tasks.classification import CLASSIFICATION
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "resnet50_dyn.onnx", HERE / "data/val"
+    ckpt, data = HERE / "resnet50_dyn.onnx", HERE / "images/val.txt"
     cli.valid(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=64, input_size=224)

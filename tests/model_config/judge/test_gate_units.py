@@ -440,3 +440,45 @@ def test_arrays_of_other_runs_are_refused(tmp_path: Path) -> None:
         read_pairs(written(tmp_path / "t.npz"), written(tmp_path / "b.npz", "ap"))
     with pytest.raises(DataError, match=r"sample 0 is 0, 0\.png, unit u0 in the first and 0, 0\.png in the second"):
         read_pairs(written(tmp_path / "t.npz", units=True), written(tmp_path / "b.npz"))
+
+
+# ----------------------------------------------------------------------------------- units, and weighings made once
+
+
+class Counting(F1):
+    """A metric whose preparation is counted."""
+
+    made = 0
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        type(self).made += 1
+        return super().weighing(records)
+
+
+def test_what_hangs_on_the_records_alone_is_done_once_for_all_resamples() -> None:
+    pairs = classes(200, 0.05, 0.0)(np.random.default_rng(0))
+    assert judged(pairs, Counting()) == judged(pairs, F1())
+    assert Counting.made < 10
+
+
+def test_units_are_better_or_worse_by_the_metric_of_each_alone() -> None:
+    # found, there: a unit whose records differ but not its recall, one better, one worse, one with nothing to find
+    target = np.array([[1, 1], [0, 1], [1, 1], [0, 1], [0, 0], [1, 1]])
+    baseline = np.array([[0, 1], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]])
+    units = np.array([0, 0, 1, 2, 3, 4])
+    pairs = Pairs(target, baseline, "recall", units=(units, units), count=5)
+    result = judged(pairs, Recall())
+    assert (result.better, result.worse) == (1, 1)
+    assert ", 4 of 5 units differ (1 better, 1 worse); " in result.reason
+
+
+def test_units_without_a_value_of_their_own_are_in_neither_count() -> None:
+    class Picky(Recall):
+        def value(self, records: Array, weights: Array) -> float:
+            if not records[:, 1].any():
+                raise DataError("nothing is there")
+            return super().value(records, weights)
+
+    target, baseline = np.array([[0, 0], [1, 1], [1, 1]]), np.array([[1, 0], [0, 1], [1, 1]])
+    result = judged(Pairs(target, baseline, "recall", units=(np.arange(3), np.arange(3)), count=3), Picky())
+    assert (result.better, result.worse) == (1, 0)

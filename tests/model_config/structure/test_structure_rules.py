@@ -308,7 +308,11 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "a folder for a README": (without(replaced("README.md")), "required-files", "README.md", 0, "is a folder"),
     "a large file": (write("clip.mp4", bytes(10_000_001)), "size", "clip.mp4", 0, "10.0 MB are more than 10 MB"),
-    "weights": (write("tiny.pth", bytes(2_000_000)), "size", "tiny.pth", 0, "weights of 2.0 MB are more than 1 MB"),
+    "weights": (write("tiny.pth", bytes(2_100_000)), "size", "tiny.pth", 0, "weights of 2.1 MB are more than 2 MB"),
+    "much data": (
+        lambda zoo: [write(f"data/{i}.png", bytes(2_000_000))(zoo) for i in range(3)],
+        *("data-size", "data/0.png", 0, "is the largest of 5 files of data: 6.0 MB are more than 5 MB"),
+    ),
     "a link out": (link("more", "/"), "readable", "more", 0, "links out of the repository, to '/'"),
     "a dangling link": (link("a.txt", "nothing.txt"), "readable", "a.txt", 0, "'nothing.txt', which is not there"),
     "a link to itself": (link("a.txt", "a.txt"), "readable", "a.txt", 0, "links to 'a.txt', which is not there"),

@@ -96,7 +96,7 @@ def test_weights_from_a_file(tmp_path: Path) -> None:
         (
             "resnet18",
             "IMAGENET1K_V2",
-            "unknown weights 'IMAGENET1K_V2' for resnet18; use IMAGENET1K_V1, DEFAULT, random",
+            "unknown weights 'IMAGENET1K_V2' for resnet18; did you mean 'IMAGENET1K_V1'.* random, or the",
         ),
     ],
 )

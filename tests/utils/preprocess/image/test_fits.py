@@ -17,12 +17,7 @@ lengths = st.integers(1, 90)
 
 
 @settings(max_examples=60)
-@given(
-    lengths,
-    lengths,
-    st.sampled_from(["stretch", "shorter", "square"]),
-    st.sampled_from(["torchvision", "transformers"]),
-)
+@given(lengths, lengths, st.sampled_from(KINDS), st.sampled_from(ROUNDINGS))
 def test_boxes_come_back_from_every_fit(width: int, height: int, kind: str, rounding: str) -> None:
     fit = Fit(kind, kind != "stretch", shorter=24, longer=40, multiple=8, rounding=rounding)
     size = None if kind == "shorter" else (16, 24) if kind == "stretch" else (20, 20)

@@ -5,9 +5,13 @@ A new layout is a file here with ``LAYOUTS`` of its own, and a word below. docs/
 
 from __future__ import annotations
 
+import pkgutil
+
 from engine import ConfigError, InputError, ModelError, did_you_mean
 from utils.postprocess.image.layouts import dense, nms_inside, plain, sets, ssd, yolo
 from utils.postprocess.image.layouts.base import NOTE, Layout, Outputs
+
+__path__ = pkgutil.extend_path(__path__, __name__)
 
 TABLE: dict[str, Layout] = {
     one.name: one for part in (plain, ssd, dense, yolo, nms_inside, sets) for one in part.LAYOUTS

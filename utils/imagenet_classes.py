@@ -1,13 +1,12 @@
-"""The 1000 classes of ImageNet's classification task (ILSVRC2012) by their WordNet ids, in the order of a model's outputs.
+"""The 1000 classes of ImageNet's classification task (ILSVRC2012), in the order of a model's outputs.
 
-Sorted, as every framework numbers them from 0; the devkit's ``ILSVRC2012_ID`` is another order. A model that a user brings
-may say nothing of its classes, and a data set may hold some of them only, so the whole list is needed here.
+Sorted, as every framework numbers them from 0; the devkit's ``ILSVRC2012_ID`` is another order. A model that a user
+brings may say nothing of its classes, and a data set may hold some of them only, so the whole list is needed here.
 """
 
 from __future__ import annotations
 
-WNIDS = tuple(
-    """
+_IDS = """
 n01440764 n01443537 n01484850 n01491361 n01494475 n01496331 n01498041 n01514668 n01514859 n01518878 n01530575
 n01531178 n01532829 n01534433 n01537544 n01558993 n01560419 n01580077 n01582220 n01592084 n01601694 n01608432
 n01614925 n01616318 n01622779 n01629819 n01630670 n01631663 n01632458 n01632777 n01641577 n01644373 n01644900
@@ -99,6 +98,7 @@ n07768694 n07802026 n07831146 n07836838 n07860988 n07871810 n07873807 n07875152 
 n07930864 n07932039 n09193705 n09229709 n09246464 n09256479 n09288635 n09332890 n09399592 n09421951 n09428293
 n09468604 n09472597 n09835506 n10148035 n10565667 n11879895 n11939491 n12057211 n12144580 n12267677 n12620546
 n12768682 n12985857 n12998815 n13037406 n13040303 n13044778 n13052670 n13054560 n13133613 n15075141
-""".split()
-)
+"""
+
+WNIDS = tuple(_IDS.split())
 """WordNet ids: ``n`` and the offset of the noun's synset in WordNet 3.0."""

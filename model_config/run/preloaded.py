@@ -1,0 +1,184 @@
+"""Scripts in forks of a process that has imported their packages: the check's side of :mod:`.preloading`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from model_config.run.preloading import READY
+from tecoinfer_modelzoo.distribution import HOME
+
+_SERVER = "model_config.run.preloading"
+_STARTING = 120.0
+"""Seconds in which the imports must be done."""
+
+_ENDING = 30.0
+"""Seconds in which the exit code must come when the outcome is there."""
+
+MARK = "MODEL_CHECK_STEP"
+"""Environment variable that every process of a step inherits; not one of the zoo's own, which reports list."""
+
+TORCH = (
+    "torch",
+    "torch.onnx._internal.exporter._core",
+    "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "onnx",
+    "onnxscript",
+    "utils.export.torchvision_models:import_torchvision",
+)
+"""What an export from PyTorch imports sooner or later; nothing that starts a thread, as onnxruntime does."""
+
+_log = logging.getLogger(__name__)
+
+
+class Process(Protocol):
+    """A supervisor that was started: as ``subprocess.Popen`` has it."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def wait(self) -> int:
+        """Return its exit code when it has ended; negative for a signal."""
+
+
+@dataclass(slots=True)
+class Preloaded:
+    """A process that runs scripts in forks of itself, one at a time; it starts with the first, and again if it dies.
+
+    Attributes:
+        cores: where it and its forks run; empty for anywhere.
+        modules: what it imports, as :mod:`.preloading` has it.
+        mark: value of :data:`MARK` in its environment, and so in that of all its descendants.
+        given_up: it could not be started; scripts get processes of their own.
+    """
+
+    cores: tuple[int, ...] = ()
+    modules: Sequence[str] = TORCH
+    mark: str = ""
+    given_up: bool = not (sys.platform == "linux" and hasattr(os, "memfd_create"))
+    _server: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _control: socket.socket | None = field(default=None, repr=False)
+
+    def start(
+        self, settings: Mapping[str, Any], report: int, cwd: Path, environment: Mapping[str, str]
+    ) -> Forked | None:
+        """Start a step's supervisor and the step; ``None`` where it needs a process of its own.
+
+        Args:
+            settings: of the supervisor. report: the file descriptor that it gets for its outcome.
+            cwd, environment: of the step.
+        """
+        if self.given_up or not self._running(environment):
+            return None
+        assert self._control is not None  # noqa: S101 -- it runs
+        told = {**settings, "cwd": str(cwd), "environment": dict(environment) | {MARK: self.mark}}
+        ours, theirs = [], []
+        for number in range(3):
+            reading, writing = os.pipe()
+            ours.append(reading if number else writing)
+            theirs.append(writing if number else reading)
+        asked = os.memfd_create("step")
+        try:
+            with open(asked, "w", encoding="utf-8", closefd=False) as file:
+                json.dump(told, file)
+            os.lseek(asked, 0, os.SEEK_SET)
+            socket.send_fds(self._control, [READY], [asked, *theirs, report])
+            if _received(self._control, _ENDING) != READY:
+                raise ChildProcessError("the process that imports its packages has ended")
+        except OSError as error:
+            _log.info("the step gets a process of its own: %s", error)
+            for one in ours:
+                os.close(one)
+            self.close()
+            return None
+        finally:
+            for one in (asked, *theirs):
+                os.close(one)
+        return Forked(self, *(open(one, mode) for one, mode in zip(ours, ("wb", "rb", "rb"), strict=True)))
+
+    def _running(self, environment: Mapping[str, str]) -> bool:
+        """Say whether it runs, having started it where it does not."""
+        if self._server is not None and self._server.poll() is None:
+            return True
+        self.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.mark = uuid.uuid4().hex
+        own = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+        told = {"cores": self.cores, "modules": list(self.modules)}
+        with theirs:
+            try:
+                self._server = subprocess.Popen(
+                    [sys.executable, "-m", _SERVER, json.dumps(told)],
+                    cwd=HOME,
+                    env=own | {MARK: self.mark},
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return self._refused(ours, str(error))
+        self._control = ours
+        said = _received(ours, _STARTING)
+        return said == READY or self._refused(ours, said.decode() or "the process that imports their packages ended")
+
+    def _refused(self, control: socket.socket, why: str) -> bool:
+        _log.info("every export gets a process of its own: %s", why)
+        control.close()
+        self.given_up = True
+        self.close()
+        return False
+
+    def ended(self) -> int:
+        """Return the exit code of the supervisor that was started last; it has ended."""
+        answer = b"" if self._control is None else _received(self._control, _ENDING)
+        if answer:
+            return int(answer)
+        self.close()
+        return -signal.SIGKILL
+
+    def close(self) -> None:
+        """End the process; what it runs ends with it."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._server = None
+
+
+class Forked:
+    """The supervisor of a step in a fork."""
+
+    def __init__(self, server: Preloaded, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.server = server
+        self.stdin: IO[bytes] | None = stdin
+        self.stdout: IO[bytes] | None = stdout
+        self.stderr: IO[bytes] | None = stderr
+
+    def wait(self) -> int:
+        """Return its exit code when it has ended; negative for a signal."""
+        return self.server.ended()
+
+
+def _received(control: socket.socket, seconds: float) -> bytes:
+    """Return the next message; nothing where the other side goes or says nothing."""
+    with suppress(OSError):
+        if select.select([control], [], [], seconds)[0]:
+            return control.recv(4096)
+    return b""

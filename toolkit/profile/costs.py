@@ -1,0 +1,172 @@
+"""What a model costs: parameters and multiply-adds counted in its graph, and times and memory on the simulated card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import EngineSpec, TensorSpec, find_pass
+from engine.sdaa import ShardCost, kernels_of, load_card, price, settled, spa_count
+from toolkit.graph.inputs import Shapes
+from toolkit.profile.card import prepare
+from toolkit.profile.sizes import Sizes, sizes_of
+from utils.stored import Stored
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto
+
+    from engine.onnx import NodeView
+
+PRODUCTS = frozenset(
+    (
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"),
+        *("Attention", "MultiHeadAttention", "GroupQueryAttention"),
+    )
+)
+"""Operators whose multiply-adds count, as is usual: those of convolutions and matrix products."""
+
+_STATISTICS = (3, 4)
+"""Inputs of a BatchNormalization that are no parameters: mean and variance."""
+
+_FLOATS = (1, 10, 11, 16)
+"""``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``."""
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """Simulated figures of calls of one batch: seconds, samples per second, and bytes on each SPA.
+
+    Attributes:
+        batch: samples of a call, over all SPA.
+        latency: of a call alone: its shard copied in, computed and copied out.
+        throughput: of calls queued one behind another, each copied while the one before is computed.
+        memory: weights, activations at their peak, and input and output buffers.
+    """
+
+    batch: int
+    latency: float
+    throughput: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """What a model costs.
+
+    Attributes:
+        name: of the file. source, weights: what the export stored of them, or "".
+        inputs: shapes of one sample's call by input. sizes: where they are from; see :class:`Sizes`.
+        parameters: numbers in float weights, batch norms' statistics left out.
+        multiply_adds: of one sample. unknown: nodes whose sizes follow from data, and are not counted.
+        dtype: of the card's storage. simulated: figures by batch.
+    """
+
+    name: str
+    source: str
+    weights: str
+    inputs: Shapes
+    sizes: str
+    parameters: int
+    multiply_adds: int
+    unknown: tuple[str, ...]
+    dtype: str
+    simulated: tuple[BatchCost, ...]
+
+
+def parameters_of(graph: GraphProto) -> int:
+    """Return how many numbers the float weights of a graph hold, those of a BatchNormalization's statistics left out.
+
+    In an exported file batch norms are mostly part of the convolutions before them, so it is a little less than what
+    the source framework counts.
+    """
+    statistics = {
+        node.input[place] for node in graph.node if node.op_type == "BatchNormalization" for place in _STATISTICS
+    }
+    weights = (one for one in graph.initializer if one.data_type in _FLOATS and one.name not in statistics)
+    return sum(prod(weight.dims) for weight in weights)
+
+
+def multiply_adds_of(model: ModelProto) -> tuple[int, tuple[str, ...]]:
+    """Count the multiply-adds of convolutions and matrix products, those of attention and of recurrent layers included.
+
+    Args:
+        model: with the shapes of its inputs bound.
+
+    Returns:
+        The number, and the names of nodes that are not in it as their sizes follow from data.
+    """
+    from engine.onnx import infer_shapes
+
+    graph = settled(infer_shapes(model)).graph
+    known = {tensor.name for tensor in graph.initializer}
+    alone = [one for one in kernels_of(_views(graph), (), known) if one.op_type in PRODUCTS]
+    return round(sum(one.flops for one in alone) / 2), tuple(one.name for one in alone if not one.known)
+
+
+def _views(graph: GraphProto) -> Iterator[NodeView]:
+    """Yield the products of a graph with the shapes of what they read and write."""
+    from engine.onnx import NodeView, dims
+
+    shapes: dict[str, tuple[int | None, ...]] = {one.name: tuple(one.dims) for one in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        shapes[info.name] = tuple(size if isinstance(size, int) else None for size in dims(info))
+    for place, node in enumerate(graph.node):
+        if node.op_type in PRODUCTS:
+            own = {name: shapes[name] for name in (*node.input, *node.output) if name in shapes}
+            name = node.name or f"{node.op_type}_{place}"
+            yield NodeView(name, node.op_type, tuple(node.input), tuple(node.output), own, dict.fromkeys(own, 0))
+
+
+def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None = None) -> ModelCost:
+    """Return what a model costs, with ``default_pass.py`` as the scripts run it.
+
+    Args:
+        path: the ONNX file. batches: of the whole card, rising. dtype: of the card's storage; ``None``: float16.
+
+    Raises:
+        TecoInferError: the model cannot be read, or not have a batch.
+    """
+    from engine.onnx import load_model, metadata
+    from toolkit.fix.opening import Wanted
+
+    model = load_model(path)
+    stored = Stored(metadata(model), path)
+    sizes = sizes_of(model, path, 1, Wanted(None))
+    one = prepare(EngineSpec(path, 1, dtype=dtype), sizes.shapes, compare=False)
+    counted, unknown = multiply_adds_of(one.shaped)
+    batches = [1] if _fixed_batch(model) else list(batches)
+    return ModelCost(
+        name=path.name,
+        source=str(stored.provenance.get("source", "")),
+        weights=str(stored.provenance.get("weights", "")),
+        inputs=one.inputs,
+        sizes=sizes.note or sizes.source,
+        parameters=parameters_of(model.graph),
+        multiply_adds=counted // one.batch,
+        unknown=unknown,
+        dtype="float16" if one.half else "float32",
+        simulated=tuple(_simulated(path, model, batch, dtype) for batch in batches),
+    )
+
+
+def _fixed_batch(model: ModelProto) -> bool:
+    from toolkit.graph.inputs import batched_specs
+
+    specs: list[TensorSpec] = batched_specs(model)
+    return any(spec.batch_axis is not None and spec.shape[spec.batch_axis] is not None for spec in specs)
+
+
+def _simulated(path: Path, model: ModelProto, batch: int, dtype: str | None) -> BatchCost:
+    from toolkit.fix.opening import Wanted
+
+    spec = EngineSpec(path, batch, dtype=dtype, pass_path=find_pass("default_pass.py"))
+    shard = -(-batch // spa_count(spec))
+    sizes: Sizes = sizes_of(model, path, shard, Wanted(None))
+    loaded = prepare(spec, sizes.shapes, compare=False)
+    card = load_card()
+    cost: ShardCost = price(loaded.work, card, card.layout(loaded.options.layout))
+    slowest = max(cost.copy_in, cost.compute, cost.copy_out)
+    return BatchCost(batch, cost.copy_in + cost.compute + cost.copy_out, batch / slowest, cost.memory)
