@@ -33,8 +33,9 @@ TEMPLATE = "a photo of a {}"
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     """Return the pictures and their objects; where no queries are given, the data set's classes become the queries."""
     dataset = detection.load(paths, options)
-    if options.queries is None and dataset.targets:
-        options.queries = None if not dataset.targets[0].categories else list(dataset.targets[0].categories)
+    targets = getattr(dataset, "targets", None)  # a folder of pictures has none
+    if options.queries is None and targets:
+        options.queries = list(targets[0].categories) or None
         options.asked = [options.template.format(name) for name in options.queries or ()]
     return dataset
 
