@@ -70,7 +70,7 @@ def test_to_dict(tmp_path: Path) -> None:
             "bottleneck",
             "resumed_steps",
         ),
-        *("higher_is_better", "secondary", "figures", "task", "metric_definition"),
+        *("higher_is_better", "secondary", "per_class", "figures", "task", "metric_definition"),
         *("processes", "recomputed", "nan_inputs", "nan_outputs", "device", "int8", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")
