@@ -18,7 +18,7 @@ from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.letterbox import Geometry
 from utils.preprocess.text.tokens import tokenized
 from utils.stored import LABELS
-from utils.tasks import detection
+from utils.tasks import detection, detection_data
 from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
@@ -32,7 +32,7 @@ TEMPLATE = "a photo of a {}"
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     """Return the pictures and their objects; where no queries are given, the data set's classes become the queries."""
-    dataset = detection.load(paths, options)
+    dataset = detection_data.load(paths, options)
     targets = getattr(dataset, "targets", None)  # a folder of pictures has none
     if options.queries is None and targets:
         options.queries = list(targets[0].categories) or None
@@ -110,7 +110,7 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     """Return COCO's mAP; the queries are the classes."""
-    return detection.metric(options, dataset, with_labels(model, options))
+    return detection_data.metric(options, dataset, with_labels(model, options))
 
 
 def show(sample: Path, prediction: Detections, model: Model, options: Options) -> Artifact:
