@@ -44,6 +44,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/classifier_script.py",
         "utils/export/random_weights.py",
         "utils/export/timm_models.py",
+        "utils/export/*detectors.py",
         "utils/export/torchvision_models.py",
         "utils/export/segmenter_script.py",
         "utils/export/torchvision_segmentation.py",
@@ -55,7 +56,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "example/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
-    "torchvision": ("utils/export/torchvision_models.py",),
+    "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),

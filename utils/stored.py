@@ -8,11 +8,15 @@ A model's metadata is text by key. Ours is JSON, written by :class:`utils.export
 - ``vocabulary``: a list of tokens, in the order of their numbers.
 - ``sample_rate``: samples of audio per second.
 
+Where there are none, the class names that Ultralytics' exports store as ``names`` are read, a Python dict as text; such
+a model takes samples in 0..1 as they are.
+
 A domain keeps what else it needs under keys of its own: :meth:`Stored.json`.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -26,6 +30,7 @@ from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
 VOCABULARY, SAMPLE_RATE = "vocabulary", "sample_rate"
+NAMES, STRIDE = "names", "stride"
 
 LONGEST = 1 << 16
 """Longest side of a picture that is believed, in pixels."""
@@ -118,7 +123,12 @@ class Stored:
     @cached_property
     def labels(self) -> list[str] | None:
         """Class names in the order of the model's outputs; ``None`` where none are stored."""
-        return self._strings(LABELS)
+        return self._strings(LABELS) if self.text(LABELS) is not None else self._names()
+
+    @property
+    def is_ultralytics(self) -> bool:
+        """Whether another project's export, Ultralytics', stored what there is: names of classes, and a stride."""
+        return NAMES in self.metadata and STRIDE in self.metadata
 
     @cached_property
     def vocabulary(self) -> list[str] | None:
@@ -147,6 +157,8 @@ class Stored:
         Where only the crop is stored, the resize is 256/224 of it.
         """
         found = self._object(PREPROCESS)
+        if not found and self.is_ultralytics:
+            return PictureNotes(mean=(0.0,) * 3, std=(1.0,) * 3)
         crop = self._side(found, "crop_shape", CROP)
         crop = (crop, crop) if isinstance(crop, int) else crop
         resize = self._side(found, "resize_shape", _grown(RESIZE, CROP, max(crop)) if "crop_shape" in found else RESIZE)
@@ -180,6 +192,21 @@ class Stored:
         if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):
             raise self._error(key, f"{_short(found)} must be a JSON list of strings, one at least")
         return found
+
+    def _names(self) -> list[str] | None:
+        """Return the class names in Ultralytics' form: ``{0: 'cat', 1: 'dog'}``."""
+        text = self.text(NAMES)
+        if text is None:
+            return None
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
+            raise self._error(NAMES, f"{_short(text)} is no Python dict of names") from error
+        by_number = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
+        whole = isinstance(by_number, dict) and sorted(map(repr, by_number)) == sorted(map(repr, range(len(by_number))))
+        if not by_number or not whole or not all(isinstance(name, str) for name in by_number.values()):
+            raise self._error(NAMES, f"{_short(text)} must be a dict of text by the numbers from 0 on")
+        return [by_number[number] for number in range(len(by_number))]
 
     def _side(self, found: Mapping[str, Any], name: str, default: int) -> int | Pair:
         value = found.get(name, default)

@@ -202,3 +202,25 @@ class TestWhatIsNotExported:
         with pytest.raises(ConfigError, match=r"pass|use another") as caught:
             ModelNotes(**wrong)
         assert "\n" not in str(caught.value)
+
+
+ULTRALYTICS = {"names": "{0: 'cat', 1: \"dog's\"}", "stride": "32", "task": "detect", "imgsz": "[640, 640]"}
+
+
+def test_what_ultralytics_stores_is_read() -> None:
+    stored = Stored(ULTRALYTICS, Path("m.onnx"))
+    assert stored.labels == ["cat", "dog's"]
+    assert (stored.picture.mean, stored.picture.std) == ((0, 0, 0), (1, 1, 1))
+    assert Stored({**ULTRALYTICS, "class_labels": '["a"]'}).labels == ["a"]
+    assert Stored({"names": "['a', 'b']"}).labels == ["a", "b"]
+    assert Stored({"names": "['a', 'b']"}).picture.mean != (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{0: 'cat'", "{1: 'cat'}", "{0: 1}", "{}", "__import__('os')", "{'0': 'cat'}", "{0: 'a', 0.5: 'b'}", "7", "{[]}"],
+)
+def test_names_that_are_none_are_one_line(text: str) -> None:
+    with pytest.raises(ModelError, match=r"m\.onnx: metadata 'names': .*; export the model again") as refused:
+        _ = Stored({**ULTRALYTICS, "names": text}, Path("m.onnx")).labels
+    assert "\n" not in str(refused.value)

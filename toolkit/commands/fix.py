@@ -21,6 +21,8 @@ from engine import ConfigError, find_pass
 from model_config.cases.config import ROOT
 from model_config.results import Accuracy, Verdict
 from toolkit.arguments import Parser
+from toolkit.fix.choice_search import Step
+from toolkit.fix.choices import Questions, as_flags, explain
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.opening import Wanted
 from toolkit.fix.records import METRICS, needs_labels
@@ -52,7 +54,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     wanted = wanted_samples(args, flags, root)
     path = model_file(args.model, root)
     out = args.out or Path()
-    if _looks_for_mistakes(args):
+    if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.choices:
+        asked = Questions(args.golden, args.reference, args.metric)
+        report, done = explain(path, asked, wanted, heard=_say_step if sys.stderr.isatty() else _hush)
+    elif _looks_for_mistakes(args):
         report, done = _mistakes(path, args, wanted)
     else:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
@@ -81,7 +86,12 @@ def _parser() -> Parser:
     add("--pass_path", metavar="FILE", help="pass file that the card goes by already; its passes are kept")
     add("--baseline", type=Path, metavar="FILE", help="the ONNX model that is right, with the same nodes by name")
     add("--reference", type=float, metavar="VALUE", help="the metric of the source: try what is not precision")
-    add("--golden", type=Path, metavar="FILE", help="the source's outputs (.npz): try what is not precision")
+    add(
+        "--golden",
+        type=Path,
+        metavar="FILE",
+        help="the source's outputs (.npz), or a task's final answers (detection: COCO's results, .json): the same",
+    )
     add_output_flags(parser)
     return parser
 
@@ -112,7 +122,11 @@ def _say(trial: Trial) -> None:
     print(f"{trial.what}: {trial.accuracy.metric:.5g}, {trial.accuracy.verdict.value}", file=sys.stderr)
 
 
-def _hush(_: Trial) -> None:
+def _say_step(step: Step) -> None:
+    print(f"{as_flags(step.values) or 'nothing changed'}: {step.value:.5g}", file=sys.stderr)
+
+
+def _hush(_: object) -> None:
     """Leave logs alone."""
 
 

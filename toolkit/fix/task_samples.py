@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -136,6 +137,17 @@ class TaskSamples(Samples):
             raise DataError(f"{self.where}: no sample can be prepared: {'; '.join(failures[:3]) or 'there are none'}")
         self._places, self.count = places, len(places)
         self.left_out = f"{len(failures)} samples are left out, the first: {failures[0]}" if failures else ""
+
+    def varied(self, values: Mapping[str, Any]) -> TaskSamples:
+        """Return the same samples with other values of the task's flags, by their keys."""
+        other = copy(self)
+        other.opt = Options(**{**vars(self.opt), **values})
+        other._front, other._kept = TaskFront(self.task, self.model, other.opt), None
+        return other
+
+    def some(self, places: Sequence[int]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
+        """Yield the samples at some places, a batch at a time: where it begins among them, and those that could be."""
+        yield from self._prepared(self.dataset.select(places), [])
 
     def _prepared(self, dataset: Dataset, failures: list[str]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
         """Yield where each batch begins, what was made of it, and the positions of the samples that made it."""

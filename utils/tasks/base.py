@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from engine import Array, Engine, Timeline
 from utils.datasets.base import Dataset
@@ -66,6 +66,44 @@ class Flag:
     def key(self) -> str:
         """The name of its value among the options: ``topk``."""
         return self.name.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
+class Choice:
+    """A flag whose right value the model's training decided, so that a wrong one goes unnoticed after an export.
+
+    ``teco fix --golden`` tries the values, alone and together.
+
+    Attributes:
+        flag: name of one of the task's flags.
+        values: what to try, the likeliest first; the one in use is left out.
+        stage: ``prepare`` where another value needs the model to compute again, ``decode`` where its outputs stand.
+        now: ``(model, options) -> value``: what is in use.
+        fine: a wrong value costs a little, never all (a filter, a threshold): tried where the rest is right.
+    """
+
+    flag: str
+    values: tuple[Any, ...]
+    stage: str
+    now: Callable[[Any, Options], Any]
+    fine: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of its value among the options."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+class Hinter(Protocol):
+    """Looks at what a run makes of samples whose answers are known, for what cannot be right in itself."""
+
+    def see(self, outputs: Any, predictions: Any, targets: Any) -> None:
+        """Take in a batch: raw outputs, what ``decode`` made of them, and what is right."""
+        ...
+
+    def hints(self) -> Sequence[str]:
+        """Return what looks wrong, one line each with the flag to try; nothing where nothing does."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -167,6 +205,12 @@ class Task:
         data_help: what ``--data_path`` takes, in a few words.
         advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
             ``postprocess``), where the common words do not fit.
+        choices: flags whose right values the training decided; ``teco fix --golden`` tries them.
+        stored_under: key of the metadata that an export stores such values under, as a JSON object by flag.
+        answers: ``(file, dataset, model, options) -> answers``: reads the source framework's final answers, one per
+            sample like a prediction, ``None`` where it has none.
+        agreement: ``(prediction, answer) -> float``: 1 where both say the same, 0 where they share nothing.
+        hinter: ``(model, options) -> Hinter``: looks for what cannot be right, while a data set is evaluated.
     """
 
     name: str
@@ -190,3 +234,8 @@ class Task:
     sample_data: Path | None = None
     data_help: str = "the data set"
     advice: Mapping[str, str] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
+    stored_under: str = ""
+    answers: Callable[[Path, Dataset, Model, Options], Sequence[Any]] | None = None
+    agreement: Callable[[Any, Any], float] | None = None
+    hinter: Callable[[Model, Options], Hinter] | None = None

@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, InputError, ModelError
-from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from engine import Array, ConfigError, ModelError
+from utils.datasets.base import Dataset
+from utils.postprocess.image.box_forms import BoxForm
+from utils.postprocess.image.layouts import NOTE
+from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
-from utils.preprocess.image.letterbox import FILL, Geometry, letterbox, to_picture
-from utils.tasks.base import Artifact, Flag, Options, Task
+from utils.preprocess.image.letterbox import Geometry, letterbox
+from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
 from utils.tasks.detection_data import DATA_FLAGS, DATA_HELP, load, metric
+from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
+from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
@@ -22,19 +28,16 @@ from utils.tasks.templates.squares import TEMPLATE
 SHOWN = 10
 """Objects that the answer's line names; the JSON has all."""
 
-SCORES = {"valid": 0.001}
-"""Default of ``--score_threshold`` by script, as is usual: mAP wants the unsure detections too, a person does not."""
-
-OTHERS_SCORE = 0.25
-
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
-    """Letterbox the pictures into the model's input; their geometry is the context.
+    """Letterbox the pictures into the model's input, or put them there as its export stored (``fit``).
+
+    Flags or the export say how they lie there, and their range of values and order of channels
+    (:mod:`utils.tasks.detection_choices`). Their geometry is the context.
 
     Args:
         samples: paths of pictures.
-        model: its first input is N x 3 x H x W, RGB. What its export stored as ``mean`` and ``std`` of samples in 0..1
-            is subtracted and divided by.
+        model: its first input is N x 3 x H x W.
         options: ``input_size``, where it is given, is H and W.
         out: an array of N x 3 x H x W to write into.
 
@@ -42,14 +45,16 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
         DataError: a picture cannot be read.
         ConfigError: the input's size is not known.
     """
-    size, notes = _size(model, options), model.stored.picture
-    mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (notes.mean, notes.std))
+    found = chosen(model, options)
+    normalise = partial(normalised, found=found, model=model)
+    if found["resize"] == FIT:
+        return fitted_inputs(samples, model, _known_size(model, options), note(model)[FIT], normalise, out)
+    size, placed = _size(model, options), laying(found)
     result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
     contexts = []
     for place, path in zip(result, samples, strict=True):
-        picture, geometry = letterbox(open_image(path), size, FILL)
-        scaled = picture.transpose(2, 0, 1) / np.float32(255)
-        place[...] = (scaled - mean) / std
+        picture, geometry = letterbox(open_image(path), size, placed)
+        place[...] = normalise(picture.transpose(2, 0, 1))
         contexts.append(geometry)
     return Prepared([result], contexts)
 
@@ -57,25 +62,19 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Detections]:
     """Return what was found in each picture, in its own pixels, the surest first.
 
-    The model has two outputs: ``boxes``, N x Q x 4 (left, top, right, bottom in pixels of the input), and ``scores``, N
-    x Q x C, one per class and query; without these names they are taken in this order. Every pair of query and class
-    with a score of at least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-    ``--iou_threshold`` the best stays; at most ``--max_detections`` come back. What has NaN as its score or in its box
-    is no candidate.
+    What the outputs mean is their layout's matter (docs/detection_layouts.md): the one ``--layout`` says, else the one
+    the export stored, else the one their names and shapes tell. Every pair of box and class with a score of at least
+    ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than ``--iou_threshold`` the
+    best stays, unless the layout's are final; at most ``--max_detections`` come back. What has NaN as its score or in
+    its box is no candidate.
 
     Raises:
-        InputError: the outputs have other shapes.
+        InputError: the outputs do not have the layout's shapes, or no known layout.
+        ModelError: the outputs may have several layouts.
     """
-    boxes, scores = _head(outputs, model, len(contexts))
-    return [_found(*one, options, _least(options)) for one in zip(boxes, scores, contexts, strict=True)]
-
-
-def _found(boxes: Array, scores: Array, geometry: Geometry, options: Options, least: float) -> Detections:
-    """Return one picture's detections from its Q x 4 boxes and Q x C scores."""
-    queries, classes = np.nonzero((scores >= least) & ~np.isnan(boxes).any(axis=1, keepdims=True))
-    candidates = Detections(boxes[queries].astype(np.float64), scores[queries, classes].astype(np.float64), classes)
-    kept = non_maximum_suppression(candidates, options.iou_threshold, options.max_detections)
-    return kept._replace(boxes=to_picture(kept.boxes, geometry))
+    found = chosen(model, options)
+    form = BoxForm(*(found[key] for key in BoxForm._fields))
+    return detections(outputs, contexts, model, options, _known_size(model, options), form, found["nms"])
 
 
 def show(sample: Path, prediction: Detections, model: Model, options: Options) -> Artifact:
@@ -137,9 +136,11 @@ def _given(options: Options) -> tuple[int, int] | None:
     return sides[0], sides[-1]
 
 
-def _least(options: Options) -> float:
-    given = options.score_threshold
-    return float(SCORES.get(options.script, OTHERS_SCORE) if given is None else given)
+def _known_size(model: Model, options: Options) -> tuple[int, int] | None:
+    """Return height and width of the model's input where they are the same for every batch."""
+    shape = model.inputs[0].shape if model.inputs else ()
+    height, width = shape[2:] if len(shape) == 4 else (None, None)
+    return _given(options) or (None if height is None or width is None else (height, width))
 
 
 def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
@@ -147,27 +148,13 @@ def _input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
     return None if given is None else ((None, 3, *given),)
 
 
-def _head(outputs: Any, model: Model, samples: int) -> tuple[Array, Array]:
-    """Return the outputs boxes and scores, checked."""
-    found = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    if len(found) != 2:
-        raise InputError(f"{model.ckpt}: {len(found)} outputs; detection takes two, boxes and scores")
-    names = [spec.name for spec in model.outputs]
-    boxes, scores = found[::-1] if names == ["scores", "boxes"] else found
-    if boxes.shape != (samples, *scores.shape[1:2], 4) or scores.ndim != 3 or len(scores) != samples:
-        raise InputError(
-            f"{model.ckpt}: boxes of shape {boxes.shape} and scores of {scores.shape} for {samples} samples; "
-            "detection needs N x Q x 4 and N x Q x C"
-        )
-    return boxes, scores
-
-
 def _check(options: Options) -> None:
+    check(options)
     for flag in ("score_threshold", "iou_threshold"):
         given = getattr(options, flag)
         if given is not None and not 0 <= given <= 1:
             raise ConfigError(f"--{flag} {given} must be from 0 to 1")
-    if options.max_detections < 1:
+    if options.max_detections is not None and options.max_detections < 1:
         raise ConfigError(f"--max_detections {options.max_detections} must be at least 1")
     given = _given(options)
     if given is not None and (
@@ -182,11 +169,33 @@ FLAGS = (
         f"detections below this score are dropped (default: {SCORES['valid']} for valid, else {OTHERS_SCORE})",
         type=float,
     ),
-    Flag("--iou_threshold", "of two boxes of a class that overlap more than this, the surer one stays", 0.5, float),
-    Flag("--max_detections", "most detections in a picture", 100, int),
+    Flag(
+        "--iou_threshold",
+        f"of two boxes of a class that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
+        type=float,
+    ),
+    Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
+    Flag("--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"),
+    Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
+    *CHOSEN,
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
     *DATA_FLAGS,
 )
+
+
+def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
+    """Read the source framework's detections (:func:`~utils.datasets.box_results.read_box_results`)."""
+    from utils.datasets.box_results import read_box_results
+
+    return read_box_results(file, dataset, model.stored.labels)
+
+
+def agreement(one: Detections, other: Detections) -> float:
+    """Say how far two sets of detections agree (:func:`utils.metrics.detection_agreement.agreement`)."""
+    from utils.metrics.detection_agreement import agreement as agreed
+
+    return agreed(one, other)
+
 
 DETECTION = Task(
     name="detection",
@@ -201,5 +210,9 @@ DETECTION = Task(
     flags=FLAGS,
     template=TEMPLATE,
     data_help=DATA_HELP,
+    choices=CHOICES,
+    stored_under=NOTE,
+    answers=answers,
+    agreement=agreement,
 )
-"""Detection with the head that :func:`decode` describes; a model with another one replaces ``decode``."""
+"""Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

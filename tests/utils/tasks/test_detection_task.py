@@ -113,11 +113,11 @@ def test_the_scripts_have_thresholds_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ([(1, 5, 4)], "1 outputs; detection takes two"),
-        ([(1, 5, 4), (1, 6, 2)], r"boxes of shape \(1, 5, 4\) and scores of \(1, 6, 2\)"),
-        ([(1, 5, 3), (1, 5, 2)], "needs N x Q x 4"),
+        ([(1, 5, 4)], r"its outputs \(output_0 \[1, 5, 4\], for 1 samples\) have none of the known layouts"),
+        ([(1, 5, 4), (1, 6, 2)], r"boxes \[1, 5, 4\], scores \[1, 6, 2\], for 1 samples\) have none of the known"),
+        ([(1, 5, 3), (1, 5, 2)], "say with --layout which of boxes"),
         ([(2, 5, 4), (2, 5, 2)], "for 1 samples"),
-        ([(1, 5, 4), (1, 5)], "N x Q x C"),
+        ([(1, 5, 4), (1, 5)], "none of the known layouts"),
     ],
 )
 def test_outputs_of_another_shape(shapes: list[tuple[int, ...]], said: str) -> None:

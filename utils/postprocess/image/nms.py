@@ -42,7 +42,9 @@ def areas(boxes: Array) -> Array:
     return sides
 
 
-def non_maximum_suppression(found: Detections, iou_threshold: float, limit: int) -> Detections:
+def non_maximum_suppression(
+    found: Detections, iou_threshold: float, limit: int, groups: Array | None = None
+) -> Detections:
     """Return the best detections, at most ``limit``, none overlapping a better one of its own class too much.
 
     Greedy, as torchvision's ``batched_nms``: the best stays, those of its class whose intersection over union with it
@@ -53,11 +55,13 @@ def non_maximum_suppression(found: Detections, iou_threshold: float, limit: int)
         found: in any order.
         iou_threshold: 0 to 1.
         limit: at least 0.
+        groups: N int64, of what competes; ``None``: the classes.
 
     Raises:
         InputError: boxes, scores and classes do not belong together, or a score is NaN.
     """
-    boxes, scores, classes = _checked(found)
+    boxes, scores, labels = _checked(found)
+    classes = labels if groups is None else groups
     order = np.argsort(-scores, kind="stable")
     kept = np.empty(0, np.intp)
     for start in range(0, len(order), BLOCK):
@@ -66,7 +70,7 @@ def non_maximum_suppression(found: Detections, iou_threshold: float, limit: int)
         block = order[start : start + BLOCK]
         beaten = _beats(boxes[kept], classes[kept], boxes[block], classes[block], iou_threshold).any(axis=0)
         kept = np.concatenate([kept, _greedy(block[~beaten], boxes, classes, iou_threshold, limit - len(kept))])
-    return Detections(boxes[kept], scores[kept], classes[kept])
+    return Detections(boxes[kept], scores[kept], labels[kept])
 
 
 def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, limit: int) -> Array:

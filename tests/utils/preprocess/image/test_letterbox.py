@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
-from utils.preprocess.image.letterbox import FILL, fit, letterbox, to_input, to_picture
+from utils.preprocess.image.letterbox import FILL, Laying, fit, letterbox, to_input, to_picture
 
 lengths = st.integers(1, 400)
 
@@ -58,7 +58,7 @@ def test_pixels(width: int, height: int, size: tuple[int, int]) -> None:
 
 def test_a_picture_of_the_right_size_keeps_every_pixel() -> None:
     source = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
-    pixels, _ = letterbox(Image.fromarray(source), (10, 8), fill=0)
+    pixels, _ = letterbox(Image.fromarray(source), (10, 8), Laying(fill=0))
     np.testing.assert_array_equal(pixels[2:8], source)
     assert not pixels[[0, 1, 8, 9]].any()
 

@@ -1,0 +1,396 @@
+"""How often ``teco fix`` names what a detector's user did wrong: mistakes planted alone and in pairs, and none.
+
+A detector is changed as another exporter would have written it (box format, units, a background class, logits, BGR,
+another range of values), or its source lays pictures in another way (corner, stretched, another fill). The command gets
+the source's final detections (``--golden``), or only its mAP on the labelled data (``--reference``). It must name the
+flags that put things right, no other ones, and nothing for a healthy detector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from bench import arguments, finish
+from onnx import helper, numpy_helper
+
+from engine import open_engine
+from toolkit.cli import execute
+from toolkit.fix.asked import Asked
+from toolkit.fix.choice_trials import GAIN
+from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.task_samples import TaskSamples
+from utils.preprocess.image.modes import MEAN, STD
+from utils.tasks.detection import DETECTION, agreement, answers
+
+WANTED = 0.95
+"""Share of the mistakes whose flags are to be named; healthy detectors may not have any named."""
+
+Change = Callable[[onnx.ModelProto], None]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong.
+
+    Attributes:
+        change: makes the model another exporter's; ``None``: the model stays.
+        right: the flags that put it right, also those that the source runs with.
+        group: of two mistakes of one group only one can be.
+        lossy: whether the metric falls by it; otherwise only the source's answers can show it.
+    """
+
+    change: Change | None
+    right: Mapping[str, Any]
+    group: str
+    lossy: bool = True
+
+
+def boxes_by(matrix: np.ndarray) -> Change:
+    """Return a change that multiplies every box, as a row, by a 4 x 4 matrix."""
+
+    def change(model: onnx.ModelProto) -> None:
+        _behind(model, "boxes", [("MatMul", ["boxes_as_they_were", "box_matrix"], {})], {"box_matrix": matrix})
+
+    return change
+
+
+def units(model: onnx.ModelProto) -> None:
+    """Give boxes in shares of the input."""
+    height, width = (dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[2:])
+    boxes_by(np.diag([1 / width, 1 / height] * 2))(model)
+
+
+def background(model: onnx.ModelProto) -> None:
+    """Put a class before all others."""
+    pads = np.array([0, 0, 1, 0, 0, 0], np.int64)
+    _behind(model, "scores", [("Pad", ["scores_as_they_were", "class_pads"], {})], {"class_pads": pads})
+    classes = model.graph.output[_place(model, "scores")].type.tensor_type.shape.dim[2]
+    classes.dim_value += 1
+
+
+def named_background(model: onnx.ModelProto) -> None:
+    """Store a name for a background that the model has no class for."""
+    entry = next(entry for entry in model.metadata_props if entry.key == "class_labels")
+    entry.value = json.dumps(["background", *json.loads(entry.value)])
+
+
+def logits(model: onnx.ModelProto) -> None:
+    """Leave the last sigmoid out."""
+    steps: list[tuple[str, list[str], dict[str, Any]]] = [
+        ("Clip", ["scores_as_they_were", "score_low", "score_high"], {}),
+        ("Sub", ["score_one", "scores_0"], {}),
+        ("Div", ["scores_0", "scores_1"], {}),
+        ("Log", ["scores_2"], {}),
+    ]
+    held = {"score_low": np.float32(1e-6), "score_high": np.float32(1 - 1e-6), "score_one": np.float32(1)}
+    _behind(model, "scores", steps, held)
+
+
+def twice(model: onnx.ModelProto) -> None:
+    """Apply a sigmoid to what are probabilities already."""
+    _behind(model, "scores", [("Sigmoid", ["scores_as_they_were"], {})], {})
+
+
+def reversed_channels(model: onnx.ModelProto) -> None:
+    """Make the model take BGR."""
+    _before(
+        model, [("Gather", ["picture_given", "channel_order"], {"axis": 1})], {"channel_order": np.array([2, 1, 0])}
+    )
+
+
+def values(mean: Sequence[float], std: Sequence[float]) -> Change:
+    """Return a change after which the model takes samples of another mean and standard deviation than 0 and 1."""
+    middle, spread = (np.array(one, np.float32).reshape(1, 3, 1, 1) for one in (mean, std))
+
+    def change(model: onnx.ModelProto) -> None:
+        steps: list[tuple[str, list[str], dict[str, Any]]] = [
+            ("Mul", ["picture_given", "value_std"], {}),
+            ("Add", ["picture_0", "value_mean"], {}),
+        ]
+        _before(model, steps, {"value_std": spread, "value_mean": middle})
+
+    return change
+
+
+_SIZES = np.array([[1, 0, -1, 0], [0, 1, 0, -1], [0, 0, 1, 0], [0, 0, 0, 1]], np.float32)
+"""Corners, as a row, times this are corner and size."""
+_CENTRES = np.array([[0.5, 0, -1, 0], [0, 0.5, 0, -1], [0.5, 0, 1, 0], [0, 0.5, 0, 1]], np.float32)
+_TURNED = np.eye(4, dtype=np.float32)[[1, 0, 3, 2]]
+
+MISTAKES = {
+    "corner and size": Mistake(boxes_by(_SIZES), {"box_format": "xywh"}, "format"),
+    "centre and size": Mistake(boxes_by(_CENTRES), {"box_format": "cxcywh"}, "format"),
+    "y before x": Mistake(boxes_by(_TURNED), {"box_format": "yxyx"}, "format"),
+    "shares of the input": Mistake(units, {"box_units": "unit"}, "units"),
+    "background first": Mistake(background, {"class_offset": 1}, "classes"),
+    "background named only": Mistake(named_background, {"class_offset": -1}, "classes"),
+    "logits": Mistake(logits, {"score_form": "logit"}, "scores", lossy=False),
+    "two sigmoids": Mistake(twice, {"score_form": "twice"}, "scores", lossy=False),
+    "BGR": Mistake(reversed_channels, {"channel_order": "BGR"}, "channels"),
+    "0 to 255": Mistake(values((0,) * 3, (1 / 255,) * 3), {"pixel_values": "0..255"}, "values"),
+    "-1 to 1": Mistake(values((0.5,) * 3, (0.5,) * 3), {"pixel_values": "-1..1"}, "values"),
+    "ImageNet's mean": Mistake(values(MEAN, STD), {"pixel_values": "imagenet"}, "values"),
+    "corner": Mistake(None, {"resize": "corner"}, "resize", lossy=False),
+    "stretched": Mistake(None, {"resize": "stretch"}, "resize", lossy=False),
+    "black fill": Mistake(None, {"fill": 0}, "fill", lossy=False),
+    "no antialiasing": Mistake(None, {"interpolation": "opencv"}, "filter", lossy=False),
+    "overlap 0.7": Mistake(None, {"iou_threshold": 0.7}, "overlap", lossy=False),
+    "over all classes": Mistake(None, {"nms": "all"}, "nms", lossy=False),
+    "no suppression": Mistake(None, {"nms": "none"}, "nms", lossy=False),
+    "score 0.25": Mistake(None, {"score_threshold": 0.25}, "score", lossy=False),
+}
+
+
+def _place(model: onnx.ModelProto, name: str) -> int:
+    return [output.name for output in model.graph.output].index(name)
+
+
+def _behind(
+    model: onnx.ModelProto,
+    name: str,
+    steps: Sequence[tuple[str, list[str], dict[str, Any]]],
+    held: Mapping[str, Any],
+) -> None:
+    """Put nodes between what writes an output and the output."""
+    graph = model.graph
+    old = f"{name}_as_they_were"
+    stem = f"{name}_{sum(node.name.startswith(name) for node in graph.node)}"
+    taken = f"{old}_{stem}"
+    for node in graph.node:
+        node.output[:] = [taken if one == name else one for one in node.output]
+        node.input[:] = [taken if one == name else one for one in node.input]
+    names = [f"{stem}_{i}" for i in range(len(steps) - 1)] + [name]
+    for i, (op, given, attributes) in enumerate(steps):
+        inputs = [_renamed(one, old, taken, stem, name) for one in given]
+        graph.node.append(helper.make_node(op, inputs, [names[i]], f"{name}_step_{stem}_{i}", **attributes))
+    _hold(graph, {f"{stem}/{key}": value for key, value in held.items()})
+
+
+def _renamed(one: str, old: str, taken: str, stem: str, name: str) -> str:
+    if one == old:
+        return taken
+    return f"{stem}_{one.rpartition('_')[2]}" if one.rpartition("_")[0] == name else f"{stem}/{one}"
+
+
+def _before(
+    model: onnx.ModelProto, steps: Sequence[tuple[str, list[str], dict[str, Any]]], held: Mapping[str, Any]
+) -> None:
+    """Put nodes between the first input and what reads it."""
+    graph, name = model.graph, model.graph.input[0].name
+    stem = f"picture_{sum(node.name.startswith('picture') for node in graph.node)}"
+    read = f"{stem}_read"
+    for node in graph.node:
+        node.input[:] = [read if one == name else one for one in node.input]
+    made = []
+    for i, (op, given, attributes) in enumerate(steps):
+        inputs = [name if one == "picture_given" else _renamed(one, "", "", stem, "picture") for one in given]
+        output = read if i == len(steps) - 1 else f"{stem}_{i}"
+        made.append(helper.make_node(op, inputs, [output], f"picture_step_{stem}_{i}", **attributes))
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*made, *rest])
+    _hold(graph, {f"{stem}/{key}": value for key, value in held.items()})
+
+
+def _hold(graph: onnx.GraphProto, held: Mapping[str, Any]) -> None:
+    for key, value in held.items():
+        array = np.asarray(value)
+        graph.initializer.append(
+            numpy_helper.from_array(array.astype(np.float32) if array.dtype.kind == "f" else array, key)
+        )
+
+
+class Source:
+    """A healthy detector with its data: what the source framework gives for them.
+
+    Args:
+        model: its file. data: COCO's JSON. folder: for files. flags: of the task, that the model runs with.
+    """
+
+    def __init__(self, model: Path, data: Path, folder: Path, samples: int | None = None) -> None:
+        self.model, self.data, self.folder, self.samples = model, data, folder, samples
+
+    def golden(self, flags: Mapping[str, Any]) -> tuple[Path, float]:
+        """Write the detections with some flags in COCO's results format; return the file and the mAP."""
+        asked = Asked(DETECTION, _words(flags))
+        wanted = Wanted([str(self.data)], 16, self.samples, asked=asked)
+        content = json.loads(self.data.read_text(encoding="utf-8"))
+        ids = {str(self.data.parent / image["file_name"]): image["id"] for image in content["images"]}
+        by_name = {one["name"]: one["id"] for one in content["categories"]}
+        rows = []
+        with open_samples(self.model, onnx.load(self.model), wanted) as samples:
+            assert isinstance(samples, TaskSamples)
+            labels = samples.model.stored.labels or sorted(by_name, key=lambda name: by_name[name])
+            metric = DETECTION.metric(samples.opt, samples.dataset, samples.model)
+            with open_engine("onnx", samples.spec(self.model)) as engine:
+                for part, outputs in samples.run(engine):
+                    found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
+                    metric.update(found, part.targets)
+                    for name, one in zip(part.names, found, strict=True):
+                        for box, score, label in zip(*(column.tolist() for column in one), strict=True):
+                            sides = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+                            rows.append(
+                                {"image_id": ids[name], "category_id": by_name[labels[label]], "bbox": sides}
+                                | {"score": score}
+                            )
+        file = self.folder / "golden.json"
+        file.write_text(json.dumps(rows), encoding="utf-8")
+        return file, float(metric.compute())
+
+    def exported(self, mistakes: Sequence[Mistake]) -> Path:
+        """Write the model as it is with these mistakes; return the file."""
+        model = onnx.load(self.model)
+        for mistake in mistakes:
+            if mistake.change is not None:
+                mistake.change(model)
+        onnx.checker.check_model(model)
+        path = self.folder / "exported.onnx"
+        onnx.save(model, path)
+        return path
+
+
+def _words(flags: Mapping[str, Any]) -> list[str]:
+    return [word for key, value in flags.items() for word in (f"--{key}", str(value).lower())]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run of the tool: what was planted, how it was asked, what it named, and whether that is right."""
+
+    planted: tuple[str, ...]
+    asked: str
+    wanted: str
+    named: str
+    found: bool
+    seconds: float
+
+
+def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
+    """Plant mistakes and let the tool name them; ``None`` where the detector answers the same in spite of them."""
+    mistakes = [MISTAKES[name] for name in names]
+    right = {key: value for mistake in mistakes for key, value in mistake.right.items()}
+    geometry = {k: v for mistake in mistakes if mistake.change is None for k, v in mistake.right.items()}
+    golden, reference = source.golden(geometry)
+    path = source.exported(mistakes)
+    if names and _changes_nothing(source, path, golden):
+        return None
+    goal = ["--reference", f"{reference:.6f}"] if by_metric else ["--golden", str(golden)]
+    start = time.perf_counter()
+    found = told(source, path, goal)
+    seconds = time.perf_counter() - start
+    named = found["found"]
+    accepted = {key: [value, *found["equal"].get(key, ())] for key, value in named.items()}
+    good = set(named) == set(right) and all(right[key] in accepted[key] for key in right)
+    if not names:
+        good = not named and found["explained"]
+    return Row(tuple(names), "reference" if by_metric else "golden", str(right), str(named), good, seconds)
+
+
+def _changes_nothing(source: Source, path: Path, golden: Path) -> bool:
+    """Say whether a detector's answers are the source's in spite of a mistake."""
+    wanted = Wanted([str(source.data)], 16, source.samples, asked=Asked(DETECTION))
+    shares = []
+    with open_samples(path, onnx.load(path), wanted) as samples:
+        assert isinstance(samples, TaskSamples)
+        right = iter(answers(golden, samples.dataset, samples.model, samples.opt))
+        with open_engine("onnx", samples.spec(path)) as engine:
+            for part, outputs in samples.run(engine):
+                found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
+                shares += [agreement(one, other) for one, other in zip(found, right, strict=False) if other is not None]
+    return float(np.mean(shares)) > 1 - GAIN
+
+
+def told(source: Source, path: Path, goal: Sequence[str]) -> dict[str, Any]:
+    """Return what the tool says as JSON."""
+    file = source.folder / "found.json"
+    file.unlink(missing_ok=True)
+    words = ["fix", str(path), "--data", str(source.data), "--task", "detection", *goal, "--json", str(file)]
+    words += [] if source.samples is None else ["--samples", str(source.samples)]
+    with contextlib.redirect_stdout(io.StringIO()):
+        execute(words)
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result
+
+
+def measured(source: Source, singles: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[Row | None]:
+    """Yield a run per mistake and pair of mistakes, and of the healthy detector."""
+    for by_metric in (False, True):
+        yield asked(source, [], by_metric)
+    for name in singles:
+        yield asked(source, [name], by_metric=False)
+        if MISTAKES[name].lossy:
+            yield asked(source, [name], by_metric=True)
+    for pair in pairs:
+        yield asked(source, pair, by_metric=False)
+
+
+def all_pairs() -> list[tuple[str, str]]:
+    """Return the pairs of mistakes that can be made together."""
+    return [(a, b) for a, b in combinations(MISTAKES, 2) if MISTAKES[a].group != MISTAKES[b].group]
+
+
+def main() -> int:
+    """Run all; the exit code is 1 where too few mistakes were named, or anything in a healthy detector."""
+    parser = arguments(__doc__)
+    parser.add_argument("--model", type=Path, help="a healthy detector; without it the template's, of squares")
+    parser.add_argument("--data", type=Path, help="COCO's JSON, with pictures of different proportions")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs of mistakes, drawn at random")
+    parser.add_argument("--singles", nargs="+", choices=list(MISTAKES), help="only these, and no pairs")
+    parser.add_argument("--samples", type=int, help="pictures to take")
+    args = parser.parse_args()
+    rng = np.random.default_rng(0)
+    every = all_pairs()
+    pairs = [every[i] for i in rng.permutation(len(every))[: 2 if args.quick else args.pairs]]
+    singles = ["centre and size", "BGR", "stretched"] if args.quick else list(MISTAKES)
+    if args.singles:
+        singles, pairs = args.singles, []
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="mistakes-") as text:
+        folder = Path(text)
+        model, data = (args.model, args.data) if args.model else squares(folder)
+        for row in measured(Source(model, data, folder, args.samples), singles, pairs):
+            if row is None:
+                continue
+            rows.append(row)
+            verdict = "" if row.found else f"   MISSED: named {row.named}, planted {row.wanted}"
+            print(f"{' + '.join(row.planted) or 'healthy':45} {row.asked:10} {row.seconds:6.1f} s{verdict}", flush=True)
+    planted = [row for row in rows if row.planted]
+    alarms = sum(not row.found for row in rows if not row.planted)
+    found = sum(row.found for row in planted)
+    share = found / len(planted)
+    print(f"named {found} of {len(planted)} ({share:.1%}); {alarms} false alarms on the healthy detector")
+    finish("detector_mistakes", {"share": share, "false_alarms": alarms, "rows": [asdict(row) for row in rows]}, args)
+    return 1 if alarms or share < WANTED else 0
+
+
+def squares(folder: Path) -> tuple[Path, Path]:
+    """Write the detector of ``teco new detection``, which really finds its squares, and its data."""
+    import subprocess
+    from string import Template
+
+    template = DETECTION.template
+    assert template is not None
+    root = Path(__file__).resolve().parents[1]
+    words = {"model": "squares", "title": "Squares", "folder": "example/x/squares", "install": ""}
+    words |= {"paths": f'sys.path.insert(0, "{root}")', **template.fill(folder)}
+    for file in template.folder.glob("*.py.tmpl"):
+        text = Template(file.read_text(encoding="utf-8")).substitute(words)
+        (folder / file.name.removesuffix(".tmpl")).write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, "export_onnx.py"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return folder / "squares_dyn.onnx", folder / "data" / "val.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

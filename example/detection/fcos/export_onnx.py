@@ -1,0 +1,23 @@
+"""Export torchvision's FCOS to ONNX: <arch>.onnx, <arch>_dyn.onnx and <arch>_float16_dyn.onnx."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+
+from utils.export.torchvision_detectors import export_torchvision
+from utils.pipeline import cli
+
+ARCHS = ("fcos_resnet50_fpn",)
+
+
+def main() -> int:
+    """Write the files and print the largest relative error of each."""
+    for line in export_torchvision(__doc__, HERE, "fcos_resnet50_fpn", ARCHS):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,56 @@
+"""Write yolo_stand_in*.onnx: a small network of our own with random weights and the outputs of a YOLO export.
+
+A YOLO network comes from the user: `yolo export model=yolo11n.pt format=onnx` of the ultralytics package writes one.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from model import SmallDetector
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+
+from utils.export.detectors import Detector, add_common, sides, write
+from utils.export.random_weights import RANDOM, seeded
+from utils.pipeline import cli
+
+LABELS = ("cat", "cup", "spoon")
+
+
+def arguments() -> argparse.Namespace:
+    """Return the command line's options."""
+    flags = argparse.ArgumentParser(description=__doc__)
+    add_common(flags, HERE)
+    flags.add_argument("--weights", choices=[RANDOM], default=RANDOM, help="this stand-in has no other")
+    flags.add_argument(
+        "--input_size", type=int, nargs="+", metavar="N", help="height (and width), of 32 (default: 640)"
+    )
+    return flags.parse_args()
+
+
+def main() -> int:
+    """Write the files."""
+    args = arguments()
+    size = sides(args.input_size, (640, 640), 32)
+    found = Detector(
+        module=seeded(lambda: SmallDetector(len(LABELS), size), size),
+        name="yolo_stand_in",
+        source="example/detection/yolo/model.py",
+        weights=args.weights,
+        size=size,
+        picture="images",
+        outputs=["output0"],
+        labels=LABELS,
+        note={"layout": "yolov8"},
+        mean=[0.0, 0.0, 0.0],
+        std=[1.0, 1.0, 1.0],
+    )
+    for line in write(found, args):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,215 @@
+"""What other values of a task's choices come to: preparation, model, answers and a measure, on some of the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, Engine, fits
+from model_config.judge.resampling import values_of
+from toolkit.fix.columns import Columns, joined, paired
+from toolkit.fix.records import Feed, Measure, RawMeasure
+from toolkit.fix.samples import cast_to, listed
+from toolkit.fix.task_samples import TaskSamples
+from toolkit.fix.trials import BROKEN
+from utils.metrics.base import MeanMetric, Metric, Records
+from utils.tasks.base import Choice
+
+Values = Mapping[str, Any]
+"""Values of choices by their keys; what is not in it stays as it is."""
+
+DRAWS = 200
+"""Resamples of the samples by which one set of values is surely better than another."""
+
+GAIN = 5e-4
+"""Share of the reference by which something must be better to be of any use, however surely it is."""
+
+SAME = 1e-4
+"""How far from the source's own numbers other kernels may be."""
+
+KEPT = 2
+"""Preparations whose outputs are kept, the latest ones, so that answers can be made of them in other ways."""
+
+
+class Agreement(MeanMetric):
+    """How far final answers agree with the source framework's, sample by sample."""
+
+    name, bounds = "agreement", (0.0, 1.0)
+
+    def __init__(self, agreement: Callable[[Any, Any], float]) -> None:
+        self.agreement = agreement
+
+    def records(self, predictions: Any, targets: Any, contexts: Sequence[Any] | None) -> Array:
+        """Return one number per sample; NaN where the source has no answer."""
+        pairs = zip(predictions, targets, strict=True)
+        return np.array([math.nan if right is None else self.agreement(one, right) for one, right in pairs])
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the mean over the samples that have an answer."""
+        known = ~np.isnan(records)
+        return super().value(records[known], weights[known])
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What trials are measured by.
+
+    Attributes:
+        measure: makes the metric, and compares arrays where ``view`` is of arrays.
+        view: ``inputs``: what is prepared is compared, ``outputs``: what the model returns, ``answers``: what is
+            decoded.
+        right: per sample, or of arrays one each with a row per sample; ``None``: the data set's own targets.
+        reference: what the measure should come to, or pass. tolerance: relative difference that counts as that.
+    """
+
+    measure: Measure
+    view: str
+    right: Sequence[Any] | None
+    reference: float
+    tolerance: float = 0.01
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that make a difference."""
+        return ("decode", "prepare") if self.view == "answers" else ("prepare",)
+
+    def reached(self, value: float) -> bool:
+        """Say whether a value is the reference's, within the tolerance."""
+        short = self.reference - value if self.measure.make().higher_is_better else value - self.reference
+        return short <= self.tolerance * abs(self.reference)
+
+
+class Tried(NamedTuple):
+    """What some values come to: the measure, NaN where the model or the answers cannot take them, and its records."""
+
+    values: dict[str, Any]
+    value: float
+    columns: Columns | None
+
+
+@dataclass
+class Bench:
+    """Tries values of choices on some of a task's samples.
+
+    Attributes:
+        samples: of the task. engine: the model in float32. goal: the measure.
+        choices: of the task. places: the samples.
+        runs: passes of the samples through the model so far. tries: sets of values tried so far.
+    """
+
+    samples: TaskSamples
+    engine: Engine
+    goal: Goal
+    choices: Sequence[Choice]
+    places: Sequence[int]
+    runs: int = 0
+    tries: int = 0
+    _kept: dict[tuple[Any, ...], list[tuple[Feed, list[int], Any]]] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, which has seen nothing."""
+        return self.goal.measure.make()
+
+    def now(self, choice: Choice) -> Any:
+        """Return a choice's value as the flags and the export say it."""
+        return choice.now(self.samples.model, self.samples.opt)
+
+    def tried(self, values: Values, keep: bool = True) -> Tried:
+        """Run with some values.
+
+        Args:
+            values: of choices. keep: the outputs, for other ways to make answers of them.
+        """
+        self.tries += 1
+        metric, found = self.metric, list[tuple[Feed, Any]]()
+        try:
+            with np.errstate(all="ignore"):
+                for part, places, outputs in self._outputs(values, keep):
+                    found.append((part, self._record(metric, part, places, outputs, values)))
+                columns = joined(found)
+                value = float(metric.value(columns.values, np.ones(len(columns))))
+        except ConfigError:
+            raise
+        except BROKEN:
+            return Tried(dict(values), math.nan, None)
+        return Tried(dict(values), value, columns)
+
+    def surely(self, one: Tried, other: Tried) -> bool:
+        """Say whether one set of values is better than another whichever samples there had been (95 %).
+
+        One that gives the source's own numbers does not do so by chance.
+        """
+        if one.columns is None or other.columns is None:
+            return other.columns is None and one.columns is not None
+        gain = abs(one.value - other.value)
+        if gain < GAIN * abs(self.goal.reference):
+            return False
+        if self.goal.right is not None and one.value > 1 - SAME:
+            return one.value > other.value
+        metric = self.metric
+        pairs = paired(one.columns, other.columns, metric.name)
+        both, rng = values_of(pairs, metric), np.random.default_rng(0)
+        shares = np.full(pairs.total, 1 / max(1, pairs.total))
+        draws = [both(rng.multinomial(pairs.total, shares).astype(np.float64)) for _ in range(DRAWS)]
+        gains = np.array([ours - theirs for ours, theirs in draws])
+        gains = gains[np.isfinite(gains)] * (1 if metric.higher_is_better else -1)
+        return gains.size > DRAWS // 2 and float(np.quantile(gains, 0.025)) > 0
+
+    def _record(
+        self, metric: Metric, part: Feed, places: Sequence[int], outputs: Any, values: Values
+    ) -> Array | Records:
+        goal = self.goal
+        if goal.view != "answers":
+            assert goal.right is not None  # noqa: S101 - arrays are compared with arrays
+            return goal.measure.update(metric, part, outputs, [array[list(places)] for array in goal.right])
+        opt = self.samples.varied(values).opt
+        predictions = self.samples.task.decode(outputs, part.contexts, self.samples.model, opt)
+        targets = part.targets if goal.right is None else [goal.right[place] for place in places]
+        return metric.update(predictions, targets, part.contexts)
+
+    def _outputs(self, values: Values, keep: bool) -> Iterator[tuple[Feed, list[int], Any]]:
+        """Yield parts, the places of their samples, and what is measured of them before it is decoded."""
+        before = {choice.key for choice in self.choices if choice.stage == "prepare"}
+        key = tuple(sorted((name, repr(value)) for name, value in values.items() if name in before))
+        if key in self._kept:
+            yield from self._kept[key]
+            return
+        found = []
+        for one in self._computed({name: value for name, value in values.items() if name in before}):
+            if keep:
+                found.append(one)
+            yield one
+        if keep:
+            self._kept[key] = found
+            while len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+
+    def _computed(self, values: Values) -> Iterator[tuple[Feed, list[int], Any]]:
+        self.runs += self.goal.view != "inputs"
+        for first, part, good in self.samples.varied(values).some(self.places):
+            fed = cast_to(part.inputs, self.engine.inputs)
+            places = [self.places[first + i] for i in good]
+            if self.goal.view == "inputs":
+                yield part, places, fed
+                continue
+            if not all(fits(array.shape, spec) for spec, array in zip(self.engine.inputs, fed, strict=True)):
+                raise ValueError("the model cannot take it")
+            outputs = self.engine(fed)
+            yield part._replace(inputs=[]), places, listed(outputs) if self.goal.view == "outputs" else outputs
+
+
+def raw_goal(names: Sequence[str], arrays: Mapping[str, Array], outputs: Sequence[str], metric: str) -> Goal:
+    """Return the goal that a file of the source's arrays sets: its inputs where it has them, or else its outputs.
+
+    Args:
+        names: of the model's inputs. arrays: of the file. outputs: names of the model's outputs. metric: of raw rows.
+    """
+    if set(names) <= set(arrays):
+        return Goal(RawMeasure(metric), "inputs", [arrays[name] for name in names], 1.0)
+    right = [arrays[name] for name in outputs] if set(outputs) <= set(arrays) else list(arrays.values())
+    return Goal(RawMeasure(metric), "outputs", right, 1.0)

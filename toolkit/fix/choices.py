@@ -1,0 +1,214 @@
+"""``teco fix --golden`` and ``--reference`` for a task that says which of its choices people get wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError, DataError, Engine, open_engine
+from toolkit.fix.choice_search import FoundChoices, Step, find_choices
+from toolkit.fix.choice_trials import Agreement, Bench, Goal, raw_goal
+from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.records import TaskMeasure
+from toolkit.fix.task_samples import TaskSamples
+from toolkit.output import Column, ToolReport
+from utils.arrays import read_npz
+
+SHOWN = 40
+"""Trials that the report lists, the best ones."""
+
+AGREE = 0.005
+"""How far final answers may be from the source's and still count as the same."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is to be explained.
+
+    Attributes:
+        golden: file of the source's arrays (.npz) or final answers. reference: the metric that the source has.
+        metric: the one meant; ``None``: the task's own, or ``close`` for arrays.
+    """
+
+    golden: Path | None
+    reference: float | None
+    metric: str | None = None
+
+
+def as_flags(values: Mapping[str, Any]) -> str:
+    """Return values of flags as one writes them: ``--box_format xywh --enlarge false``."""
+    words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return " ".join(f"--{key} {word}" for key, word in words.items())
+
+
+def explain(
+    path: Path, asked: Questions, wanted: Wanted, heard: Callable[[Step], None] = lambda step: None
+) -> tuple[ToolReport, bool]:
+    """Look for the choices that explain what the source gives; return the report, and whether something does.
+
+    Raises:
+        ConfigError, DataError: a file or a flag is not for this task.
+    """
+    from toolkit.graph.nodes import load_named
+
+    with open_samples(path, load_named(path), wanted) as samples:
+        assert isinstance(samples, TaskSamples)  # noqa: S101 - a task was asked for
+        if not samples.one_call or samples.sharded:
+            raise ConfigError(
+                "--reference and --golden change what goes in and out of one call; this task makes several"
+            )
+        next(iter(samples))  # so that samples that cannot be prepared are known, or all of them refused
+        spec = replace(samples.spec(path), dtype="float32")
+        with open_engine("onnx", spec) as engine:
+            found: FoundChoices | None = None
+            for goal in _goals(samples, engine, asked):
+                found = _found(samples, engine, goal, heard, {} if found is None else found.values)
+            assert found is not None  # noqa: S101 - the command line has one of the two
+            gates = _measured(samples, engine, found) if goal.right is not None else {}
+    report = described(path, samples, goal, found, gates)
+    return report, found.reached and (found.confirmed or not found.values)
+
+
+def _found(
+    samples: TaskSamples, engine: Engine, goal: Goal, heard: Callable[[Step], None], start: Mapping[str, Any]
+) -> FoundChoices:
+    choices = [choice for choice in samples.task.choices if choice.stage in goal.stages]
+
+    def make(places: Sequence[int]) -> Bench:
+        return Bench(samples, engine, goal, choices, list(places))
+
+    return find_choices(make, len(samples.dataset), heard, start)
+
+
+def _goals(samples: TaskSamples, engine: Engine, asked: Questions) -> list[Goal]:
+    """Return what is to be explained, in turn: the source's arrays or answers, then its metric."""
+    goals = []
+    if asked.golden is not None and asked.golden.suffix == ".npz":
+        goals.append(_arrays_goal(samples, engine, asked.golden, asked.metric or "close"))
+    elif asked.golden is not None:
+        goals.append(_answers_goal(samples, asked.golden))
+    if asked.reference is not None:
+        goals.append(Goal(samples.measure(None), "answers", None, float(asked.reference)))
+    return goals
+
+
+def _arrays_goal(samples: TaskSamples, engine: Engine, file: Path, metric: str) -> Goal:
+    arrays = read_npz(file)
+    names = [spec.name for spec in engine.inputs]
+    goal = raw_goal(names, arrays, [spec.name for spec in engine.outputs], metric)
+    count = len(samples.dataset)
+    assert goal.right is not None  # noqa: S101
+    if any(len(array) < count for array in goal.right):
+        raise DataError(f"{file} holds {len(goal.right[0])} rows for {count} samples; write them again, or --samples")
+    return goal
+
+
+def _answers_goal(samples: TaskSamples, file: Path) -> Goal:
+    task = samples.task
+    if task.answers is None or task.agreement is None:
+        raise ConfigError(f"--golden {file}: task {task.name} takes the source's outputs only, an .npz")
+    answers = task.answers(file, samples.dataset, samples.model, samples.opt)
+    if all(answer is None for answer in answers):
+        raise DataError(f"{file} has no answer for any of the {len(answers)} samples; check --data and its ids")
+    agreement = task.agreement
+    measure = TaskMeasure(lambda: Agreement(agreement), _never, Agreement.name, task.data_help)
+    return Goal(measure, "answers", list(answers), 1.0, AGREE)
+
+
+def _never(outputs: Any, contexts: Any) -> Any:
+    raise AssertionError("a bench decodes by itself")
+
+
+def _measured(samples: TaskSamples, engine: Engine, found: FoundChoices) -> dict[str, float]:
+    """Return the task's own metric before and after, where the data set has targets."""
+    if not samples.labelled:
+        return {}
+    goal = Goal(samples.measure(None), "answers", None, math.nan)
+    bench = Bench(samples, engine, goal, samples.task.choices, list(range(len(samples.dataset))))
+    name = goal.measure.name
+    gates = {f"{name} before": bench.tried({}, keep=False).value}
+    if found.values:
+        gates[f"{name} after"] = bench.tried(found.values, keep=False).value
+    return gates
+
+
+def described(
+    path: Path, samples: TaskSamples, goal: Goal, found: FoundChoices, gates: Mapping[str, float]
+) -> ToolReport:
+    """Return the report on a search."""
+    name, what = goal.measure.name, {"inputs": " of inputs", "outputs": " of outputs"}.get(goal.view, "")
+    facts = {"model": str(path), "data": samples.where, "task": samples.task.name, "metric": name + what}
+    facts |= {"reference": f"{goal.reference:g}", "before": f"{found.before:.6g}", "after": f"{found.after:.6g}"}
+    facts |= {key: f"{value:.6g}" for key, value in gates.items()}
+    facts |= {"trials": str(len(found.steps)), "runs of the model": str(found.runs)}
+    explained = found.reached and bool(found.values)
+    rows = _rows(found, goal.measure.make().higher_is_better)
+    columns = (Column("name", "changed"), Column("metric", name + what, numeric=True), Column("verdict", ""))
+    data = {
+        "found": found.values if explained else {},
+        "flags": as_flags(found.values) if explained else "",
+        "store": {samples.task.stored_under: found.values} if explained and samples.task.stored_under else {},
+        "explained": found.reached and (found.confirmed or not found.values),
+        "before": found.before,
+        "after": found.after,
+        "reference": goal.reference,
+        "nearest": {"values": found.nearest[0], "metric": found.nearest[1]},
+        "equal": found.equal,
+        "samples": {"searched": found.seen, "confirmed_on": found.held, "all": samples.count},
+        "metrics": gates,
+    }
+    stands_out = frozenset(i for i, row in enumerate(rows) if row["verdict"] == "explains it")
+    notes = _notes(found, samples, gates, explained)
+    return ToolReport("teco fix", path.name, _lead(found, goal), columns, rows, stands_out, facts, notes, data=data)
+
+
+def _rows(found: FoundChoices, higher: bool) -> list[dict[str, Any]]:
+    """Return a row per trial, the best first; the same values only once."""
+    sign = -1.0 if higher else 1.0
+    unique = {json.dumps(step.values, sort_keys=True): step for step in found.steps}
+    steps = sorted(unique.values(), key=lambda step: math.inf if math.isnan(step.value) else sign * step.value)
+    chosen = [step for step in steps if step.values == found.values and found.values]
+    first = chosen + [step for step in steps if step not in chosen]
+    rows = []
+    for step in first[:SHOWN]:
+        verdict = "explains it" if step in chosen and found.reached else "surely better" if step.better else ""
+        rows.append({"name": as_flags(step.values) or "nothing changed", "metric": step.value, "verdict": verdict})
+    return rows
+
+
+def _notes(found: FoundChoices, samples: TaskSamples, gates: Mapping[str, float], explained: bool) -> list[str]:
+    notes = [samples.left_out] if samples.left_out else []
+    if found.steps:
+        notes.append(
+            f"searched on {found.seen} samples, confirmed on {found.held} others: {len(found.steps)} trials, "
+            f"{found.runs} runs of the model"
+        )
+    notes += [", ".join(f"{key} {value:.5g}" for key, value in gates.items())] if gates else []
+    if explained:
+        for key, others in found.equal.items():
+            words = ", ".join(as_flags({key: other}) for other in others)
+            notes.append(f"{words} gives the same on these samples")
+        if samples.task.stored_under:
+            text = json.dumps({samples.task.stored_under: found.values})
+            notes.append(f"to store it at export, so that no flag is needed: ModelNotes(notes={text})")
+    return notes
+
+
+def _lead(found: FoundChoices, goal: Goal) -> str:
+    name, reference = goal.measure.name, f"{goal.reference:g}"
+    change = f"{name} {found.before:.5g} -> {found.after:.5g}, reference {reference}"
+    if found.reached and not found.values:
+        return f"{name} is {found.before:.5g}, the reference's {reference}, as it is"
+    if found.reached and found.confirmed:
+        return f"this explains it: {as_flags(found.values)} ({change})"
+    if found.confirmed:
+        return f"no usual mistake explains it; nearest: {as_flags(found.values)} ({change})"
+    near = as_flags(found.nearest[0]) or "nothing changed"
+    return (
+        f"no usual mistake explains it ({name} {found.before:.5g}, reference {reference}); "
+        f"the best of all tried, no better than chance: {near}"
+    )

@@ -1,0 +1,128 @@
+"""Detections that another program wrote in COCO's results format, one entry per object, as answers per picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import DataError
+from utils.datasets.base import Dataset
+from utils.metrics.class_names import places
+from utils.postprocess.image.nms import Detections
+
+
+def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Detections | None]:
+    """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``.
+
+    The format is cocodataset.org's, "Results format". A picture is known by its id in the data set's JSON, or by its
+    file name, with or without the ending. A category is known by its id in that JSON; a data set without one numbers
+    its categories, or the model its classes, from 0.
+
+    Args:
+        file: the results. dataset: the pictures. labels: the model's class names, where it stores them.
+
+    Returns:
+        What was found in each picture, the surest first; ``None`` for pictures the file does not name.
+
+    Raises:
+        DataError: not such a file, or an entry of a picture or category that is not known.
+    """
+    entries = _read(file)
+    listed = _listing(dataset)
+    pictures = _pictures(dataset, listed)
+    classes = _classes(listed, dataset, labels)
+    rows: dict[int, list[tuple[list[float], float, int]]] = {}
+    for number, entry in enumerate(entries):
+        where = f"{file}: entry {number}"
+        if not isinstance(entry, dict):
+            raise DataError(f"{where} is no object; write image_id, category_id, bbox and score")
+        place = pictures.get(str(entry.get("image_id")))
+        if place is None and str(entry.get("image_id")) in listed.get("pictures", {}):
+            continue  # beyond --samples, or a file that is not there
+        if place is None:
+            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is no picture of the data set; use its ids")
+        box, score = entry.get("bbox"), entry.get("score")
+        if not _are_numbers(box, 4) or not _are_numbers([score], 1):
+            raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
+        found = _class_of(entry.get("category_id"), classes, where)
+        assert box is not None and score is not None  # noqa: S101, PT018 - they are numbers
+        rows.setdefault(place, []).append(([box[0], box[1], box[0] + box[2], box[1] + box[3]], float(score), found))
+    return [_answer(rows[place]) if place in rows else None for place in range(len(dataset))]
+
+
+def _read(file: Path) -> list[Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check --golden") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not JSON ({error}); write COCO's results format, a list of objects") from error
+    if isinstance(content, dict) and isinstance(content.get("annotations"), list):
+        content = content["annotations"]
+    if not isinstance(content, list) or not content:
+        raise DataError(f"{file} holds no list of detections; write COCO's results format")
+    return content
+
+
+def _listing(dataset: Dataset) -> dict[str, Any]:
+    """Return the ids of the data set's JSON, where it comes from one: of pictures by file name, of categories."""
+    file = next((f for f in getattr(dataset, "files", ()) if f.suffix.lower() == ".json" and f.is_file()), None)
+    if file is None:
+        return {}
+    content = json.loads(file.read_bytes())
+    pictures = {str(image["id"]): image["file_name"] for image in content.get("images", ())}
+    categories = {one["id"]: one["name"] for one in content.get("categories", ())}
+    return {"pictures": pictures, "categories": categories, "root": file.parent}
+
+
+def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
+    """Return the place of each picture by every word that means it alone."""
+    paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
+    found: dict[str, int] = {}
+    for words in ([str(path) for path in paths], [path.name for path in paths], [path.stem for path in paths]):
+        twice = {word for word in words if words.count(word) > 1} if len(set(words)) < len(words) else set()
+        found = {word: place for place, word in enumerate(words) if word not in twice} | found
+    if listed:
+        at = {str(path): place for place, path in enumerate(paths)}
+        files = {key: str(listed["root"] / name) for key, name in listed["pictures"].items()}
+        found |= {key: at[file] for key, file in files.items() if file in at}
+    return found
+
+
+def _classes(listed: Mapping[str, Any], dataset: Dataset, labels: Sequence[str] | None) -> dict[Any, int] | None:
+    """Return the model's class of each category id; ``None`` where ids are the classes themselves."""
+    if listed:
+        ids = sorted(listed["categories"])
+        names = [listed["categories"][one] for one in ids]
+        return dict(zip(ids, places(names, labels).tolist(), strict=True))
+    targets = dataset.batch(range(1)).targets if len(dataset) else None
+    if targets is None or labels is None:
+        return None
+    return dict(enumerate(places(list(targets[0].categories), labels).tolist()))
+
+
+def _class_of(given: Any, classes: Mapping[Any, int] | None, where: str) -> int:
+    if classes is None and isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    if classes is None or not isinstance(given, (int, str)) or given not in classes:
+        raise DataError(f"{where}: category_id {given!r} is no category of the data set; use its ids")
+    return classes[given]
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)
+    )
+
+
+def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
+    rows = sorted(rows, key=lambda row: -row[1])
+    boxes, scores, classes = zip(*rows, strict=True)
+    return Detections(np.array(boxes, np.float64), np.array(scores, np.float64), np.array(classes, np.int64))

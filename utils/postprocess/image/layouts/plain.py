@@ -1,0 +1,47 @@
+"""Boxes and scores as they are: the layout of the zoo's own small detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import Array
+from utils.postprocess.image.layouts.base import Layout, Outputs, pairs, refuse
+from utils.postprocess.image.nms import Detections
+
+NEEDS = "boxes N x Q x 4 and scores N x Q x C"
+
+
+def _ordered(outputs: Outputs) -> tuple[Array, Array]:
+    boxes, scores = outputs.arrays[::-1] if outputs.names == ("scores", "boxes") else outputs.arrays
+    return boxes, scores
+
+
+def fits(outputs: Outputs) -> bool:
+    """Say whether there are two outputs that can be boxes and scores, and no name says that they are others."""
+    if len(outputs.arrays) != 2 or "logits" in outputs.names:
+        return False
+    boxes, scores = _ordered(outputs)
+    return scores.ndim == 3 and len(scores) == outputs.samples and boxes.shape == (*scores.shape[:2], 4)
+
+
+def read(outputs: Outputs) -> list[Detections]:
+    """Return every pair of box and class with a sufficient score.
+
+    Raises:
+        InputError: the outputs have other shapes.
+    """
+    if not fits(outputs):
+        raise refuse(outputs, NEEDS)
+    return [pairs(*one, outputs) for one in zip(*_ordered(outputs), strict=True)]
+
+
+def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[Array, ...]:
+    """Return the outputs with every row of scores changed."""
+    if not fits(outputs):
+        raise refuse(outputs, NEEDS)
+    boxes, scores = _ordered(outputs)
+    changed = boxes, change(scores)
+    return changed[::-1] if outputs.names == ("scores", "boxes") else changed
+
+
+LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits, rows=change_scores),)

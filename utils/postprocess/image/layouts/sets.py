@@ -1,0 +1,121 @@
+"""Set outputs: every query is one object or none, so nothing is suppressed. DETR, RT-DETR and OWL-ViT, by transformers.
+
+``pred_boxes`` are centre, width and height, relative to the picture as it lies in the input (not to its padding). What
+an open-vocabulary detector calls relative to its padded square is relative to the whole input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import Array
+from utils.postprocess.image.layouts.base import (
+    Layout,
+    Outputs,
+    corners,
+    refuse,
+    sigmoid,
+    softmax,
+    surest,
+    taken,
+    without_nan,
+)
+from utils.postprocess.image.nms import Detections
+
+NAMES = ("logits", "pred_boxes")
+
+
+def _parts(outputs: Outputs) -> tuple[Array, Array]:
+    """Return logits N x Q x C and boxes N x Q x 4, by their names, else as the first two outputs."""
+    by_name = dict(zip(outputs.names, outputs.arrays, strict=False))
+    found = [by_name[name] for name in NAMES] if set(NAMES) <= set(by_name) else list(outputs.arrays[:2])
+    if len(found) == 2 and found[0].ndim == 3 and found[1].shape == (outputs.samples, *found[0].shape[1:2], 4):
+        return found[0], found[1]
+    raise refuse(outputs, "logits N x Q x C and pred_boxes N x Q x 4")
+
+
+def _named(outputs: Outputs) -> bool:
+    return set(NAMES) <= set(outputs.names)
+
+
+def _classes(outputs: Outputs) -> int:
+    return int(outputs.arrays[outputs.names.index("logits")].shape[-1])
+
+
+def fits_detr(outputs: Outputs) -> bool:
+    """Say whether the outputs have DETR's names, and one class more than labels, if there are labels."""
+    return _named(outputs) and outputs.labels in (None, _classes(outputs) - 1)
+
+
+def fits_rtdetr(outputs: Outputs) -> bool:
+    """Say whether the outputs have DETR's names, and as many classes as labels, if there are labels."""
+    return _named(outputs) and outputs.labels in (None, _classes(outputs))
+
+
+def read_detr(outputs: Outputs) -> list[Detections]:
+    """Return each query's best class by softmax; the last one means no object.
+
+    Carion et al., "End-to-End Object Detection with Transformers" (2020).
+    """
+    logits, boxes = _parts(outputs)
+    found = []
+    for one, box, place in zip(logits, boxes, outputs.places, strict=True):
+        shares = softmax(one)[:, :-1]
+        classes = shares.argmax(axis=1)
+        best = shares[np.arange(len(shares)), classes].astype(np.float64)
+        found.append(_enough(Detections(_placed(box, place), best, classes), outputs))
+    return found
+
+
+def read_rtdetr(outputs: Outputs) -> list[Detections]:
+    """Return the surest pairs of query and class by sigmoid, as many as there are queries (or the note's ``top_k``).
+
+    Zhu et al., "Deformable DETR" (2020); Zhao et al., "DETRs Beat YOLOs on Real-time Object Detection" (2023).
+    """
+    logits, boxes = _parts(outputs)
+    found = []
+    for one, box, place in zip(logits, boxes, outputs.places, strict=True):
+        queries, classes = np.nonzero(~np.isnan(one))
+        every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
+        found.append(_enough(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
+    return found
+
+
+def read_owl(outputs: Outputs) -> list[Detections]:
+    """Return each box with its best query (the classes are the text queries) by sigmoid.
+
+    Minderer et al., "Simple Open-Vocabulary Object Detection with Vision Transformers" (2022).
+    """
+    logits, boxes = _parts(outputs)
+    height, width = outputs.size or tuple(outputs.noted("size"))
+    whole = np.array([0, 0, width, height], np.float64)
+    pictures = zip(logits, boxes, strict=True)
+    found = []
+    for one, box in pictures:
+        classes = one.argmax(axis=1)  # of the logits: several may be so sure that their shares are all 1
+        best = sigmoid(one[np.arange(len(one)), classes]).astype(np.float64)
+        found.append(_enough(Detections(_placed(box, whole), best, classes), outputs))
+    return found
+
+
+def _enough(found: Detections, outputs: Outputs) -> Detections:
+    return without_nan(taken(found, np.flatnonzero(found.scores >= outputs.least)))
+
+
+def _placed(boxes: Array, place: Array) -> Array:
+    """Return relative centres and sizes as corners in pixels of the input, float64."""
+    placed: Array = corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2)
+    return placed
+
+
+LAYOUTS = (
+    Layout(
+        "detr",
+        "logits N x Q x (C + 1) and pred_boxes N x Q x 4: softmax, the last class is no object",
+        read_detr,
+        fits_detr,
+        final=True,
+    ),
+    Layout("rtdetr", "logits N x Q x C and pred_boxes N x Q x 4: sigmoid", read_rtdetr, fits_rtdetr, final=True),
+    Layout("owl", "logits N x P x queries and pred_boxes N x P x 4: sigmoid per text query", read_owl, final=True),
+)

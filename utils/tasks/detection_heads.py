@@ -1,0 +1,177 @@
+"""From a detector's raw outputs to each picture's detections: the layout is chosen, read, and suppressed where it must.
+
+What decides is a flag, else what the export stored under ``detection``, else the usual value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engine import Array, InputError, ModelError, reason_of
+from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
+from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
+from utils.postprocess.image.layouts.base import softmax, surest
+from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.preprocess.image.letterbox import Geometry, to_picture
+from utils.tasks.base import Options
+from utils.tasks.model import Model
+
+SCORES = {"valid": 0.001}
+"""Default of ``--score_threshold`` by script, as is usual: mAP wants the unsure detections too, a person does not."""
+
+OTHERS_SCORE = 0.25
+IOU, MOST = 0.5, 100
+
+
+def note(model: Model) -> Mapping[str, Any]:
+    """Return what the export stored for detection.
+
+    Raises:
+        ModelError: it is no JSON object.
+    """
+    found = model.stored.json(NOTE, {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")
+    return found
+
+
+def threshold(name: str, model: Model, options: Options, usual: float) -> float:
+    """Return a threshold: the flag's, else the stored one, else the usual one.
+
+    Raises:
+        ModelError: the stored one is not from 0 to 1.
+    """
+    given = getattr(options, name, None)
+    found = note(model).get(name, usual) if given is None else given
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {name} {found!r} must be from 0 to 1; export it again")
+    return float(found)
+
+
+def least_score(model: Model, options: Options) -> float:
+    """Return the score below which nothing is a detection; a stored one is meant for an evaluation."""
+    if options.script in SCORES:
+        return threshold("score_threshold", model, options, SCORES[options.script])
+    return OTHERS_SCORE if options.score_threshold is None else float(options.score_threshold)
+
+
+def most(model: Model, options: Options) -> int:
+    """Return how many detections a picture has at most."""
+    return int(note(model).get("max_detections", MOST) if options.max_detections is None else options.max_detections)
+
+
+def overlap(model: Model, options: Options) -> float:
+    """Return the intersection over union from which on the less sure of two boxes goes."""
+    return threshold("iou_threshold", model, options, IOU)
+
+
+def detections(
+    outputs: Any,
+    contexts: Sequence[Geometry],
+    model: Model,
+    options: Options,
+    size: tuple[int, int] | None,
+    form: BoxForm = USUAL,
+    nms: str = NMS[0],
+) -> list[Detections]:
+    """Return what was found in each picture, in its own pixels, the surest first.
+
+    Args:
+        outputs: of a call of the model.
+        contexts: how each picture lies in the input.
+        model: says the names of the outputs, and what its export stored.
+        options: the flags.
+        size: height and width of the input in pixels, ``None`` where the batch decided.
+        form: in which form the boxes, scores and classes are that the layout reads.
+        nms: which surer boxes make one go, one of :data:`~utils.postprocess.image.box_forms.NMS`.
+
+    Raises:
+        InputError: the outputs do not have the layout's shapes, or no known layout.
+        ModelError: the outputs may have several layouts.
+    """
+    seen = as_outputs(outputs, contexts, model, options, size)
+    layout = choose(seen, options.layout, model.ckpt)
+    overlapping, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
+    found = _read(layout, seen, model) if form == USUAL else _reformed(seen, layout, form, model)
+    pairs = zip(found, contexts, strict=True)
+    return [_finished(one, geometry, layout, overlapping, limit) for one, geometry in pairs]
+
+
+def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
+    """Return the candidates; what cannot be read is told with the model's name."""
+    try:
+        return layout.read(seen)
+    except (InputError, ModelError) as error:
+        raise type(error)(f"{model.ckpt}: layout {layout.name}: {error}") from error
+    except (TypeError, ValueError, IndexError) as error:
+        if not seen.note:
+            raise
+        raise ModelError(
+            f"{model.ckpt}: layout {layout.name}: metadata {NOTE!r} does not fit the outputs ({reason_of(error)}); "
+            "export the model again"
+        ) from error
+
+
+def _reformed(outputs: Outputs, layout: Layout, form: BoxForm, model: Model) -> list[Detections]:
+    """Return every picture's candidates where their numbers have another form than the layout's own."""
+    if form.score_form == "softmax" and layout.rows is not None:
+        outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
+    elif form.score_form == "softmax":
+        raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
+    found = _read(layout, replace(outputs, least=raw_score(outputs.least, form)), model)
+    return [reformed(one, form, layout.box_format, outputs.size) for one in found]
+
+
+Suppress = Callable[[Detections, int], Detections]
+"""From candidates and a limit to what stays."""
+
+
+def _suppressed(found: Detections, limit: int, *, nms: str, iou: float) -> Detections:
+    if nms == "none":
+        return surest(found, limit)
+    together = np.zeros_like(found.classes) if nms == "all" else None
+    return non_maximum_suppression(found, iou, limit, together)
+
+
+def _finished(found: Detections, geometry: Geometry, layout: Layout, suppress: Suppress, limit: int) -> Detections:
+    """Return one picture's answer from its candidates."""
+    if layout.clipped:
+        # each axis is scaled by one factor, which no intersection over union sees
+        found = found._replace(boxes=to_picture(found.boxes, geometry))
+    kept = surest(found, limit) if layout.final else suppress(found, limit)
+    return kept if layout.clipped else kept._replace(boxes=to_picture(kept.boxes, geometry))
+
+
+def as_outputs(
+    outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options, size: tuple[int, int] | None
+) -> Outputs:
+    """Return outputs with what is known about them; arguments as of :func:`detections`."""
+    other = model.stored.text("task") if model.stored.is_ultralytics else "detect"
+    if other not in ("detect", None):
+        raise ModelError(f"{model.ckpt}: its export says task {other!r}; detection takes 'detect', export such a model")
+    arrays = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
+    names = tuple(spec.name for spec in model.outputs) if len(model.outputs) == len(arrays) else ()
+    names = names or tuple(f"output_{i}" for i in range(len(arrays)))
+    labels = model.stored.labels
+    return Outputs(
+        names,
+        arrays,
+        len(contexts),
+        places(contexts),
+        size,
+        None if labels is None else len(labels),
+        note(model),
+        least_score(model, options),
+        bool(options.best_class),
+    )
+
+
+def places(contexts: Sequence[Geometry]) -> Array:
+    """Return N x 4: left, top, width and height of each picture in pixels of the input."""
+    rows = [(one.left, one.top, one.width * one.across, one.height * one.down) for one in contexts]
+    return np.array(rows, np.float64).reshape(-1, 4)
