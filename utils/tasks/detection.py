@@ -19,7 +19,7 @@ from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry, letterbox
-from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, str2bool
 from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
 from utils.tasks.detection_inputs import fitted_inputs
@@ -208,6 +208,13 @@ def agreement(one: Detections, other: Detections) -> float:
     return agreed(one, other)
 
 
+def hinter(model: Model, options: Options) -> Hinter:
+    """Return what looks for boxes and classes of another form (:mod:`utils.tasks.detection_hints`)."""
+    from utils.tasks.detection_hints import DetectionHinter
+
+    return DetectionHinter(model, options, _known_size(model, options))
+
+
 DETECTION = Task(
     name="detection",
     domain="detection",
@@ -225,5 +232,6 @@ DETECTION = Task(
     stored_under=NOTE,
     answers=answers,
     agreement=agreement,
+    hinter=hinter,
 )
 """Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

@@ -94,22 +94,33 @@ def detections(
         InputError: the outputs do not have the layout's shapes, or no known layout.
         ModelError: the outputs may have several layouts.
     """
-    seen = as_outputs(outputs, contexts, model, options, size)
-    layout = choose(seen, options.layout, model.ckpt)
-    overlapping, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
-    found = layout.read(seen) if form == USUAL else _reformed(seen, layout, form)
+    found, layout = raw_candidates(outputs, contexts, model, options, size, form)
+    if form != USUAL:
+        found = [reformed(one, form, layout.box_format, size) for one in found]
+    suppress, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
     pairs = zip(found, contexts, strict=True)
-    return [_finished(one, geometry, layout, overlapping, limit) for one, geometry in pairs]
+    return [_finished(one, geometry, layout, suppress, limit) for one, geometry in pairs]
 
 
-def _reformed(outputs: Outputs, layout: Layout, form: BoxForm) -> list[Detections]:
-    """Return every picture's candidates where their numbers have another form than the layout's own."""
+def raw_candidates(
+    outputs: Any,
+    contexts: Sequence[Geometry],
+    model: Model,
+    options: Options,
+    size: tuple[int, int] | None,
+    form: BoxForm,
+) -> tuple[list[Detections], Layout]:
+    """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
+
+    Those stay whose score is sufficient in its form; a softmax is taken already.
+    """
+    outputs = as_outputs(outputs, contexts, model, options, size)
+    layout = choose(outputs, options.layout, model.ckpt)
     if form.score_form == "softmax" and layout.rows is not None:
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
-    found = layout.read(replace(outputs, least=raw_score(outputs.least, form)))
-    return [reformed(one, form, layout.box_format, outputs.size) for one in found]
+    return layout.read(replace(outputs, least=raw_score(outputs.least, form))), layout
 
 
 Suppress = Callable[[Detections, int], Detections]

@@ -93,6 +93,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         figures=_listed([report.figures for report in filled]),
+        hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,
