@@ -109,10 +109,11 @@ def raw_candidates(
     options: Options,
     size: tuple[int, int] | None,
     form: BoxForm,
+    least: float | None = None,
 ) -> tuple[list[Detections], Layout]:
     """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
 
-    Those stay whose score is sufficient in its form; a softmax is taken already.
+    Those stay whose score is sufficient in its form, or at least ``least`` as it is; a softmax is taken already.
     """
     outputs = as_outputs(outputs, contexts, model, options, size)
     layout = choose(outputs, options.layout, model.ckpt)
@@ -120,7 +121,8 @@ def raw_candidates(
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
-    return layout.read(replace(outputs, least=raw_score(outputs.least, form))), layout
+    least = raw_score(outputs.least, form) if least is None else least
+    return layout.read(replace(outputs, least=least)), layout
 
 
 Suppress = Callable[[Detections, int], Detections]

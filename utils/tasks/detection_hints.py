@@ -35,6 +35,9 @@ TIMES = 4
 NEAR = 0.5
 """Intersection over union from which on an object is found."""
 
+LOWEST, FEW = -1e30, 0.05
+"""The least score that every candidate has, and the share of negative ones that rounding does not explain."""
+
 OUTSIDE = 1e-3
 """How far a share may lie outside of 0..1 by rounding."""
 
@@ -61,6 +64,7 @@ class DetectionHinter:
         self.classes: list[tuple[int, int]] = []
         self.scores: list[Array] = []
         self.final = False
+        self.negative = 0.0
 
     def see(self, outputs: Any, contexts: Sequence[Geometry], targets: Sequence[Any]) -> None:
         """Take in a batch."""
@@ -69,6 +73,8 @@ class DetectionHinter:
         try:
             found, layout = raw_candidates(outputs, contexts, self.model, self.options, self.size, self.form)
             self.final |= layout.final
+            if not self.pictures and self.form.score_form == "probability":
+                self._look_below(outputs, contexts)
             for raw, geometry, target in zip(found, contexts, targets, strict=True):
                 self.pictures += 1
                 best = surest(raw, CANDIDATES)
@@ -76,6 +82,13 @@ class DetectionHinter:
                 self._look(best, layout.box_format, geometry, target)
         except TecoInferError:  # a model whose task decodes in another way
             self.pictures = PICTURES
+
+    def _look_below(self, outputs: Any, contexts: Sequence[Geometry]) -> None:
+        """Look at all scores of the first batch, those too that are too low for a candidate."""
+        with np.errstate(all="ignore"):
+            every, _ = raw_candidates(outputs, contexts, self.model, self.options, self.size, self.form, LOWEST)
+        scores = np.concatenate([np.zeros(0), *(one.scores for one in every)])
+        self.negative = float((scores < -OUTSIDE).mean()) if scores.size else 0.0
 
     def _look(self, raw: Detections, native: str, geometry: Geometry, target: Any) -> None:
         real = ~np.asarray(target.crowd, bool)
@@ -140,8 +153,9 @@ class DetectionHinter:
         if not scores.size:
             return
         low, high = float(scores.min()), float(scores.max())
-        if high > 1 + OUTSIDE:
-            yield f"scores go up to {high:.3g}, and a probability to 1: are they logits? try --score_form logit"
+        if high > 1 + OUTSIDE or self.negative > FEW:
+            what = f"go up to {high:.3g}" if high > 1 + OUTSIDE else f"are below 0 for {self.negative:.0%}"
+            yield f"scores {what}, and a probability lies from 0 to 1: are they logits? try --score_form logit"
         least = least_score(self.model, self.options)
         between = low >= TWICE[0] - OUTSIDE and high <= TWICE[1] + OUTSIDE
         between &= float((scores <= TWICE[0] + NOTHING).mean()) > 0.5
