@@ -30,7 +30,9 @@ from toolkit.cli import execute
 from toolkit.fix.asked import Asked
 from toolkit.fix.choice_trials import GAIN
 from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.records import Feed
 from toolkit.fix.task_samples import TaskSamples
+from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD
 from utils.stored import Stored
 from utils.tasks.detection import DETECTION, agreement, answers
@@ -228,30 +230,41 @@ class Source:
 
     def golden(self, flags: Mapping[str, Any]) -> tuple[Path, float]:
         """Write the detections with some flags in COCO's results format; return the file and the mAP."""
-        asked = Asked(DETECTION, _words(flags))
-        wanted = Wanted([str(self.data)], 16, self.samples, asked=asked)
         content = json.loads(self.data.read_text(encoding="utf-8"))
         ids = {str(self.data.parent / image["file_name"]): image["id"] for image in content["images"]}
         by_name = {one["name"]: one["id"] for one in content["categories"]}
-        rows = []
-        with open_samples(self.model, onnx.load(self.model), wanted) as samples:
-            assert isinstance(samples, TaskSamples)
+        rows: list[dict[str, Any]] = []
+        metric: Metric | None = None
+        for samples, part, found in self._answers(flags):
             labels = samples.model.stored.labels or sorted(by_name, key=lambda name: by_name[name])
-            metric = DETECTION.metric(samples.opt, samples.dataset, samples.model)
-            with open_engine("onnx", samples.spec(self.model)) as engine:
-                for part, outputs in samples.run(engine):
-                    found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
-                    metric.update(found, part.targets)
-                    for name, one in zip(part.names, found, strict=True):
-                        for box, score, label in zip(*(column.tolist() for column in one), strict=True):
-                            sides = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-                            rows.append(
-                                {"image_id": ids[name], "category_id": by_name[labels[label]], "bbox": sides}
-                                | {"score": score}
-                            )
+            metric = metric or samples.measure(None).make()
+            metric.update(found, part.targets)
+            for name, one in zip(part.names, found, strict=True):
+                for box, score, label in zip(*(column.tolist() for column in one), strict=True):
+                    sides = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+                    place = {"image_id": ids[name], "category_id": by_name[labels[label]]}
+                    rows.append({**place, "bbox": sides, "score": score})
+        assert metric is not None
         file = self.folder / "golden.json"
         file.write_text(json.dumps(rows), encoding="utf-8")
         return file, float(metric.compute())
+
+    def metric(self) -> float:
+        """Return the mAP as it is."""
+        metric: Metric | None = None
+        for samples, part, found in self._answers({}):
+            metric = metric or samples.measure(None).make()
+            metric.update(found, part.targets)
+        assert metric is not None
+        return float(metric.compute())
+
+    def _answers(self, flags: Mapping[str, Any]) -> Iterator[tuple[TaskSamples, Feed, Any]]:
+        wanted = Wanted([str(self.data)], 16, self.samples, asked=Asked(DETECTION, _words(flags)))
+        with open_samples(self.model, onnx.load(self.model), wanted) as samples:
+            assert isinstance(samples, TaskSamples)
+            with open_engine("onnx", samples.spec(self.model)) as engine:
+                for part, outputs in samples.run(engine):
+                    yield samples, part, DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
 
     def exported(self, mistakes: Sequence[Mistake]) -> Path:
         """Write the model as it is with these mistakes; return the file."""
@@ -304,22 +317,19 @@ def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
 
 def _changes_nothing(source: Source, path: Path, golden: Path) -> bool:
     """Say whether a detector's answers are the source's in spite of a mistake."""
-    wanted = Wanted([str(source.data)], 16, source.samples, asked=Asked(DETECTION))
-    shares = []
-    with open_samples(path, onnx.load(path), wanted) as samples:
-        assert isinstance(samples, TaskSamples)
-        right = iter(answers(golden, samples.dataset, samples.model, samples.opt))
-        with open_engine("onnx", samples.spec(path)) as engine:
-            for part, outputs in samples.run(engine):
-                found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
-                shares += [agreement(one, other) for one, other in zip(found, right, strict=False) if other is not None]
+    shares: list[float] = []
+    right: list[Any] = []
+    for samples, _, found in Source(path, source.data, source.folder, source.samples)._answers({}):
+        right = right or list(answers(golden, samples.dataset, samples.model, samples.opt))
+        for one in found:
+            other = right[len(shares)]
+            shares.append(1.0 if other is None else agreement(one, other))
     return float(np.mean(shares)) > 1 - GAIN
 
 
 def _costs_nothing(source: Source, path: Path, reference: float) -> bool:
     """Say whether the metric hardly falls by a mistake."""
-    found = Source(path, source.data, source.folder, source.samples).golden({})[1]
-    return found > reference * 0.97
+    return Source(path, source.data, source.folder, source.samples).metric() > reference * 0.97
 
 
 def told(source: Source, path: Path, goal: Sequence[str]) -> dict[str, Any]:
