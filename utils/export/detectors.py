@@ -29,7 +29,9 @@ class Detector:
         note: what is stored under ``detection``: the layout, and what reading it needs.
         mean, std: of samples in 0..1. interpolation: the filter that pictures are resized with.
         free: whether height and width are open in the dynamic files.
+        picture: name of the pictures' input.
         inputs: other inputs than the pictures by name, as the example has them. axes: their dynamic axes.
+        notes: what else is stored, by key.
     """
 
     module: torch.nn.Module
@@ -47,6 +49,7 @@ class Detector:
     picture: str = "input"
     inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parser(description: str | None, folder: Path) -> argparse.ArgumentParser:
@@ -97,7 +100,7 @@ def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
         labels=found.labels,
         preprocess={"resize_shape": list(found.size), "crop_shape": list(found.size), **scale},
         provenance={"source": found.source, "weights": found.weights},
-        notes={"detection": dict(found.note)},
+        notes={"detection": dict(found.note), **found.notes},
         forms=args.forms,
     )
     yield from map(str, results)

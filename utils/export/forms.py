@@ -1,4 +1,4 @@
-"""The forms that a model is written in, and the flag that asks for some of them."""
+"""The forms that a model is written in, what writes them, and the flags that say so."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ FORMS = (STATIC, DYNAMIC, HALF)
 """``<stem>.onnx`` of fixed sizes, ``<stem>_dyn.onnx``, and ``<stem>_float16_dyn.onnx``."""
 
 
+EXPORTERS = ("dynamo", "torchscript")
+"""Torch's exporters: the one that reads the model's code, and the one that records what a run of it does."""
+
+
 def add_forms(parser: argparse.ArgumentParser) -> None:
     """Add ``--forms``: what ``export_onnx(..., forms=args.forms)`` takes."""
     parser.add_argument(
         "--forms", nargs="+", choices=FORMS, default=list(FORMS), metavar="FORM",
         help=f"the files to write: {', '.join(FORMS)} (default: all)",
+    )  # fmt: skip
+
+
+def add_exporter(parser: argparse.ArgumentParser) -> None:
+    """Add ``--exporter``: what ``export_onnx(..., exporter=args.exporter)`` of PyTorch takes."""
+    parser.add_argument(
+        "--exporter", choices=EXPORTERS,
+        help="dynamo reads the model's code (default); torchscript records one run of it, in a tenth of the time",
     )  # fmt: skip
 
 

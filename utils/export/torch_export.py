@@ -16,7 +16,7 @@ import torch
 
 from engine import Array, ConfigError, ModelError, did_you_mean
 from utils.export.agree import TOLERANCES
-from utils.export.forms import FORMS, chosen_forms
+from utils.export.forms import EXPORTERS, FORMS, chosen_forms
 from utils.export.graphs import simplify, with_sizes
 from utils.export.names import give_names
 from utils.export.nested import outputs
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 Translations = Mapping[Callable[..., Any], Callable[..., Any]]
 """Torch operator (``torch.ops.custom.add.default``) to the onnxscript function that writes its node."""
-
-EXPORTERS = ("dynamo", "torchscript")
-"""Torch's exporters: the one that reads the model's code, and the one that records what a run of it does."""
 
 OPSET = 18
 """The ONNX operator set where none is asked for."""

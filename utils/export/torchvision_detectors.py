@@ -27,7 +27,7 @@ FOUND = -2.0
 """Logit that the classes of RetinaNet and FCOS begin with under random weights."""
 
 
-class SsdHead(nn.Module):
+class SsdHead(nn.Module):  # type: ignore[misc]
     """An SSD up to its raw outputs: N x 3 x H x W to N x A x 4 and N x A x (C + 1)."""
 
     def __init__(self, model: Any) -> None:
@@ -40,7 +40,7 @@ class SsdHead(nn.Module):
         return found["bbox_regression"], found["cls_logits"]
 
 
-class PyramidHead(nn.Module):
+class PyramidHead(nn.Module):  # type: ignore[misc]
     """A RetinaNet or FCOS up to its last convolutions: maps of logits, then of boxes, then of centres, per level."""
 
     def __init__(self, model: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ModelError
+from engine import Array, InputError, ModelError, reason_of
 from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import softmax, surest
@@ -102,6 +102,21 @@ def detections(
     return [_finished(one, geometry, layout, suppress, limit) for one, geometry in pairs]
 
 
+def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
+    """Return the candidates; what cannot be read is told with the model's name."""
+    try:
+        return layout.read(seen)
+    except (InputError, ModelError) as error:
+        raise type(error)(f"{model.ckpt}: layout {layout.name}: {error}") from error
+    except (TypeError, ValueError, IndexError) as error:
+        if not seen.note:
+            raise
+        raise ModelError(
+            f"{model.ckpt}: layout {layout.name}: metadata {NOTE!r} does not fit the outputs ({reason_of(error)}); "
+            "export the model again"
+        ) from error
+
+
 def raw_candidates(
     outputs: Any,
     contexts: Sequence[Geometry],
@@ -122,7 +137,7 @@ def raw_candidates(
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
     least = raw_score(outputs.least, form) if least is None else least
-    return layout.read(replace(outputs, least=least)), layout
+    return _read(layout, replace(outputs, least=least), model), layout
 
 
 Suppress = Callable[[Detections, int], Detections]

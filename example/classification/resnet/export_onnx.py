@@ -11,7 +11,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import ConfigError, add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx
 from utils.export.torchvision_models import RANDOM, build
 from utils.pipeline import cli
@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--input_size", type=int, default=224, help="height and width of the static file")
     parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     args.weights = args.weights or BEST[args.arch]
     return args
@@ -51,7 +52,7 @@ def export(args: argparse.Namespace) -> None:
     example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     provenance = {"source": f"torchvision {args.arch}", "weights": Path(args.weights).name}
     stem, notes = args.out / args.arch, {"labels": labels, "preprocess": preprocess, "provenance": provenance}
-    for result in export_onnx(model, example, stem, dynamic=DYNAMIC, forms=args.forms, **notes):
+    for result in export_onnx(model, example, stem, dynamic=DYNAMIC, forms=args.forms, exporter=args.exporter, **notes):
         print(result)
 
 

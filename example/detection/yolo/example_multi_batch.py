@@ -12,4 +12,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt, data = HERE / "yolo_stand_in_dyn.onnx", HERE.parents[1] / "classification/resnet/images"
-    cli.multi(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=16)
+    cli.multi(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=16, pixel_values="0..1")

@@ -9,7 +9,7 @@ import pytest
 
 from engine import ConfigError
 from utils.export.constructed import write_constructed
-from utils.export.forms import FORMS, add_forms, chosen_forms
+from utils.export.forms import FORMS, add_exporter, add_forms, chosen_forms
 from utils.export.onnx_files import ModelNotes
 
 
@@ -93,7 +93,10 @@ def test_forms_that_are_none(forms: list[str], float16: bool, message: str) -> N
 def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_forms(parser)
+    add_exporter(parser)
     assert parser.parse_args([]).forms == list(FORMS)
+    assert parser.parse_args([]).exporter is None
+    assert parser.parse_args(["--exporter", "torchscript"]).exporter == "torchscript"
     assert parser.parse_args(["--forms", "dyn", "float16_dyn"]).forms == ["dyn", "float16_dyn"]
     with pytest.raises(SystemExit):
         parser.parse_args(["--forms", "half"])

@@ -19,10 +19,10 @@ if find_spec("torchvision") is None:
 from constructed_models import options
 from PIL import Image
 
-from engine import InputError, ModelError, TensorSpec
+from engine import TensorSpec
 from utils.export.torchvision_detectors import detector
 from utils.export.torchvision_models import import_torchvision
-from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.postprocess.image.nms import Detections
 from utils.tasks.detection import DETECTION
 from utils.tasks.model import Model
 

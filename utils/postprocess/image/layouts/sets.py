@@ -61,12 +61,14 @@ def read_detr(outputs: Outputs) -> list[Detections]:
     found = []
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         shares = softmax(one)[:, :-1]
-        found.append(_best(shares, _placed(box, place), outputs))
+        classes = shares.argmax(axis=1)
+        best = shares[np.arange(len(shares)), classes].astype(np.float64)
+        found.append(_enough(Detections(_placed(box, place), best, classes), outputs))
     return found
 
 
 def read_rtdetr(outputs: Outputs) -> list[Detections]:
-    """Return the surest pairs of query and class by sigmoid, as many as there are queries.
+    """Return the surest pairs of query and class by sigmoid, as many as there are queries (or the note's ``top_k``).
 
     Zhu et al., "Deformable DETR" (2020); Zhao et al., "DETRs Beat YOLOs on Real-time Object Detection" (2023).
     """
@@ -75,7 +77,7 @@ def read_rtdetr(outputs: Outputs) -> list[Detections]:
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         queries, classes = np.nonzero(~np.isnan(one))
         every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
-        found.append(_enough(surest(every, len(one)), outputs))
+        found.append(_enough(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
     return found
 
 
@@ -88,14 +90,12 @@ def read_owl(outputs: Outputs) -> list[Detections]:
     height, width = outputs.size or tuple(outputs.noted("size"))
     whole = np.array([0, 0, width, height], np.float64)
     pictures = zip(logits, boxes, strict=True)
-    return [_best(sigmoid(one), _placed(box, whole), outputs) for one, box in pictures]
-
-
-def _best(scores: Array, boxes: Array, outputs: Outputs) -> Detections:
-    """Return every query with its best class, where that is sure enough."""
-    classes = scores.argmax(axis=1)
-    best = scores[np.arange(len(scores)), classes].astype(np.float64)
-    return _enough(Detections(boxes, best, classes), outputs)
+    found = []
+    for one, box in pictures:
+        classes = one.argmax(axis=1)  # of the logits: several may be so sure that their shares are all 1
+        best = sigmoid(one[np.arange(len(one)), classes]).astype(np.float64)
+        found.append(_enough(Detections(_placed(box, whole), best, classes), outputs))
+    return found
 
 
 def _enough(found: Detections, outputs: Outputs) -> Detections:
