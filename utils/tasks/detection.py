@@ -195,8 +195,8 @@ FLAGS = (
 
 
 def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
-    """Read the source framework's detections (:func:`~utils.datasets.box_results.read_box_results`)."""
-    from utils.datasets.box_results import read_box_results
+    """Read the source framework's detections (:func:`~utils.tasks.detection_results.read_box_results`)."""
+    from utils.tasks.detection_results import read_box_results
 
     return read_box_results(file, dataset, model.stored.labels)
 

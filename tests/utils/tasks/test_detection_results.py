@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from engine import DataError
-from utils.datasets.box_results import read_box_results
 from utils.datasets.boxes import load_boxes
 from utils.metrics.detection_agreement import agreement
 from utils.postprocess.image.nms import Detections
+from utils.tasks.detection_results import read_box_results
 
 
 def found(*rows: tuple[list[float], float, int]) -> Detections:
