@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_cluster import ray_cluster, ray_settings
 from support import ROOT
 
 from utils.pipeline.launch import in_order
@@ -24,39 +24,17 @@ CROWD = ROOT / "tests" / "crowd.py"
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 
-CLUSTER = """
-import ray, sys
-ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error", object_store_memory=2**27)
-print(ray.get_runtime_context().gcs_address, flush=True)
-sys.stdin.read()
-"""
-
 
 @pytest.fixture(scope="module")
 def settings() -> Iterator[dict[str, str]]:
-    """Return an environment in which Ray keeps its files in a folder of the tests, short as its sockets need it."""
-    folder = tempfile.mkdtemp(prefix="ray-")
-    yield {
-        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-        "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": folder,
-        "RAY_TMPDIR": folder,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",
-    }
-    shutil.rmtree(folder, ignore_errors=True)
+    with ray_settings() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def cluster(settings: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Start a cluster of 3 cores and return the environment in which it is joined."""
-    command = [sys.executable, "-c", CLUSTER]
-    with subprocess.Popen(command, env=settings, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield {**settings, "RAY_ADDRESS": process.stdout.readline().strip()}
-        process.stdin.close()
+    with ray_cluster(settings) as joined:
+        yield joined
 
 
 def ray(env: dict[str, str], *args: object, workers: int = 3) -> subprocess.CompletedProcess[str]:

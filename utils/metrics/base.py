@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -113,8 +114,23 @@ class Metric(ABC):
             weights: float64, one per record, 0 or more. A unit drawn twice has 2 for all its records.
         """
 
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value` of these records.
+
+        A metric whose value takes long does once here what hangs on the records alone, such as sorting them: a
+        bootstrap asks for thousands of weightings.
+        """
+        return partial(self.value, records)
+
     def secondary(self) -> Mapping[str, float]:
         """Return further figures by name, such as ``{"top5": 0.99}``; none of them decides anything."""
+        return {}
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return figures of single classes: by the class's name, each by its own name; none decides anything.
+
+        All classes have the same figures; NaN stands for one that a class does not have.
+        """
         return {}
 
 

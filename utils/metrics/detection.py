@@ -1,55 +1,85 @@
-"""Mean average precision of object detection, as COCO defines it."""
+"""Mean average precision of object detection, as COCO and as Pascal VOC define it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, InputError
+from engine import Array, ConfigError, DataError, InputError
+from utils.metrics.average_precision import RECORD, Curves, Ranked, Read, at_recalls, whole_area
 from utils.metrics.base import RecordMetric, Records
-from utils.metrics.class_names import places
-from utils.postprocess.image.nms import areas
-
-IOU_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
-"""Intersections over union from which on a detection may count as right: 0.50, 0.55, ..., 0.95."""
-
-RECALLS = np.linspace(0.0, 1.0, 101)
-"""Recalls at which precision is read off."""
+from utils.metrics.class_names import found_places, unknown
+from utils.metrics.matching import SIZES, match_coco, match_voc, of_size, outside, shares
 
 MOST = 100
-"""Detections per picture and class that count, the best ones."""
+"""Detections per picture and class that count by COCO's rules, the best ones."""
 
-RECORD = np.dtype([("label", np.int32), ("score", np.float64), ("right", np.uint16), ("ignored", np.uint16)])
-"""An object to be found (score NaN), or a detection: bit ``i`` of ``right`` says that it is right at threshold ``i``,
-bit ``i`` of ``ignored`` that it is neither right nor wrong there. 16 bytes."""
+RULES: Mapping[str, tuple[str, Read]] = {
+    "coco": ("mAP", at_recalls(101)),
+    "voc2007": ("voc2007_mAP", at_recalls(11)),
+    "voc2012": ("voc2012_mAP", whole_area),
+}
+"""Whose rules there are: the metric's name, and how a curve becomes an average precision."""
 
-_BITS = 1 << np.arange(len(IOU_THRESHOLDS), dtype=np.uint16)
+_THRESHOLDS = {"mAP50": 0, "mAP75": 5}
+"""Figures at one threshold alone, by its place in :data:`~utils.metrics.matching.IOU_THRESHOLDS`."""
 
 
 class MeanAveragePrecision(RecordMetric):
-    """COCO's mAP@[0.50:0.95]: average precision over 101 recalls, classes and ten thresholds, as pycocotools has it.
+    """The mean over classes of the average precision.
 
-    The rules are those of ``COCOeval`` (Lin et al. 2014; cocodataset.org, "Detection evaluation") for all areas. In a
-    picture and class the best 100 detections are taken from the surest on; each is matched to the free object it
-    overlaps most, where that is at least the threshold. Precision at a recall is the best one reached at that recall or
-    a higher one, 0 where it is not reached. A class without objects does not count. Crowds may be found any number of
-    times and count for nothing.
+    ``coco``: mAP@[0.50:0.95], the rules and the twelve figures of ``COCOeval`` (Lin et al. 2014; cocodataset.org,
+    "Detection evaluation"). In a picture and class the best 100 detections are taken from the surest on; each is
+    matched to the free object it overlaps most, where that is at least the threshold. Precision at each of 101 recalls
+    is the best one reached there or at a higher one, 0 where it is not reached; the mean is over classes and ten
+    thresholds. A class without objects does not count. Crowds may be found any number of times and count for nothing.
 
-    Detections of one class with equal scores are counted together, so that the order of the pictures says nothing;
-    pycocotools takes them in that order, and agrees where scores differ.
+    ``voc2007``, ``voc2012``: those of the development kits (Everingham et al. 2010) at an overlap of 0.5, with 11
+    recalls, and with the whole area under the curve. Crowds are what VOC calls difficult.
+
+    Equal scores count in the order of the pictures' numbers (``Objects.number``), within a picture in the order of the
+    detections. Both COCO's and VOC's own evaluations do the same, so there is no difference where pictures are numbered
+    as there; without numbers, of equal scores the wrong ones come first, which is the lowest value any order gives.
 
     Args:
         labels: the model's class names, in the order of its classes; the targets' categories are found among them by
             name. ``None``: categories and classes have the same numbers.
+        categories: what the classes are called where ``labels`` is ``None``.
+        rules: one of :data:`RULES`.
+        common: leave out objects of categories that are not among the labels.
+
+    Raises:
+        ConfigError: there are no such rules.
     """
 
     name = "mAP"
 
-    def __init__(self, labels: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        labels: Sequence[str] | None = None,
+        *,
+        categories: Sequence[str] = (),
+        rules: str = "coco",
+        common: bool = False,
+    ) -> None:
+        if rules not in RULES:
+            raise ConfigError(f"rules {rules!r} of detection's metric are not known; use one of {', '.join(RULES)}")
         self.labels = None if labels is None else tuple(labels)
+        self.categories, self.rules, self.common = tuple(categories), rules, common
+        self.name, self._read = RULES[rules][0], RULES[rules][1]
         self._places: dict[tuple[str, ...], Array] = {}
+        self._kept: tuple[Array, Ranked] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**super().__getstate__(), "_kept": None}
+        del state["_read"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._read = RULES[self.rules][1]
 
     def records(
         self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
@@ -59,11 +89,12 @@ class MeanAveragePrecision(RecordMetric):
         Args:
             predictions: per picture an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
                 ``classes`` (N whole numbers), such as :class:`~utils.postprocess.image.nms.Detections`.
-            targets: per picture an object as :class:`~utils.datasets.boxes.Objects`, in the same pixels.
+            targets: per picture an object as :class:`~utils.datasets.objects.Objects`, in the same pixels.
             contexts: not used.
 
         Returns:
-            A record of :data:`RECORD` per object and per detection, with the positions of their pictures.
+            A record of :data:`~utils.metrics.average_precision.RECORD` per object that is to be found and per
+            detection, with the positions of their pictures.
 
         Raises:
             InputError: not as many predictions as targets, or predictions that do not belong together.
@@ -71,69 +102,135 @@ class MeanAveragePrecision(RecordMetric):
         """
         if len(predictions) != len(targets):
             raise InputError(f"{len(predictions)} predictions came with {len(targets)} targets; pass one for each")
-        found = [
-            np.concatenate([np.empty(0, RECORD), *self._picture(prediction, target)])
-            for prediction, target in zip(predictions, targets, strict=True)
-        ]
+        found = [self._picture(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
         owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(part) for part in found])
         return Records(np.concatenate([np.empty(0, RECORD), *found]), owners)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the mAP, 0 to 1; NaN where no object has a weight.
+        """Return the mean average precision, 0 to 1; NaN where no object has a weight.
 
         With whole numbers as weights it is that of a data set which holds each picture so many times.
 
         Raises:
             DataError: there is no object among the records.
         """
-        return _mean(self._precisions(records, weights, slice(None)))
+        return self.weighing(records)(weights)
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value`; records are sorted and thresholds told apart once."""
+        return self._weighed(self._curves(Ranked(records)))
+
+    def compute(self) -> float:
+        """Return :meth:`value` of all records, each counted once; their order says nothing."""
+        ranked = self._ranked()
+        return self._weighed(self._curves(ranked))(np.ones(len(ranked.records)))
 
     def secondary(self) -> Mapping[str, float]:
-        """Return ``mAP50``, the mean average precision at an intersection over union of 0.50 alone."""
-        kept = self._all()
-        return {"mAP50": _mean(self._precisions(kept, np.ones(len(kept)), slice(1)))}
+        """Return COCO's eleven further figures; none by VOC's rules.
 
-    def _precisions(self, records: Array, weights: Array, thresholds: slice) -> Array:
-        """Return the average precisions of the classes with objects, one row each, at some thresholds."""
-        is_object = np.isnan(records["score"])
-        if not is_object.any():
+        ``mAP50`` and ``mAP75`` are at one overlap; ``mAP_small``, ``mAP_medium`` and ``mAP_large`` are of objects of
+        less than 32 x 32, up to 96 x 96, and more pixels; ``AR1``, ``AR10`` and ``AR100`` are the mean recall with so
+        many detections per picture and class, ``AR_small`` and so on with 100. One of a size that no object has is left
+        out.
+        """
+        if self.rules != "coco":
+            return {}
+        ranked = self._ranked()
+        ones = np.ones(len(ranked.records))
+        whole = ranked.of_size()
+        rows = whole.precisions(ones, self._read)
+        found = {name: _mean(rows[:, place]) for name, place in _THRESHOLDS.items()}
+        sizes = [size for size in list(SIZES)[1:] if len(ranked.of_size(size).classes)]
+        found |= {f"mAP_{size}": _mean(ranked.of_size(size).precisions(ones, self._read)) for size in sizes}
+        found |= {f"AR{most}": _mean(whole.recalls(ones, most)) for most in (1, 10, MOST)}
+        return found | {f"AR_{size}": _mean(ranked.of_size(size).recalls(ones, MOST)) for size in sizes}
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return of each class with objects how many there are, and its average precisions."""
+        ranked = self._ranked()
+        curves, ones = ranked.of_size(), np.ones(len(ranked.records))
+        rows, counts = curves.precisions(ones, self._read), curves.totals(ones)
+        names = self.categories if self.labels is None else self.labels
+        found: dict[str, dict[str, float]] = {}
+        for label, count, row in zip(curves.classes.tolist(), counts.tolist(), rows, strict=True):
+            name = names[label] if label < len(names) else str(label)
+            name = f"{name} ({label})" if name in found else name
+            figures = {"AP": _mean(row), "AP50": float(row[0]), "AP75": float(row[5])}
+            found[name] = {"objects": int(count), **(figures if self.rules == "coco" else {"AP": float(row[0])})}
+        return found
+
+    def _ranked(self) -> Ranked:
+        """Return all records, sorted once as long as none is added."""
+        values = self._all()
+        if self._kept is None or self._kept[0] is not values:
+            self._kept = values, Ranked(values)
+        return self._kept[1]
+
+    def _curves(self, ranked: Ranked) -> Curves:
+        if not len(ranked.objects):
             raise DataError(f"{self.name}: the data set holds no object to be found; check its annotations")
-        labels = records["label"]
-        objects = np.bincount(labels[is_object], weights[is_object])
-        # NaN sorts last: the objects of a class stand behind its detections
-        order = np.lexsort((-records["score"], labels))
-        order = order[~is_object[order]]
-        ordered, counts = records[order], weights[order]
-        ends = np.searchsorted(ordered["label"], np.arange(len(objects) + 1))
-        rows = [
-            _average(ordered[start:end], counts[start:end], total, thresholds)
-            for start, end, total in zip(ends, ends[1:], objects, strict=False)
-            if total > 0
-        ]
-        return np.array(rows)
+        return ranked.of_size()
 
-    def _picture(self, prediction: Any, target: Any) -> Iterator[Array]:
-        """Yield the records of one picture: the classes that it holds, one by one, then all other detections."""
+    def _weighed(self, curves: Curves) -> Callable[[Array], float]:
+        def weighed(weights: Array) -> float:
+            rows = curves.precisions(weights, self._read)
+            return _mean(rows if self.rules == "coco" else rows[:, 0])
+
+        return weighed
+
+    def _picture(self, prediction: Any, target: Any) -> Array:
+        """Return the records of one picture: its detections, then its objects."""
         boxes, scores, classes = _checked(prediction)
         labels = self._classes(target)
+        known = labels >= 0
+        labels, crowd = labels[known], np.asarray(target.crowd, bool)[known]
+        objects = np.asarray(target.boxes, np.float64)[known]
+        counted = of_size(_areas(target, known)) & ~crowd
         order = np.lexsort((-scores, classes))
-        order = order[_best(classes[order])]
-        present = np.unique(labels)
-        for label in present:
-            mine, real = order[classes[order] == label], labels == label
-            objects, crowd = np.asarray(target.boxes, np.float64)[real], np.asarray(target.crowd, bool)[real]
-            right, ignored = _matched(_shares(boxes[mine], objects, crowd), crowd)
-            yield _rows(np.full(np.count_nonzero(~crowd), label), np.nan)
-            yield _rows(classes[mine], scores[mine], right @ _BITS, ignored @ _BITS)
-        rest = order[~np.isin(classes[order], present)]
-        yield _rows(classes[rest], scores[rest])
+        ranks = _ranks(classes[order])
+        if self.rules == "coco":
+            order, ranks = order[ranks < MOST], ranks[ranks < MOST]
+        boxes, scores, classes = boxes[order], scores[order], classes[order]
+        rows = np.zeros(len(order) + np.count_nonzero(~crowd), RECORD)
+        rows["picture"], rows["label"] = target.number, np.append(classes, labels[~crowd])
+        rows["score"], rows["rank"] = np.nan, 255
+        found = rows[: len(order)]
+        found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(boxes)
+        rows["ignored"][len(order) :] = ~counted.T[~crowd]
+        coco = self.rules == "coco"
+        share = shares(boxes, objects, crowd & coco)
+        for label in np.unique(labels).tolist():
+            start, end = classes.searchsorted((label, label + 1)).tolist()
+            if start < end:
+                real, mine = np.flatnonzero(labels == label), slice(start, end)
+                near, many = share[mine, real], crowd[real]
+                matched = (
+                    match_coco(near, many, counted[:, real], found["ignored"][mine]) if coco else match_voc(near, many)
+                )
+                found["right"][mine], found["ignored"][mine] = matched
+        return rows
 
     def _classes(self, target: Any) -> Array:
-        """Return the model's classes of a picture's objects."""
-        names = tuple(target.categories)
+        """Return the model's classes of a picture's objects; -1 for one that is left out."""
+        names, classes = tuple(target.categories), np.asarray(target.classes, np.int64)
+        if not names:  # only numbered
+            return classes
         if names not in self._places:
-            self._places[names] = places(names, self.labels)
-        return self._places[names][np.asarray(target.classes, np.int64)]
+            self._places[names] = found_places(names, self.labels)
+        places: Array = self._places[names][classes]
+        if not self.common and (places < 0).any():
+            raise unknown([names[label] for label in np.unique(classes[places < 0])], self.labels or ())
+        return places
+
+
+def _areas(target: Any, known: Array) -> Array:
+    """Return the areas of a picture's objects that its data set states; else those of their boxes."""
+    stated = getattr(target, "areas", None)
+    if stated is not None:
+        return np.asarray(stated, np.float64)[known]
+    boxes = np.asarray(target.boxes, np.float64)[known]
+    area: Array = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    return area
 
 
 def _checked(prediction: Any) -> tuple[Array, Array, Array]:
@@ -151,65 +248,13 @@ def _checked(prediction: Any) -> tuple[Array, Array, Array]:
     return boxes, scores, classes.astype(np.int64)
 
 
-def _best(classes: Array) -> Array:
-    """Return the places of the first detections of each class, where the classes are sorted."""
-    starts = np.searchsorted(classes, classes, side="left")
-    return np.flatnonzero(np.arange(len(classes)) - starts < MOST)
-
-
-def _rows(labels: Array, scores: Any, right: Any = 0, ignored: Any = 0) -> Array:
-    """Return records of :data:`RECORD`."""
-    rows = np.empty(len(labels), RECORD)
-    rows["label"], rows["score"], rows["right"], rows["ignored"] = labels, scores, right, ignored
-    return rows
-
-
-def _shares(found: Array, objects: Array, crowd: Array) -> Array:
-    """Return the intersections over union, M x N; over the detection's area alone where the object is a crowd."""
-    sides = np.minimum(found[:, None, 2:], objects[None, :, 2:]) - np.maximum(found[:, None, :2], objects[None, :, :2])
-    common = np.clip(sides, 0.0, None).prod(axis=-1)
-    own, theirs = areas(found)[:, None], areas(objects)[None]
-    union = np.where(crowd[None], own, own + theirs - common)
-    shares: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-    return shares
-
-
-def _matched(shares: Array, crowd: Array) -> tuple[Array, Array]:
-    """Match detections, the surest first, to objects; return M x 10: whether each is right, and whether it is ignored.
-
-    A detection takes the free object it overlaps most, the last of equals, and a crowd only where no object is left.
-    """
-    lowest = np.minimum(IOU_THRESHOLDS, 1 - 1e-10)[:, None]
-    right = np.zeros((len(shares), len(lowest)), bool)
-    ignored = np.zeros_like(right)
-    free = np.broadcast_to(~crowd, (len(lowest), len(crowd))).copy()
-    every = np.arange(len(lowest))
-    for row in np.flatnonzero((shares >= lowest[0]).any(axis=1)):
-        near = shares[row] >= lowest
-        able = near & free
-        best = len(crowd) - 1 - np.argmax(np.where(able, shares[row], -1.0)[:, ::-1], axis=1)
-        right[row] = able.any(axis=1)
-        free[every, best] &= ~right[row]
-        ignored[row] = ~right[row] & (near & crowd).any(axis=1)
-    return right, ignored
-
-
-def _average(records: Array, weights: Array, total: float, thresholds: slice) -> list[float]:
-    """Return the average precisions of one class at some thresholds; the records are sorted, the surest first."""
-    if not len(records):
-        return [0.0] * len(_BITS[thresholds])
-    last = np.flatnonzero(np.append(np.diff(records["score"]) != 0, True))
-    bits = _BITS[thresholds, None]
-    right = np.cumsum(((records["right"] & bits) > 0) * weights, axis=1)[:, last]
-    wrong = np.cumsum((((records["right"] | records["ignored"]) & bits) == 0) * weights, axis=1)[:, last]
-    counted = right + wrong
-    precision = np.divide(right, counted, out=np.zeros_like(right), where=counted > 0)
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    return [
-        float(np.append(row, 0.0)[np.searchsorted(recall, RECALLS, side="left")].mean())
-        for row, recall in zip(best, right / total, strict=True)
-    ]
+def _ranks(classes: Array) -> Array:
+    """Return the place of each detection among those of its class, where the classes are sorted."""
+    ranks: Array = np.arange(len(classes)) - np.searchsorted(classes, classes, side="left")
+    return ranks
 
 
 def _mean(values: Array) -> float:
-    return float(values.mean()) if values.size else float("nan")
+    """Return the mean of the classes that have a value; NaN where none has."""
+    real = values[~np.isnan(values)]
+    return float(real.mean()) if real.size else float("nan")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from utils.pipeline.options import Options
     from utils.pipeline.report import Report
 
+SHOWN_CLASSES = 100
+"""Classes whose figures are printed; beyond that their number is given."""
+
 SHOWN_FAILURES = 20
 """Bad samples listed one by one; beyond that their number is given."""
 
@@ -74,6 +77,7 @@ def finish(report: Report, parsed: Options) -> int:
     for line in (
         *_course_lines(report, ran),
         *int8_lines(report.int8),
+        *_class_lines(report),
         *_figure_lines(report),
         *report.closing_lines(),
     ):
@@ -106,6 +110,29 @@ def _figure_lines(report: Report) -> Iterator[str]:
     for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
         if figures:
             yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
+
+
+def _class_lines(report: Report) -> Iterator[str]:
+    """Yield the figures of single classes as a table, the classes in their own order."""
+    if not report.per_class:
+        return
+    shown = list(report.per_class.items())[:SHOWN_CLASSES]
+    heads = list(shown[0][1])
+    rows = [[name, *(_cell(figures[head]) for head in heads)] for name, figures in shown]
+    widths = [max(len(row[place]) for row in [["class", *heads], *rows]) for place in range(1 + len(heads))]
+    for first, *others in [["class", *heads], *rows]:
+        yield "  ".join(
+            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        )
+    if len(report.per_class) > len(shown):
+        yield f"and {len(report.per_class) - len(shown)} more classes, which --json has"
+
+
+def _cell(value: float) -> str:
+    """Return a figure of a table: counts as they are, shares with four decimals."""
+    if isinstance(value, int):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.4f}"
 
 
 def _number(value: Any) -> str:

@@ -31,7 +31,8 @@ class Report:
 
     Attributes:
         metric_name, metric: what was measured and its value; higher_is_better: its direction.
-        secondary: further figures of the metric. figures: of the task, such as tokens/s; none of them decides anything.
+        secondary: further figures of the metric. per_class: those of single classes, by class and name.
+        figures: of the task, such as tokens/s; neither these nor those above decide anything.
         samples, steps: samples the metric covers, and batches.
         e2e_time: wall seconds of the timed steps, everything included.
         avg_sps: samples per second of wall time over the timed steps.
@@ -86,6 +87,7 @@ class Report:
     recomputed: int = 0
     higher_is_better: bool = True
     secondary: dict[str, float] = field(default_factory=dict)
+    per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     task: str = ""
     advice: OwnAdvice | None = None

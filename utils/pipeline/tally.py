@@ -108,7 +108,7 @@ class Run:
         inside = line.seconds("disk") + line.seconds("decode")
         busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
         busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
-        value, secondary = self._measured()
+        value, secondary, per_class = self._measured()
         return Report(
             metric_name=self.metric.name,
             metric=value,
@@ -135,6 +135,7 @@ class Run:
             resumed_steps=self.resumed,
             higher_is_better=self.metric.higher_is_better,
             secondary=secondary,
+            per_class=per_class,
             figures=work.figures(line, self.timed_samples),
             task=work.task,
             advice=work.advice,
@@ -142,13 +143,18 @@ class Run:
             state=self.metric,
         )
 
-    def _measured(self) -> tuple[float, dict[str, float]]:
+    def _measured(self) -> tuple[float, dict[str, float], dict[str, dict[str, float]]]:
         """Return the metric and its further figures; a part of a run may hold too little for any (no object at all)."""
         if not self.samples:
-            return math.nan, {}
+            return math.nan, {}, {}
         try:
-            return self.metric.compute(), dict(self.metric.secondary())
+            return self.metric.compute(), dict(self.metric.secondary()), per_class(self.metric)
         except DataError:
             if rank_and_size()[1] == 1:
                 raise
-            return math.nan, {}
+            return math.nan, {}, {}
+
+
+def per_class(metric: Metric) -> dict[str, dict[str, float]]:
+    """Return a metric's figures of single classes as plain dictionaries, which travel."""
+    return {name: dict(figures) for name, figures in metric.per_class().items()}

@@ -11,9 +11,6 @@ import numpy as np
 
 from engine import Array, ConfigError, ModelError
 from utils.datasets.base import Dataset
-from utils.datasets.boxes import load_boxes
-from utils.metrics.base import Metric
-from utils.metrics.detection import MeanAveragePrecision
 from utils.postprocess.image.box_forms import BoxForm
 from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
@@ -21,6 +18,7 @@ from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry, letterbox
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, str2bool
 from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
+from utils.tasks.detection_data import DATA_FLAGS, load, metric
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
 from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
@@ -29,11 +27,6 @@ from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10
 """Objects that the answer's line names; the JSON has all."""
-
-
-def load(paths: Mapping[str, Path], options: Options) -> Dataset:
-    """Return the pictures, and their objects where they are known (:func:`~utils.datasets.boxes.load_boxes`)."""
-    return load_boxes(paths["data"])
 
 
 def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
@@ -82,11 +75,6 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
     found = chosen(model, options)
     form = BoxForm(*(found[key] for key in BoxForm._fields))
     return detections(outputs, contexts, model, options, _known_size(model, options), form, found["nms"])
-
-
-def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
-    """Return COCO's mAP; categories are found among the model's labels by name, where it stores labels."""
-    return MeanAveragePrecision(model.stored.labels)
 
 
 def show(sample: Path, prediction: Detections, model: Model, options: Options) -> Artifact:
@@ -191,6 +179,7 @@ FLAGS = (
     Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
     *CHOSEN,
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    *DATA_FLAGS,
 )
 
 

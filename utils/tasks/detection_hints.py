@@ -80,7 +80,7 @@ class DetectionHinter:
                 best = surest(raw, CANDIDATES)
                 self.scores.append(probabilities(raw.scores, self.form))
                 self._look(best, layout.box_format, geometry, target)
-        except TecoInferError:  # a model whose task decodes in another way
+        except (TecoInferError, LookupError):  # a model whose task decodes in another way
             self.pictures = PICTURES
 
     def _look_below(self, outputs: Any, contexts: Sequence[Geometry]) -> None:
@@ -110,7 +110,9 @@ class DetectionHinter:
 
     def _note_classes(self, shares: Array, raw: Detections, target: Any, real: Array) -> None:
         """Note the model's class of the surest candidate at each object that is found, and the right one."""
-        right = places(target.categories, self.model.stored.labels)[np.asarray(target.classes, np.int64)[real]]
+        right = np.asarray(target.classes, np.int64)[real]
+        if target.categories:  # else the data set has numbers alone, which are the model's
+            right = places(target.categories, self.model.stored.labels)[right]
         near = np.where(shares >= NEAR, raw.scores[None], -np.inf)
         for row, one in zip(near, right.tolist(), strict=True):
             if np.isfinite(row.max()):

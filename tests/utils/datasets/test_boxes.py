@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,20 +108,16 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         ({"categories": [], "annotations": []}, "'images' is missing"),
         (broken("annotations", value={}), "'annotations' is not a list"),
         (broken("images", 0, value=1), r"images\[0\] is not an object"),
-        (broken("images", 0, "id", value=3), r"images\[1\]: id 3 stands twice"),
-        (broken("images", 0, "id", value=None), r"images\[0\]: id None is no id"),
-        (broken("images", 0, "file_name", value=""), "file_name '' is no path"),
-        (broken("images", 0, "file_name", value="../x.png"), "leaves the data folder"),
+        (
+            broken("images", value=CONTENT["images"][:1] * 2),
+            r"none of its pictures .* 4 reasons: .*id 7 stands",
+        ),
         ({"images": [], "annotations": [], "categories": []}, "lists no image; list at least one"),
         (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9: no image has this id"),
         (broken("categories", 0, "id", value=2), r"categories\[1\]: id 2 stands twice"),
         (broken("categories", 0, "name", value="cat"), "name 'cat' is taken"),
         (broken("categories", 0, "name", value=1), "name 1 is no text"),
-        (broken("annotations", 1, "image_id", value=4), r"annotations\[1\]: image_id 4: no image has this id"),
-        (broken("annotations", 1, "category_id", value=True), "category_id True: no category"),
-        (broken("annotations", 0, "bbox", value=[1, 2, 3]), r"bbox \[1, 2, 3\] is not \[left"),
-        (broken("annotations", 0, "bbox", value=[1, 2, -3, 4]), "is not"),
-        (broken("annotations", 0, "bbox", value=[1, 2, "3", 4]), "is not"),
+        (broken("categories", 0, "name", value="\ud800"), "is no text"),
     ],
 )
 def test_bad_files(content: Any, said: str, folder: Path) -> None:
@@ -129,6 +126,80 @@ def test_bad_files(content: Any, said: str, folder: Path) -> None:
         load_boxes(folder / "val.json")
     assert "val.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "at", "said"),
+    [
+        (broken("images", 0, "id", value=None), "val.json", r"images\[0\]: id None is no id"),
+        (broken("images", 0, "file_name", value=""), "val.json", "file_name '' is no path"),
+        (broken("images", 0, "file_name", value="\ud800.png"), "val.json", "is no path"),
+        (broken("images", 0, "file_name", value="a" * 999 + ".png"), "png", "does not exist but is listed"),
+        (broken("images", 0, "file_name", value="../x.png"), "val.json", "leaves the data folder"),
+        (broken("images", 0, "file_name", value="/etc/x.png"), "val.json", "leaves the data folder"),
+        (broken("images", 0, "id", value=9), "val.json", r"images\[2\]: id 9 stands twice: neither picture is used"),
+        (broken("annotations", 2, "image_id", value=4), "val.json", r"annotations\[2\]: image_id 4: no image has"),
+        (broken("annotations", 2, "image_id", value=[]), "val.json", r"image_id \[\]: no image has this id"),
+        (broken("annotations", 1, "category_id", value=True), "a.png", "category_id True: no category"),
+        (broken("annotations", 1, "category_id", value=91), "a.png", "category_id 91: no category has this id"),
+        (broken("annotations", 0, "bbox", value=[1, 2, 3]), "a.png", r"annotations\[0\]: bbox \[1, 2, 3\] is not \["),
+        (broken("annotations", 0, "bbox", value=[1, 2, -3, 4]), "a.png", "is not"),
+        (broken("annotations", 0, "bbox", value=[1, 2, "3", 4]), "a.png", "is not"),
+        (broken("annotations", 0, "bbox", value=[1, float("nan"), 3, 4]), "a.png", r"bbox \[1, nan, 3, 4\] is not"),
+        (broken("annotations", 0, "bbox", value=[1, 1e300, 3, 4]), "a.png", "is not"),
+    ],
+)
+def test_a_bad_entry_costs_its_picture_and_the_rest_is_there(content: Any, at: str, said: str, folder: Path) -> None:
+    (folder / "val.json").write_text(json.dumps(content))
+    found = load_boxes(folder / "val.json")
+    (entry,) = [one for one in found.rejected if one.path.name != "gone.png"]
+    assert entry.path.name.endswith(at)
+    assert re.search(said, entry.reason)
+    assert "\n" not in entry.reason
+    assert len(found) == 1 + ("image_id" in said)
+
+
+def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
+    content = copy.deepcopy(CONTENT)
+    content["images"][1] |= {"width": 9, "height": 8}
+    content["annotations"][0]["bbox"] = [-5, 0, 4, 4]
+    content["annotations"][1] |= {"bbox": [1, 1, 0, 4], "id": 1, "area": None}
+    (folder / "val.json").write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as said:
+        found = load_boxes(folder / "val.json")
+    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in said)
+    assert words == ["annotations", "boxes", "objects", "pictures"]
+    (real,) = [one for one in found.targets or () if len(one.boxes)]
+    assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
+    assert found.notes == {"categories": ("cat", "dog"), "objects": [1, 1]}
+
+
+def test_areas_are_those_that_the_annotation_states(folder: Path) -> None:
+    content = copy.deepcopy(CONTENT)
+    content["annotations"][0]["area"] = 7.5
+    (folder / "val.json").write_text(json.dumps(content))
+    nothing, real = load_boxes(folder / "val.json").targets or ()
+    assert real.areas is not None
+    assert real.areas.tolist() == [7.5, 25]
+    assert nothing.areas is None
+    assert (nothing.number, real.number) == (1, 0)  # by id, as pycocotools takes them
+
+
+@pytest.mark.parametrize("pictures", ["val2017", "images/val2017", "images"])
+@pytest.mark.parametrize("given", ["", "annotations/instances_val2017.json"])
+def test_coco_s_own_layout(pictures: str, given: str, tmp_path: Path) -> None:
+    for name in ("annotations", pictures):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("instances_val2017", "instances_train2017", "captions_val2017"):
+        content = {**CONTENT, "images": [{"id": 3, "file_name": "a.png"}], "annotations": CONTENT["annotations"][:2]}
+        (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps(content))
+    Image.new("RGB", (8, 8)).save(tmp_path / pictures / "a.png")
+    found = load_boxes(tmp_path / given)
+    assert found.samples == [tmp_path / pictures / "a.png"]
+    assert not found.rejected
+    (tmp_path / "annotations" / "instances_val2014.json").write_text(json.dumps(CONTENT))
+    with pytest.raises(DataError, match=r"several data sets: .*val2014.json, .*val2017.json; give the path of one"):
+        load_boxes(tmp_path)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -140,7 +211,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(
         json.dumps({**CONTENT, "annotations": [], "images": [{"id": 1, "file_name": "x.txt"}]})
     )
-    with pytest.raises(DataError, match=r"none of its 1 images can be used, the first: .*not a picture file"):
+    with pytest.raises(DataError, match=r"none of its pictures can be used, the first of 1 .*not a picture file"):
         load_boxes(tmp_path / "x.json")
     (tmp_path / "a.dat").write_text("")
     with pytest.raises(DataError, match="not a picture file"):

@@ -58,6 +58,7 @@ def test_to_dict(tmp_path: Path) -> None:
     write_json(full.to_dict(target="sdaa"), path)
     data = json.loads(path.read_text())
     assert data.keys() == {
+        "hints",
         *("schema_version", "kind", "target", "metric_name", "metric", "samples", "steps", "e2e_time", "avg_sps"),
         *("avg_inference_time", "avg_preprocess_time", "avg_postprocess", "engine", "simulated", "failures"),
         *(
@@ -70,7 +71,7 @@ def test_to_dict(tmp_path: Path) -> None:
             "bottleneck",
             "resumed_steps",
         ),
-        *("higher_is_better", "secondary", "figures", "task", "metric_definition"),
+        *("higher_is_better", "secondary", "per_class", "figures", "task", "metric_definition"),
         *("processes", "recomputed", "nan_inputs", "nan_outputs", "device", "int8", "finished", "environment"),
     }
     assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "evaluation")

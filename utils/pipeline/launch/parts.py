@@ -14,6 +14,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.prepare import nothing_evaluated
 from utils.pipeline.report import Report
+from utils.pipeline.tally import per_class
 
 _Item = TypeVar("_Item")
 _MISSING: Any = object()
@@ -92,6 +93,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         nan_outputs=in_order([report.nan_outputs for report in reports]),
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
+        per_class=per_class(state),
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),

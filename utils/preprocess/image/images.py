@@ -75,6 +75,22 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
     return _as_rgb(decode_file(path).image)
 
 
+def upright_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return width and height that :func:`open_image` gives a picture, from the head of its file; nothing is decoded.
+
+    Raises:
+        DataError: the file is missing, empty or not a picture.
+    """
+    with _identified(path, path) as image:
+        width, height = image.size
+        try:
+            may_turn = not _ORIENTATION_KEYS.isdisjoint(image.info) or hasattr(image, "tag_v2")
+            turn = image.getexif().get(_ORIENTATION_TAG, 1) if may_turn else 1
+        except Exception as error:  # decoders raise nearly anything on damaged data
+            raise DataError(f"{path}: damaged picture ({reason_of(error)}); replace the file") from error
+    return (height, width) if turn in (5, 6, 7, 8) else (width, height)
+
+
 def decode_file(path: str | os.PathLike[str], at_least: int | None = None) -> Decoded:
     """Read a picture file as :func:`open_image` does, but leave grey as ``L``; record stages ``disk`` and ``decode``.
 

@@ -1,0 +1,221 @@
+"""Every domain through everything that the zoo offers: scripts, targets, several processes, runs that were killed.
+
+A domain is a row of ``DOMAINS``: its task, whose template makes the model, and what its scripts need besides.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from constructed_models import NAME, written
+from ray_cluster import ray_cluster, ray_settings
+from support import DIGITS, ROOT
+
+from utils.tasks.base import Task
+from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.detection import DETECTION
+from utils.tasks.text_classification import TEXT_CLASSIFICATION
+
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A row of the matrix.
+
+    Attributes:
+        task: the domain's.
+        data: the labelled data in the model's folder.
+        words: flags that each script needs.
+        drawn: whether an answer can be saved for a look.
+        eight_bits: whether the template's network has layers that int8 is for.
+        folder: a folder with scripts and model; ``None``: the task's template makes one.
+        file: the float32 model in it.
+    """
+
+    task: Task
+    data: str
+    words: tuple[str, ...] = ()
+    drawn: bool = True
+    eight_bits: bool = True
+    folder: Path | None = None
+    file: str = f"{NAME}_dyn.onnx"
+
+
+DOMAINS = {
+    "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
+    "detection": Domain(DETECTION, "data/val.json"),
+    "text_classification": Domain(
+        TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A domain's model as a user has it: scripts beside ONNX files and data."""
+
+    row: Domain
+    folder: Path
+
+    def command(self, script: str, *words: object) -> list[str]:
+        ckpt = self.folder / self.row.file
+        line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", ckpt, *self.row.words, *words]
+        return [str(word) for word in line]
+
+    def run(self, script: str, *words: object, front: tuple[str, ...] = (), **env: str) -> Any:
+        done = subprocess.run(
+            [*front, *self.command(script, *words)],
+            env=environment(**env),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def valid(self, result: Path, *words: object, **options: Any) -> dict[str, Any]:
+        """Evaluate, check how the output ends, and return the JSON."""
+        done = self.run("valid", "--json", result, *words, **options)
+        assert done.returncode == 0, done.stderr
+        metric, summary = done.stdout.splitlines()[-2:]
+        found: dict[str, Any] = json.loads(result.read_text())
+        assert float(metric.removeprefix("eval_metric ")) == pytest.approx(found["metric"], abs=1e-6)
+        assert summary.startswith("summary: avg_sps: ")
+        return found
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+@pytest.fixture(scope="module", params=list(DOMAINS))
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    row = DOMAINS[request.param]
+    return Model(row, row.folder or written(row.task, tmp_path_factory.mktemp(request.param)))
+
+
+@pytest.fixture(scope="module")
+def alone(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result of a run that nothing disturbed, in one process."""
+    result = tmp_path_factory.mktemp("alone") / "result.json"
+    found = model.valid(result, "--target", "onnx", "--batch_size", 4)
+    assert found["samples"] > 0
+    assert found["finished"]
+    assert found["task"] == model.row.task.name
+    return result
+
+
+def facts(result: Path) -> dict[str, Any]:
+    """Return what must not depend on how a run was shared out or interrupted."""
+    data = json.loads(result.read_text())
+    return {key: data[key] for key in ("metric_name", "metric", "secondary", "per_class", "samples", "failures")}
+
+
+def records(result: Path) -> bytes:
+    (file,) = result.parent.glob(f"{result.stem}.samples.*")
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize("script", ["single_batch", "multi_batch"])
+def test_answers(script: str, model: Model, tmp_path: Path) -> None:
+    save = ("--save", tmp_path / "out") if model.row.drawn else ()
+    done = model.run(script, "--target", "onnx", "--json", tmp_path / "r.json", *save)
+    assert (done.returncode, done.stderr) == (0, "")
+    answers = json.loads((tmp_path / "r.json").read_text())["answers"]
+    assert len(answers) == 1 if script == "single_batch" else len(answers) > 1
+    assert len(done.stdout.splitlines()) > len(answers)
+    if model.row.drawn:
+        assert len(list((tmp_path / "out").iterdir())) == len(answers)
+
+
+@pytest.mark.slow
+def test_the_card_in_float16(model: Model, alone: Path, tmp_path: Path) -> None:
+    found = model.valid(tmp_path / "r.json", "--target", "sdaa", "--dtype", "float16", "--batch_size", 16)
+    assert found["simulated"]
+    assert found["metric"] == pytest.approx(json.loads(alone.read_text())["metric"], rel=0.02)
+
+
+@pytest.mark.slow
+def test_eight_bits_on_the_cpu(model: Model, tmp_path: Path) -> None:
+    """A constructed network may lose more by 8 bits than is allowed, which has an exit code of its own."""
+    words = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--json", tmp_path / "r.json")
+    done = model.run("valid", *words)
+    if not model.row.eight_bits:
+        assert done.returncode == 2
+        assert "cannot be quantised to int8" in done.stderr
+        return
+    assert done.returncode in (0, 3), done.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["comparison"]["mode"] == "--dtype int8"
+    assert found["comparison"]["accepted"] == (done.returncode == 0)
+    assert found["int8"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(model: Model, alone: Path, tmp_path: Path) -> None:
+    """Killed at any moment, before its end or even after it: the same command ends with the same result."""
+    result, journals = tmp_path / "r.json", tmp_path / "journals"
+    words = ("--target", "onnx", "--batch_size", 4, "--resume", journals)
+    command = model.command("valid", *words, "--json", result)
+    with subprocess.Popen(command, env=environment(), stdout=-1, stderr=-1) as process:
+        file = journals / "journal.jsonl"
+        while process.poll() is None and not (file.exists() and file.read_bytes().count(b"\n") > 2):
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+    model.valid(result, *words)
+    assert facts(result) == facts(alone)
+    assert records(result) == records(alone)
+
+
+@pytest.mark.slow
+def test_steps_of_a_stopped_run_are_taken_from_the_journal(model: Model, alone: Path, tmp_path: Path) -> None:
+    result = tmp_path / "r.json"
+    words = ("--target", "onnx", "--batch_size", 4, "--resume", tmp_path / "journals")
+    model.valid(result, *words, TECO_INFER_PIPELINES_MAX_STEPS="2")
+    assert model.valid(result, *words)["resumed_steps"] == 2
+    assert facts(result) == facts(alone)
+    assert records(result) == records(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (Debian: openmpi-bin)")
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason='mpi4py is not installed (".[mpi]")')
+def test_two_ranks(model: Model, alone: Path, tmp_path: Path) -> None:
+    result = tmp_path / "r.json"
+    ranks = ("mpirun", "--oversubscribe", "-n", "2")
+    found = model.valid(result, "--target", "onnx", "--batch_size", 4, front=ranks, **ROOT_MAY)
+    assert found["processes"] == 2
+    assert facts(result) == facts(alone)
+    assert records(result) == records(alone)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dict[str, str]]:
+    with ray_settings() as settings, ray_cluster(settings) as joined:
+        yield joined
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
+def test_two_workers(model: Model, alone: Path, cluster: dict[str, str], tmp_path: Path) -> None:
+    result = tmp_path / "r.json"
+    words = ("--target", "onnx", "--batch_size", 4, "--launcher", "ray", "--num_workers", 2)
+    found = model.valid(result, *words, **cluster)
+    assert found["processes"] == 2
+    assert facts(result) == facts(alone)
+    assert records(result) == records(alone)

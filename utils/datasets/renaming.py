@@ -1,0 +1,78 @@
+"""Other names for the classes of a data set: what a model calls them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import DataError, did_you_mean, one_line
+from utils.datasets.objects import CATEGORIES, COUNTS, BoxedPictures
+
+
+def read_renames(file: Path) -> dict[str, str]:
+    """Read the model's name of each class: lines ``aeroplane = airplane``, or a JSON object of such names.
+
+    Empty lines, and those that begin with ``#``, say nothing.
+
+    Raises:
+        DataError: the file cannot be read, or is none such; the text names the line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise DataError(f"labels file {file} cannot be read ({one_line(error)}); check --labels") from error
+    return _of_json(text, file) if text.lstrip().startswith("{") else _of_lines(text, file)
+
+
+def _of_json(text: str, file: Path) -> dict[str, str]:
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"labels file {file} is not JSON ({one_line(error)}); correct it") from error
+    if not all(isinstance(value, str) for value in found.values()):
+        raise DataError(f'labels file {file}: a name is no text; write {{"aeroplane": "airplane"}}')
+    return dict(found)
+
+
+def _of_lines(text: str, file: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, equals, label = (part.strip() for part in line.partition("="))
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not equals or not name or not label:
+            raise DataError(f"labels file {file}, line {number}: write the data set's name = the model's label")
+        if name in found:
+            raise DataError(f"labels file {file}, line {number}: {name!r} stands twice; give it one label")
+        found[name] = label
+    return found
+
+
+def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> BoxedPictures:
+    """Return the data set with other names of its classes; classes that get one name become one.
+
+    Args:
+        dataset: pictures with objects; others stay as they are.
+        names: the new name by the old one; what is not among them keeps its name.
+        file: where they are from, for errors.
+
+    Raises:
+        DataError: a name is of no class.
+    """
+    if not dataset.targets:
+        return dataset
+    old = dataset.targets[0].categories
+    strange = next((name for name in names if name not in old), None)
+    if strange is not None:
+        hint = did_you_mean(strange, old)
+        raise DataError(f"labels file {file}: {strange!r} is no class of {dataset.files[0]};{hint or ' remove it'}")
+    new = tuple(dict.fromkeys(names.get(name, name) for name in old))
+    places = np.array([new.index(names.get(name, name)) for name in old], np.int64)
+    targets = [real._replace(classes=places[real.classes], categories=new) for real in dataset.targets]
+    counts = np.bincount(places, np.array(dataset.notes[COUNTS], float), minlength=len(new)).astype(int).tolist()
+    notes = {**dataset.notes, CATEGORIES: new, COUNTS: counts}
+    return BoxedPictures(dataset.samples, targets, dataset.files[0], dataset.rejected, notes)
