@@ -69,12 +69,12 @@ def mistakes_free(source: Any) -> float:
 
 
 @pytest.mark.slow
-def test_every_mistake_alone_and_some_pairs(mistakes: Any, source: Any) -> None:
-    rng = np.random.default_rng(1)
-    pairs = mistakes.all_pairs()
-    some = [pairs[i] for i in rng.permutation(len(pairs))[:6]]
-    rows = [row for row in mistakes.measured(source, list(mistakes.MISTAKES), some) if row is not None]
-    assert len(rows) > 20
+def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
+    """The benchmark's table, without what the other tests plant, and with few pairs."""
+    alone = ["y before x", "background named only", "two sigmoids", "0 to 255", "stretched", "no antialiasing"]
+    pairs = [("background first", "BGR"), ("corner and size", "shares of the input")]
+    rows = [row for row in mistakes.measured(source, alone, pairs) if row is not None]
+    assert len(rows) >= 12
     assert [row for row in rows if not row.found] == []
 
 
@@ -86,6 +86,7 @@ def test_the_metric_alone_is_enough(mistakes: Any, source: Any) -> None:
     assert found["equal"] == {}
 
 
+@pytest.mark.slow
 def test_what_nothing_explains_is_said(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A reference that no choice reaches: nothing is called found, and the exit code is 1."""
     code, found = told(source, source.model, "--reference", "0.999")
