@@ -30,8 +30,11 @@ from toolkit.cli import execute
 from toolkit.fix.asked import Asked
 from toolkit.fix.choice_trials import GAIN
 from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.records import Feed
 from toolkit.fix.task_samples import TaskSamples
+from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD
+from utils.stored import Stored
 from utils.tasks.detection import DETECTION, agreement, answers
 
 WANTED = 0.95
@@ -111,10 +114,13 @@ def reversed_channels(model: onnx.ModelProto) -> None:
 
 
 def values(mean: Sequence[float], std: Sequence[float]) -> Change:
-    """Return a change after which the model takes samples of another mean and standard deviation than 0 and 1."""
-    middle, spread = (np.array(one, np.float32).reshape(1, 3, 1, 1) for one in (mean, std))
+    """Return a change after which the model takes samples of another mean and standard deviation than it stores."""
 
     def change(model: onnx.ModelProto) -> None:
+        notes = Stored({entry.key: entry.value for entry in model.metadata_props}).picture
+        own_mean, own_std = np.array(notes.mean), np.array(notes.std)
+        spread = (np.array(std) / own_std).astype(np.float32).reshape(1, 3, 1, 1)
+        middle = ((np.array(mean) - own_mean) / own_std).astype(np.float32).reshape(1, 3, 1, 1)
         steps: list[tuple[str, list[str], dict[str, Any]]] = [
             ("Mul", ["picture_given", "value_std"], {}),
             ("Add", ["picture_0", "value_mean"], {}),
@@ -224,30 +230,41 @@ class Source:
 
     def golden(self, flags: Mapping[str, Any]) -> tuple[Path, float]:
         """Write the detections with some flags in COCO's results format; return the file and the mAP."""
-        asked = Asked(DETECTION, _words(flags))
-        wanted = Wanted([str(self.data)], 16, self.samples, asked=asked)
         content = json.loads(self.data.read_text(encoding="utf-8"))
         ids = {str(self.data.parent / image["file_name"]): image["id"] for image in content["images"]}
         by_name = {one["name"]: one["id"] for one in content["categories"]}
-        rows = []
-        with open_samples(self.model, onnx.load(self.model), wanted) as samples:
-            assert isinstance(samples, TaskSamples)
+        rows: list[dict[str, Any]] = []
+        metric: Metric | None = None
+        for samples, part, found in self._answers(flags):
             labels = samples.model.stored.labels or sorted(by_name, key=lambda name: by_name[name])
-            metric = DETECTION.metric(samples.opt, samples.dataset, samples.model)
-            with open_engine("onnx", samples.spec(self.model)) as engine:
-                for part, outputs in samples.run(engine):
-                    found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
-                    metric.update(found, part.targets)
-                    for name, one in zip(part.names, found, strict=True):
-                        for box, score, label in zip(*(column.tolist() for column in one), strict=True):
-                            sides = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-                            rows.append(
-                                {"image_id": ids[name], "category_id": by_name[labels[label]], "bbox": sides}
-                                | {"score": score}
-                            )
+            metric = metric or samples.measure(None).make()
+            metric.update(found, part.targets)
+            for name, one in zip(part.names, found, strict=True):
+                for box, score, label in zip(*(column.tolist() for column in one), strict=True):
+                    sides = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+                    place = {"image_id": ids[name], "category_id": by_name[labels[label]]}
+                    rows.append({**place, "bbox": sides, "score": score})
+        assert metric is not None
         file = self.folder / "golden.json"
         file.write_text(json.dumps(rows), encoding="utf-8")
         return file, float(metric.compute())
+
+    def metric(self) -> float:
+        """Return the mAP as it is."""
+        metric: Metric | None = None
+        for samples, part, found in self._answers({}):
+            metric = metric or samples.measure(None).make()
+            metric.update(found, part.targets)
+        assert metric is not None
+        return float(metric.compute())
+
+    def _answers(self, flags: Mapping[str, Any]) -> Iterator[tuple[TaskSamples, Feed, Any]]:
+        wanted = Wanted([str(self.data)], 16, self.samples, asked=Asked(DETECTION, _words(flags)))
+        with open_samples(self.model, onnx.load(self.model), wanted) as samples:
+            assert isinstance(samples, TaskSamples)
+            with open_engine("onnx", samples.spec(self.model)) as engine:
+                for part, outputs in samples.run(engine):
+                    yield samples, part, DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
 
     def exported(self, mistakes: Sequence[Mistake]) -> Path:
         """Write the model as it is with these mistakes; return the file."""
@@ -278,13 +295,13 @@ class Row:
 
 
 def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
-    """Plant mistakes and let the tool name them; ``None`` where the detector answers the same in spite of them."""
+    """Plant mistakes and let the tool name them; ``None`` where the metric hardly falls by them."""
     mistakes = [MISTAKES[name] for name in names]
     right = {key: value for mistake in mistakes for key, value in mistake.right.items()}
     geometry = {k: v for mistake in mistakes if mistake.change is None for k, v in mistake.right.items()}
     golden, reference = source.golden(geometry)
     path = source.exported(mistakes)
-    if names and _changes_nothing(source, path, golden):
+    if names and by_metric and _costs_nothing(source, path, reference):
         return None
     goal = ["--reference", f"{reference:.6f}"] if by_metric else ["--golden", str(golden)]
     start = time.perf_counter()
@@ -298,18 +315,23 @@ def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
     return Row(tuple(names), "reference" if by_metric else "golden", str(right), str(named), good, seconds)
 
 
-def _changes_nothing(source: Source, path: Path, golden: Path) -> bool:
+def _changes_nothing(source: Source, mistake: Mistake) -> bool:
     """Say whether a detector's answers are the source's in spite of a mistake."""
-    wanted = Wanted([str(source.data)], 16, source.samples, asked=Asked(DETECTION))
-    shares = []
-    with open_samples(path, onnx.load(path), wanted) as samples:
-        assert isinstance(samples, TaskSamples)
-        right = iter(answers(golden, samples.dataset, samples.model, samples.opt))
-        with open_engine("onnx", samples.spec(path)) as engine:
-            for part, outputs in samples.run(engine):
-                found = DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
-                shares += [agreement(one, other) for one, other in zip(found, right, strict=False) if other is not None]
+    golden, _ = source.golden({} if mistake.change is not None else mistake.right)
+    path = source.exported([mistake])
+    shares: list[float] = []
+    right: list[Any] = []
+    for samples, _, found in Source(path, source.data, source.folder, source.samples)._answers({}):
+        right = right or list(answers(golden, samples.dataset, samples.model, samples.opt))
+        for one in found:
+            other = right[len(shares)]
+            shares.append(1.0 if other is None else agreement(one, other))
     return float(np.mean(shares)) > 1 - GAIN
+
+
+def _costs_nothing(source: Source, path: Path, reference: float) -> bool:
+    """Say whether the metric hardly falls by a mistake."""
+    return Source(path, source.data, source.folder, source.samples).metric() > reference * 0.97
 
 
 def told(source: Source, path: Path, goal: Sequence[str]) -> dict[str, Any]:
@@ -328,12 +350,16 @@ def measured(source: Source, singles: Sequence[str], pairs: Sequence[tuple[str, 
     """Yield a run per mistake and pair of mistakes, and of the healthy detector."""
     for by_metric in (False, True):
         yield asked(source, [], by_metric)
+    tried = dict.fromkeys([*singles, *(name for pair in pairs for name in pair)])
+    harmless = {name for name in tried if _changes_nothing(source, MISTAKES[name])}
     for name in singles:
-        yield asked(source, [name], by_metric=False)
+        if name not in harmless:
+            yield asked(source, [name], by_metric=False)
         if MISTAKES[name].lossy:
             yield asked(source, [name], by_metric=True)
     for pair in pairs:
-        yield asked(source, pair, by_metric=False)
+        if not harmless & set(pair):
+            yield asked(source, pair, by_metric=False)
 
 
 def all_pairs() -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from engine import DataError
 from toolkit.fix.choice_trials import Bench, Tried, Values
 from utils.tasks.base import Choice
 
-SEEN, HELD = 64, 256
+SEEN, HELD = 32, 96
 """Most samples that the search sees, and most of the others that confirm it."""
 
 LEAST = 4
@@ -31,8 +30,11 @@ EXACT = 1e-6
 LOW = 0.5
 """Share of the reference below which the search looks for two mistakes before it looks for small ones."""
 
-RUNS = 150
-"""Passes of the seen samples through the model, after which no further pairs are tried."""
+SCREENED, FINALISTS = 10, 3
+"""Samples that pairs are tried on first, and how many of the best pairs are tried on all seen ones."""
+
+RUNS = 60
+"""Passes of the screened samples through the model, after which no further pairs are tried."""
 
 Changes = dict[str, Any]
 
@@ -57,6 +59,7 @@ class FoundChoices:
         confirmed: whether ``values`` are surely better on samples that the search has not seen.
         nearest: the best that the search came by where it found nothing, and its measure on the samples it saw.
         equal: other values of the found choices that make no difference, by their keys.
+        beside: the task's own metric before and after, where it was measured.
         steps: what was tried. runs: passes through the model. seen, held: samples of either part.
     """
 
@@ -67,6 +70,7 @@ class FoundChoices:
     confirmed: bool
     nearest: tuple[Changes, float]
     equal: dict[str, list[Any]] = field(default_factory=dict)
+    beside: tuple[float, float] = (math.nan, math.nan)
     steps: Sequence[Step] = ()
     runs: int = 0
     seen: int = 0
@@ -78,10 +82,12 @@ class Search:
     """Looks for values of choices that explain a measure.
 
     Attributes:
-        bench: tries values on the samples the search sees. heard: told of every trial.
+        bench: tries values on the samples the search sees. screen: on a few of them, where there is much to try.
+        heard: told of every trial.
     """
 
     bench: Bench
+    screen: Bench
     heard: Callable[[Step], None] = lambda step: None
     steps: list[Step] = field(default_factory=list)
     _known: dict[str, Tried] = field(default_factory=dict)
@@ -123,7 +129,7 @@ class Search:
         if self.bench.goal.reached(best.value):
             return None
         for first, second in (("decode", "decode"), ("prepare", "decode"), ("prepare", "prepare")):
-            found = self._best(best, self._both(best, first, second))
+            found = self._best(best, self._screened(self._both(best, first, second)))
             if found is not None:
                 return found
         return None
@@ -135,13 +141,20 @@ class Search:
                 yield self._with(best.values, {choice.key: value})
 
     def _both(self, best: Tried, first: str, second: str) -> Iterator[Changes]:
-        ours, theirs = self._of(first, False), self._of(second, False)
-        pairs = combinations(ours, 2) if first == second else product(ours, theirs)
-        for one, other in pairs:
-            for a in self._others(one, best):
-                for b in self._others(other, best):
-                    if self.bench.runs < RUNS:
-                        yield self._with(best.values, {one.key: a, other.key: b})
+        """Yield the best so far with two choices changed, whose values of the first stage come one after the other."""
+        for one, a in self._changes(best, first):
+            for other, b in self._changes(best, second):
+                apart = one.key < other.key if first == second else one.key != other.key
+                if apart and self.screen.runs < RUNS:
+                    yield self._with(best.values, {one.key: a, other.key: b})
+
+    def _changes(self, best: Tried, stage: str) -> list[tuple[Choice, Any]]:
+        return [(choice, value) for choice in self._of(stage, False) for value in self._others(choice, best)]
+
+    def _screened(self, several: Iterator[Changes]) -> Iterator[Changes]:
+        """Yield the few values that are best on a few samples."""
+        tried = [self.screen.tried(values) for values in several]
+        yield from (one.values for one in sorted(tried, key=self._worth, reverse=True)[:FINALISTS])
 
     def _of(self, stage: str, fine: bool) -> list[Choice]:
         """Return the choices of a stage that make a difference; the rough ones too where fine ones are asked for."""
@@ -198,15 +211,24 @@ def find_choices(
     Raises:
         DataError: too few samples to tell a cause from chance.
     """
-    seen, held = halves(count)
     known = dict(start or {})
     whole = make(range(count))
+    seen, held = halves(count)
     before = whole.tried(known, keep=False)
     if _exact(whole, before.value):
-        return FoundChoices(known, before.value, before.value, True, False, (known, before.value), runs=whole.runs)
-    search = Search(make(seen), heard)
+        return FoundChoices(
+            known,
+            before.value,
+            before.value,
+            True,
+            False,
+            (known, before.value),
+            beside=(before.beside,) * 2,
+            runs=whole.runs,
+        )
+    first, screen, other = (replace(make(part), beside=None) for part in (seen, seen[:SCREENED], held))
+    search = Search(first, screen, heard)
     best = search.run(known)
-    other = make(held)
     values, confirmed = _needed(other, best.values, known)
     after = whole.tried(values, keep=False) if values != known else before
     nearest = max(search.steps, key=lambda step: _worth(step.value, whole))
@@ -219,8 +241,9 @@ def find_choices(
         confirmed,
         (nearest.values, nearest.value),
         equal,
+        (before.beside, after.beside),
         search.steps,
-        search.bench.runs + other.runs + whole.runs,
+        first.runs + screen.runs + other.runs + whole.runs,
         len(seen),
         len(held),
     )

@@ -84,11 +84,17 @@ class Goal:
 
 
 class Tried(NamedTuple):
-    """What some values come to: the measure, NaN where the model or the answers cannot take them, and its records."""
+    """What some values come to.
+
+    Attributes:
+        values: of choices. value: the measure, NaN where the model or the answers cannot take them.
+        columns: its records. beside: the task's own metric, where it is measured too.
+    """
 
     values: dict[str, Any]
     value: float
     columns: Columns | None
+    beside: float = math.nan
 
 
 @dataclass
@@ -98,6 +104,7 @@ class Bench:
     Attributes:
         samples: of the task. engine: the model in float32. goal: the measure.
         choices: of the task. places: the samples.
+        beside: makes the task's own metric, which is measured too where there is one.
         runs: passes of the samples through the model so far. tries: sets of values tried so far.
     """
 
@@ -106,6 +113,7 @@ class Bench:
     goal: Goal
     choices: Sequence[Choice]
     places: Sequence[int]
+    beside: Callable[[], Metric] | None = None
     runs: int = 0
     tries: int = 0
     _kept: dict[tuple[Any, ...], list[tuple[Feed, list[int], Any]]] = field(default_factory=dict)
@@ -127,17 +135,18 @@ class Bench:
         """
         self.tries += 1
         metric, found = self.metric, list[tuple[Feed, Any]]()
+        own = None if self.beside is None else self.beside()
         try:
             with np.errstate(all="ignore"):
                 for part, places, outputs in self._outputs(values, keep):
-                    found.append((part, self._record(metric, part, places, outputs, values)))
+                    found.append((part, self._record(metric, own, part, places, outputs, values)))
                 columns = joined(found)
                 value = float(metric.value(columns.values, np.ones(len(columns))))
         except ConfigError:
             raise
         except BROKEN:
             return Tried(dict(values), math.nan, None)
-        return Tried(dict(values), value, columns)
+        return Tried(dict(values), value, columns, math.nan if own is None else own.compute())
 
     def surely(self, one: Tried, other: Tried) -> bool:
         """Say whether one set of values is better than another whichever samples there had been (95 %).
@@ -161,7 +170,7 @@ class Bench:
         return gains.size > DRAWS // 2 and float(np.quantile(gains, 0.025)) > 0
 
     def _record(
-        self, metric: Metric, part: Feed, places: Sequence[int], outputs: Any, values: Values
+        self, metric: Metric, own: Metric | None, part: Feed, places: Sequence[int], outputs: Any, values: Values
     ) -> Array | Records:
         goal = self.goal
         if goal.view != "answers":
@@ -169,6 +178,8 @@ class Bench:
             return goal.measure.update(metric, part, outputs, [array[list(places)] for array in goal.right])
         opt = self.samples.varied(values).opt
         predictions = self.samples.task.decode(outputs, part.contexts, self.samples.model, opt)
+        if own is not None:
+            own.update(predictions, part.targets, part.contexts)
         targets = part.targets if goal.right is None else [goal.right[place] for place in places]
         return metric.update(predictions, targets, part.contexts)
 

@@ -68,7 +68,7 @@ def explain(
             for goal in _goals(samples, engine, asked):
                 found = _found(samples, engine, goal, heard, {} if found is None else found.values)
             assert found is not None  # noqa: S101 - the command line has one of the two
-            gates = _measured(samples, engine, found) if goal.right is not None else {}
+        gates = _gates(samples, found)
     report = described(path, samples, goal, found, gates)
     return report, found.reached and (found.confirmed or not found.values)
 
@@ -77,9 +77,11 @@ def _found(
     samples: TaskSamples, engine: Engine, goal: Goal, heard: Callable[[Step], None], start: Mapping[str, Any]
 ) -> FoundChoices:
     choices = [choice for choice in samples.task.choices if choice.stage in goal.stages]
+    also = samples.labelled and goal.view == "answers" and goal.right is not None
+    beside = samples.measure(None).make if also else None
 
     def make(places: Sequence[int]) -> Bench:
-        return Bench(samples, engine, goal, choices, list(places))
+        return Bench(samples, engine, goal, choices, list(places), beside)
 
     return find_choices(make, len(samples.dataset), heard, start)
 
@@ -123,17 +125,13 @@ def _never(outputs: Any, contexts: Any) -> Any:
     raise AssertionError("a bench decodes by itself")
 
 
-def _measured(samples: TaskSamples, engine: Engine, found: FoundChoices) -> dict[str, float]:
-    """Return the task's own metric before and after, where the data set has targets."""
-    if not samples.labelled:
+def _gates(samples: TaskSamples, found: FoundChoices) -> dict[str, float]:
+    """Return the task's own metric before and after, where it was measured beside the source's answers."""
+    before, after = found.beside
+    if math.isnan(before):
         return {}
-    goal = Goal(samples.measure(None), "answers", None, math.nan)
-    bench = Bench(samples, engine, goal, samples.task.choices, list(range(len(samples.dataset))))
-    name = goal.measure.name
-    gates = {f"{name} before": bench.tried({}, keep=False).value}
-    if found.values:
-        gates[f"{name} after"] = bench.tried(found.values, keep=False).value
-    return gates
+    name = samples.measure(None).name
+    return {f"{name} before": before} | ({f"{name} after": after} if found.values else {})
 
 
 def described(

@@ -66,6 +66,8 @@ def finish(report: Report, parsed: Options) -> int:
     list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
     if math.isnan(report.metric) and not (report.failures or report.nan_inputs or report.nan_outputs):
         warn(f"{report.metric_name} is NaN, and no output is: look at the targets and at the metric's records (--json)")
+    for hint in report.hints:
+        warn(f"hint: {hint}")
     if not report.finished:
         print(f"stopped after {report.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only")
     ran = report.resumed_steps < report.steps  # nothing bounds a run that took all from the journal

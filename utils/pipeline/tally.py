@@ -139,6 +139,7 @@ class Run:
             figures=work.figures(line, self.timed_samples),
             task=work.task,
             advice=work.advice,
+            hints=[] if work.hinter is None else list(work.hinter.hints()),
             state=self.metric,
         )
 

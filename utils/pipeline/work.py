@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import Array, Engine, Timeline
 from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
-from utils.tasks.base import Options, Task
+from utils.tasks.base import Hinter, Options, Task
 from utils.tasks.model import Model
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class Work:
         self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
+        self.hinter: Hinter | None = None
+        """Looks for what cannot be right, while a data set is evaluated."""
         self.inferred = 0
         """Samples inferred so far; an engine counts the rows of its calls, which a loop makes more of."""
         self._marks: dict[str, tuple[float, int, int]] = {}
@@ -128,6 +130,8 @@ class Work:
         )
         if not any(engine.calibration_samples for engine in engines.values()):
             work.set_up()
+        if task.hinter is not None and options.script == "valid":
+            work.hinter = task.hinter(model, options)
         return work
 
     def infer(self, arrays: Any, contexts: Any) -> Any:

@@ -97,8 +97,8 @@ class Choice:
 class Hinter(Protocol):
     """Looks at what a run makes of samples whose answers are known, for what cannot be right in itself."""
 
-    def see(self, outputs: Any, predictions: Any, targets: Any) -> None:
-        """Take in a batch: raw outputs, what ``decode`` made of them, and what is right."""
+    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
+        """Take in a batch: raw outputs, what ``prepare`` kept of each sample, and what is right."""
         ...
 
     def hints(self) -> Sequence[str]:

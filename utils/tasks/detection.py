@@ -16,7 +16,7 @@ from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry, letterbox
-from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
+from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, str2bool
 from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
 from utils.tasks.detection_data import DATA_FLAGS, DATA_HELP, load, metric
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
@@ -184,8 +184,8 @@ FLAGS = (
 
 
 def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Detections | None]:
-    """Read the source framework's detections (:func:`~utils.datasets.box_results.read_box_results`)."""
-    from utils.datasets.box_results import read_box_results
+    """Read the source framework's detections (:func:`~utils.tasks.detection_results.read_box_results`)."""
+    from utils.tasks.detection_results import read_box_results
 
     return read_box_results(file, dataset, model.stored.labels)
 
@@ -195,6 +195,13 @@ def agreement(one: Detections, other: Detections) -> float:
     from utils.metrics.detection_agreement import agreement as agreed
 
     return agreed(one, other)
+
+
+def hinter(model: Model, options: Options) -> Hinter:
+    """Return what looks for boxes and classes of another form (:mod:`utils.tasks.detection_hints`)."""
+    from utils.tasks.detection_hints import DetectionHinter
+
+    return DetectionHinter(model, options, _known_size(model, options))
 
 
 DETECTION = Task(
@@ -214,5 +221,6 @@ DETECTION = Task(
     stored_under=NOTE,
     answers=answers,
     agreement=agreement,
+    hinter=hinter,
 )
 """Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

@@ -94,12 +94,12 @@ def detections(
         InputError: the outputs do not have the layout's shapes, or no known layout.
         ModelError: the outputs may have several layouts.
     """
-    seen = as_outputs(outputs, contexts, model, options, size)
-    layout = choose(seen, options.layout, model.ckpt)
-    overlapping, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
-    found = _read(layout, seen, model) if form == USUAL else _reformed(seen, layout, form, model)
+    found, layout = raw_candidates(outputs, contexts, model, options, size, form)
+    if form != USUAL:
+        found = [reformed(one, form, layout.box_format, size) for one in found]
+    suppress, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
     pairs = zip(found, contexts, strict=True)
-    return [_finished(one, geometry, layout, overlapping, limit) for one, geometry in pairs]
+    return [_finished(one, geometry, layout, suppress, limit) for one, geometry in pairs]
 
 
 def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
@@ -117,14 +117,27 @@ def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
         ) from error
 
 
-def _reformed(outputs: Outputs, layout: Layout, form: BoxForm, model: Model) -> list[Detections]:
-    """Return every picture's candidates where their numbers have another form than the layout's own."""
+def raw_candidates(
+    outputs: Any,
+    contexts: Sequence[Geometry],
+    model: Model,
+    options: Options,
+    size: tuple[int, int] | None,
+    form: BoxForm,
+    least: float | None = None,
+) -> tuple[list[Detections], Layout]:
+    """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
+
+    Those stay whose score is sufficient in its form, or at least ``least`` as it is; a softmax is taken already.
+    """
+    outputs = as_outputs(outputs, contexts, model, options, size)
+    layout = choose(outputs, options.layout, model.ckpt)
     if form.score_form == "softmax" and layout.rows is not None:
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
-    found = _read(layout, replace(outputs, least=raw_score(outputs.least, form)), model)
-    return [reformed(one, form, layout.box_format, outputs.size) for one in found]
+    least = raw_score(outputs.least, form) if least is None else least
+    return _read(layout, replace(outputs, least=least), model), layout
 
 
 Suppress = Callable[[Detections, int], Detections]

@@ -95,6 +95,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         secondary=dict(state.secondary()),
         per_class=per_class(state),
         figures=_listed([report.figures for report in filled]),
+        hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,

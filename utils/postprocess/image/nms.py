@@ -8,8 +8,8 @@ import numpy as np
 
 from engine import Array, InputError
 
-BLOCK = 1024
-"""Detections that are compared at a time: overlaps of a block with those that stay fit into a processor's cache."""
+BLOCK = 256
+"""Detections that are compared with one another at a time: their overlaps fit into a processor's cache."""
 
 
 class Detections(NamedTuple):
@@ -76,12 +76,13 @@ def non_maximum_suppression(
 def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, limit: int) -> Array:
     """Return which of the detections at some places, the surest first, stay."""
     kept: list[int] = []
-    while waiting.size and len(kept) < limit:
-        best, waiting = waiting[:1], waiting[1:]
-        kept.append(int(best[0]))
-        beaten = _beats(boxes[best], classes[best], boxes[waiting], classes[waiting], iou_threshold)[0]
-        waiting = waiting[~beaten]
-    return np.array(kept, np.intp)
+    beaten = _beats(boxes[waiting], classes[waiting], boxes[waiting], classes[waiting], iou_threshold)
+    free = np.ones(len(waiting), bool)
+    for place in range(len(waiting)):
+        if free[place] and len(kept) < limit:
+            kept.append(place)
+            free &= ~beaten[place]
+    return np.asarray(waiting[kept], np.intp)
 
 
 def _beats(boxes: Array, classes: Array, others: Array, other_classes: Array, iou_threshold: float) -> Array:

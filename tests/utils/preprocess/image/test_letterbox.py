@@ -8,7 +8,18 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
-from utils.preprocess.image.letterbox import FILL, Laying, fit, letterbox, to_input, to_picture
+from utils.preprocess.image.letterbox import (
+    FILL,
+    FILTERS,
+    RESIZES,
+    ROUNDINGS,
+    Laying,
+    between_pixels,
+    fit,
+    letterbox,
+    to_input,
+    to_picture,
+)
 
 lengths = st.integers(1, 400)
 
@@ -72,3 +83,48 @@ def test_boxes_beside_the_picture_are_clipped() -> None:
 def test_lengths_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="a 0x5 picture cannot be fitted into 8x9"):
         fit(0, 5, (9, 8))
+
+
+def test_other_ways_to_lay_a_picture_in() -> None:
+    corner = fit(100, 50, (64, 64), Laying("corner"))
+    assert (corner.left, corner.top, corner.down) == (0, 0, 0.64)
+    stretched = fit(100, 50, (64, 32), Laying("stretch"))
+    assert (stretched.across, stretched.down, stretched.left, stretched.top) == (0.32, 1.28, 0, 0)
+    small = fit(10, 20, (64, 64), Laying(enlarge=False))
+    assert (small.across, small.left, small.top) == (1.0, 27, 22)
+    widths = {name: round(30 * fit(30, 64, (31, 31), Laying(rounding=name)).across) for name in ROUNDINGS}
+    assert widths == {"round": 15, "floor": 14, "ceil": 15}
+    assert round(30 * fit(30, 60, (30, 30), Laying(rounding="ceil")).across) == 15  # no fraction left by floats
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    lengths, lengths, st.tuples(lengths, lengths), st.sampled_from(RESIZES), st.sampled_from(ROUNDINGS), st.booleans()
+)
+def test_boxes_come_back_however_it_lies(
+    width: int, height: int, size: tuple[int, int], resize: str, rounding: str, enlarge: bool
+) -> None:
+    geometry = fit(width, height, size, Laying(resize, rounding=rounding, enlarge=enlarge))
+    boxes = np.array([[0, 0, width, height], [width / 3, height / 4, width / 2, height]])
+    there = to_input(boxes, geometry)
+    assert (there >= 0).all()
+    assert (there <= np.array([size[1], size[0]] * 2) + 1e-9).all()
+    np.testing.assert_allclose(to_picture(there, geometry), boxes, atol=1e-6)
+
+
+def test_between_pixels_is_bilinear_without_antialiasing() -> None:
+    torch = pytest.importorskip("torch")
+    source = np.random.default_rng(0).integers(0, 256, (37, 53, 3)).astype(np.uint8)
+    for size in ((20, 11), (90, 61), (53, 37)):
+        wanted = torch.nn.functional.interpolate(
+            torch.from_numpy(source.transpose(2, 0, 1)[None].astype(np.float32)), size[::-1], mode="bilinear"
+        )[0].numpy()
+        found = between_pixels(source, size).transpose(2, 0, 1)
+        assert np.abs(found - wanted).max() <= 0.5 + 1e-3
+
+
+def test_every_filter_and_fill() -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 80, 3)).astype(np.uint8))
+    made = {name: letterbox(picture, (32, 32), Laying(fill=7, interpolation=name))[0] for name in FILTERS}
+    assert all((pixels[:8] == 7).all() for pixels in made.values())
+    assert len({pixels.tobytes() for pixels in made.values()}) == len(FILTERS)

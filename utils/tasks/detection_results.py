@@ -71,7 +71,8 @@ def _read(file: Path) -> list[Any]:
 
 def _listing(dataset: Dataset) -> dict[str, Any]:
     """Return the ids of the data set's JSON, where it comes from one: of pictures by file name, of categories."""
-    file = next((f for f in getattr(dataset, "files", ()) if f.suffix.lower() == ".json" and f.is_file()), None)
+    files = map(Path, sorted(dataset.watched()))
+    file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
     if file is None:
         return {}
     content = json.loads(file.read_bytes())

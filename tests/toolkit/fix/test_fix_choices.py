@@ -1,0 +1,142 @@
+"""``teco fix --golden`` and ``--reference`` on a detector: mistakes are named by their flags, chance is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import ROOT
+
+from toolkit.cli import execute
+
+
+@pytest.fixture(scope="module")
+def mistakes() -> Iterator[Any]:
+    pytest.importorskip("psutil")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        import detector_mistakes
+
+        yield detector_mistakes
+
+
+@pytest.fixture(scope="module")
+def source(mistakes: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("squares")
+    model, data = mistakes.squares(folder)
+    return mistakes.Source(model, data, folder)
+
+
+def told(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
+    file = source.folder / "told.json"
+    code = execute(["fix", str(path), "--data", str(source.data), "--task", "detection", *goal, "--json", str(file)])
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return code, found
+
+
+def test_a_healthy_detector_is_left_alone(source: Any) -> None:
+    golden, reference = source.golden({})
+    for goal in (["--golden", str(golden)], ["--reference", f"{reference:.6f}"]):
+        code, found = told(source, source.model, *goal)
+        assert code == 0
+        assert found["found"] == {}
+        assert found["explained"]
+
+
+@pytest.mark.parametrize("names", [["centre and size"], ["shares of the input", "background first"]], ids="+".join)
+def test_mistakes_are_named(mistakes: Any, source: Any, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    golden, _ = source.golden({})
+    path = source.exported([mistakes.MISTAKES[name] for name in names])
+    right = {key: value for name in names for key, value in mistakes.MISTAKES[name].right.items()}
+    code, found = told(source, path, "--golden", str(golden))
+    assert code == 0
+    assert found["found"] == right
+    assert found["store"] == {"detection": right}
+    assert found["before"] < 0.5
+    assert found["after"] == pytest.approx(1.0, abs=1e-3)
+    assert found["metrics"]["mAP after"] == pytest.approx(mistakes_free(source), abs=1e-3)
+    said = capsys.readouterr().out
+    assert f"this explains it: {found['flags']}" in said
+    assert all(f"--{key} {value}" in found["flags"] for key, value in right.items())
+
+
+def mistakes_free(source: Any) -> float:
+    return float(source.golden({})[1])
+
+
+@pytest.mark.slow
+def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
+    """The benchmark's table, without what the other tests plant, and with few pairs."""
+    alone = ["two sigmoids", "0 to 255", "stretched"]
+    pairs = [("corner and size", "shares of the input")]
+    rows = [row for row in mistakes.measured(source, alone, pairs) if row is not None]
+    assert len(rows) == 7  # golden and the metric for what is healthy and for 0 to 255
+    assert [row for row in rows if not row.found] == []
+
+
+def test_the_metric_alone_is_enough(mistakes: Any, source: Any) -> None:
+    _, reference = source.golden({})
+    path = source.exported([mistakes.MISTAKES["BGR"]])
+    code, found = told(source, path, "--reference", f"{reference:.6f}")
+    assert (code, found["found"]) == (0, {"channel_order": "BGR"})
+    assert found["equal"] == {}
+
+
+@pytest.mark.slow
+def test_what_nothing_explains_is_said(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reference that no choice reaches: nothing is called found, and the exit code is 1."""
+    code, found = told(source, source.model, "--reference", "0.999")
+    assert code == 1
+    assert found["found"] == {}
+    assert not found["explained"]
+    assert "no usual mistake explains it" in capsys.readouterr().out
+
+
+def test_the_sources_inputs_tell_the_preparation(mistakes: Any, source: Any, tmp_path: Path) -> None:
+    arrays = prepared(source, {"resize": "stretch", "pixel_values": "0..255"})
+    np.savez(tmp_path / "inputs.npz", input=arrays)
+    code, found = told(source, source.model, "--golden", str(tmp_path / "inputs.npz"))
+    assert (code, found["found"]) == (0, {"resize": "stretch", "pixel_values": "0..255"})
+
+
+def prepared(source: Any, flags: Mapping[str, Any]) -> np.ndarray:
+    import onnx
+
+    from toolkit.fix.asked import Asked
+    from toolkit.fix.opening import Wanted, open_samples
+    from utils.tasks.detection import DETECTION
+
+    words = [word for key, value in flags.items() for word in (f"--{key}", value)]
+    wanted = Wanted([str(source.data)], 16, None, asked=Asked(DETECTION, words))
+    with open_samples(source.model, onnx.load(source.model), wanted) as samples:
+        return np.concatenate([part.inputs[0] for part in samples])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.json", None, "cannot be read"),
+        ("cut.json", '[{"image_id": 1', "is not JSON"),
+        ("foreign.json", '[{"image_id": "x", "category_id": 1, "bbox": [0, 0, 1, 1], "score": 1}]', "is no picture"),
+    ],
+)
+def test_bad_golden_files_are_one_line(
+    source: Any, tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
+    from engine import DataError
+
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        told(source, source.model, "--golden", str(tmp_path / name))
+
+
+def test_too_few_samples_prove_nothing(source: Any) -> None:
+    from engine import DataError
+
+    with pytest.raises(DataError, match="half of them must confirm"):
+        told(source, source.model, "--reference", "0.99", "--samples", "6")
