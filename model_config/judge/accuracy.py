@@ -185,7 +185,8 @@ def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: f
         raise DataError(f"one run measured {known[0]} and the other {known[1]}; measure the same in both")
     metric = metric_from_json(known[0], root) if known else None
     figures = [read_result(path)["metric"] for path in (valid, other)]
-    return judge(read_pairs(ours, theirs), *figures, metric_of=metric, tolerance=tolerance, against=against)
+    pairs = read_pairs(ours, theirs)
+    return judge(pairs, *figures, metric_of=metric, tolerance=tolerance, against=against, alone=True)
 
 
 def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:

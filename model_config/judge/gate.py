@@ -49,6 +49,7 @@ def judge(
     tolerance: float = 0.001,
     against: str = "onnx float32",
     seed: int = 0,
+    alone: bool = False,
 ) -> Accuracy:
     """Judge a metric by the records of two runs.
 
@@ -69,6 +70,8 @@ def judge(
         tolerance: largest relative difference that passes, above 0.
         against: what the reference is, for the reason.
         seed: of the resamples; the same pairs in any order give the same answer where the metric is a mean.
+        alone: of a metric that is no mean, also count the units in which it is better and worse, each taken alone; it
+            is computed twice for each that differs.
 
     Raises:
         ConfigError: the tolerance is not above 0.
@@ -79,10 +82,10 @@ def judge(
     why = _unusable(pairs, metric, reference)
     start = _failed(why, against, pairs.metric_name, metric, reference, tolerance)
     start = replace(start, samples=pairs.sampled, units=pairs.total, higher_is_better=higher)
-    return start if why else _judged(start, pairs, metric_of, seed)
+    return start if why else _judged(start, pairs, metric_of, seed, alone)
 
 
-def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int) -> Accuracy:
+def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int, alone: bool) -> Accuracy:
     """Judge figures that are finite by records that can be compared."""
     mean = is_mean(pairs, metric_of)
     if not mean and metric_of is None:
@@ -91,7 +94,8 @@ def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int) 
             "alone; pass the metric too"
         )
     _check_metrics(pairs, start.metric, start.reference, metric_of)
-    better, worse = _risen(pairs, start.higher_is_better, None if mean else metric_of)
+    counted = mean or alone
+    better, worse = _risen(pairs, start.higher_is_better, None if mean else metric_of) if counted else (0, 0)
     result = replace(start, better=better, worse=worse)
     if result.reference == 0:
         return _both_zero(result, pairs)

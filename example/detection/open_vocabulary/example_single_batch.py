@@ -12,12 +12,5 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt, data = HERE / "owlv2_dyn.onnx", HERE.parents[1] / "classification/resnet/images/chelsea.jpg"
-    cli.single(
-        __doc__,
-        OPEN_VOCABULARY,
-        ckpt=ckpt,
-        data_path=data,
-        batch_size=1,
-        queries=["a cat", "a cup"],
-        dim="queries=4,16,91",
-    )
+    more = {"queries": ["a cat", "a cup"], "dim": "queries=4,16,91"}
+    cli.single(__doc__, OPEN_VOCABULARY, ckpt=ckpt, data_path=data, batch_size=1, **more)

@@ -467,7 +467,7 @@ def test_units_are_better_or_worse_by_the_metric_of_each_alone() -> None:
     baseline = np.array([[0, 1], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]])
     units = np.array([0, 0, 1, 2, 3, 4])
     pairs = Pairs(target, baseline, "recall", units=(units, units), count=5)
-    result = judged(pairs, Recall())
+    result = judged(pairs, Recall(), alone=True)
     assert (result.better, result.worse) == (1, 1)
     assert ", 4 of 5 units differ (1 better, 1 worse); " in result.reason
 
@@ -480,5 +480,5 @@ def test_units_without_a_value_of_their_own_are_in_neither_count() -> None:
             return super().value(records, weights)
 
     target, baseline = np.array([[0, 0], [1, 1], [1, 1]]), np.array([[1, 0], [0, 1], [1, 1]])
-    result = judged(Pairs(target, baseline, "recall", units=(np.arange(3), np.arange(3)), count=3), Picky())
+    result = judged(Pairs(target, baseline, "recall", units=(np.arange(3), np.arange(3)), count=3), Picky(), alone=True)
     assert (result.better, result.worse) == (1, 0)

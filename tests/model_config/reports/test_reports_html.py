@@ -197,7 +197,7 @@ def test_the_site_tells_what_is_accepted_and_why(tmp_path: Path) -> None:
     assert text.count("badge v-open") == 2, "in the table and below"
     build_site(ROOT, tmp_path / "site.html")
     text = (tmp_path / "site.html").read_text(encoding="utf-8")
-    assert text.count("badge v-accepted") == text.count("INCONCLUSIVE (accepted)") == 2
+    assert text.count("badge v-accepted") == text.count("INCONCLUSIVE (accepted)") >= 2
     assert "<strong>Inconclusive accuracy accepted:</strong> the 360 pictures are all that were held out" in text
 
 

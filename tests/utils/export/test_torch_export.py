@@ -251,7 +251,7 @@ class TestLoadWeights:
             del state[key]
         torch.save(state, tmp_path / "net.pth")
         wanted = (
-            "does not fit Net: missing conv.weight, norm.weight, norm.bias and 3 more; "
+            "does not fit Net: missing conv.weight, norm.weight, norm.bias and 2 more; "
             "unknown other; of another shape head.bias; use the matching model"
         )
         with pytest.raises(ModelError, match=wanted):

@@ -270,7 +270,10 @@ def test_raw_answers() -> None:
     one, two = np.array([[1.0, 3.0], [2.0, 5.0]]), np.zeros((2, 1, 4), np.float16)
     first, second = answers.raw([one, two])
     assert first == {
-        "outputs": [{"shape": [2], "min": 1.0, "max": 3.0}, {"shape": [1, 4], "min": 0.0, "max": 0.0}],
+        "outputs": [
+            {"shape": [2], "min": 1.0, "max": 3.0, "values": [1.0, 3.0]},
+            {"shape": [1, 4], "min": 0.0, "max": 0.0, "values": [0.0] * 4},
+        ],
     }
     assert answers.raw(one)[1]["outputs"] == second["outputs"][:1]
     assert answers.raw(np.zeros((2, 0)))[0]["outputs"][0]["shape"] == [0]
@@ -280,9 +283,10 @@ def test_raw_answers_of_a_model_with_its_samples_elsewhere() -> None:
     steps, size = np.arange(12.0).reshape(4, 3), np.float32([7])
     found = answers.raw([steps, size], axes=[1, None])
     assert [one["outputs"][0] for one in found] == [
-        {"shape": [4], "min": first, "max": first + 9} for first in (0.0, 1.0, 2.0)
+        {"shape": [4], "min": first, "max": first + 9, "values": [first, first + 3, first + 6, first + 9]}
+        for first in (0.0, 1.0, 2.0)
     ]
-    assert all(one["outputs"][1] == {"shape": [1], "min": 7.0, "max": 7.0} for one in found)
+    assert all(one["outputs"][1] == {"shape": [1], "min": 7.0, "max": 7.0, "values": [7.0]} for one in found)
 
 
 @pytest.mark.parametrize("outputs", [{"boxes": np.zeros(2)}, [[np.zeros((2, 3))]], [np.zeros(2), np.zeros(3)], []])
