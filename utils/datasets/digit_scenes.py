@@ -61,12 +61,14 @@ class Recipe(NamedTuple):
     visible: float
 
 
-HELD_OUT_RECIPE = Recipe((28, 60), (90.0, 160.0), 0.7, 6.0, 40.0)
+HELD_OUT_RECIPE = Recipe((24, 60), (80.0, 160.0), 0.7, 7.0, 40.0)
 """Of the held-out scenes."""
 
-VANISHING = HELD_OUT_RECIPE._replace(visible=0.0)
-SMALL = Recipe((20, 56), (65.0, 150.0), 0.9, 8.0, 0.0)
-"""Harder ones, for training."""
+HARDER = Recipe((20, 56), (65.0, 150.0), 0.9, 8.0, 20.0)
+"""Smaller and fainter digits than the held-out ones, for training."""
+
+CLEARER = Recipe((28, 60), (90.0, 160.0), 0.7, 6.0, 40.0)
+"""Larger and clearer ones, for a training's end: they teach where a box ends."""
 
 UNSEEN = 0.05
 """Share of a digit's ink that may differ less from what it covers than :attr:`Recipe.visible` says."""
@@ -91,7 +93,9 @@ PHOTOS = (
     Photo("skimage/data/grass.png", "train", "linolafett", "CC0 1.0"),
     Photo("skimage/data/hubble_deep_field.jpg", "train", "NASA", "public domain"),
     Photo("sklearn/datasets/images/flower.jpg", "train", "vultilion", "CC BY 2.0"),
+    Photo("skimage/data/camera.png", "val", "Lav Varshney", "CC0 1.0"),
     Photo("skimage/data/cell.png", "val", "Paul Müller and others", "CC0 1.0"),
+    Photo("skimage/data/gravel.png", "val", "CC0Textures (Gravel04)", "CC0 1.0"),
     Photo("skimage/data/retina.jpg", "val", "Mikael Häggström", "CC0 1.0"),
     Photo("skimage/data/rocket.jpg", "val", "SpaceX", "public domain"),
     Photo("sklearn/datasets/images/china.jpg", "val", "danielbuechele", "CC BY 2.0"),

@@ -2,7 +2,7 @@
 
 Eight more, data/samples/<number>.jpg, are for a look: nothing is said about them.
 
-``utils/datasets/digit_scenes.py`` composes them of 360 handwritten digits and four photographs that no training scene
+``utils/datasets/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no training scene
 holds; ``LICENSES.md`` names the photographs. The boxes are tight around the ink, in whole pixels.
 """
 

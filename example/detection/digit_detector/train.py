@@ -24,7 +24,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
 from utils.datasets.boxes import load_boxes
-from utils.datasets.digit_scenes import SMALL, VANISHING, Scene, training_batches
+from utils.datasets.digit_scenes import CLEARER, HARDER, Scene, training_batches
 from utils.metrics.detection import MeanAveragePrecision
 from utils.pipeline import cli
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
@@ -36,16 +36,14 @@ MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
 STAGES = (
-    (SMALL, 1.0, Plan(5000, rate=0.002)),
-    (VANISHING, 1.0, Plan(2000, rate=0.0015)),
-    (VANISHING, 3.0, Plan(2500, rate=0.0012)),
-    (VANISHING, 6.0, Plan(2500, rate=0.0012)),
+    (HARDER, 1.5, Plan(6000, rate=0.002)),
+    (CLEARER, 4.0, Plan(6000, rate=0.0015)),
 )
 """Of each stage the scenes, the weight of the boxes among what a batch costs, and how long and fast it learns."""
 
 BATCH = 8
-FRESH = 1
-"""New scenes per batch; the others have been seen up to seven times before."""
+FRESH = 2
+"""New scenes per batch; the others have been seen a few times before."""
 
 REACH = 12.0
 """Cells whose centre is nearer than this to the middle of a box, in pixels along each axis, learn it."""

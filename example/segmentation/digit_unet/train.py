@@ -21,7 +21,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
-from utils.datasets.digit_scenes import VANISHING, Scene, training_batches
+from utils.datasets.digit_scenes import Scene, training_batches
 from utils.pipeline import cli
 from utils.training import Plan, fit, repeatable, save
 
@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
 
-PLAN = Plan(4500, rate=0.002, stop=2500)
+PLAN = Plan(3000, rate=0.002)
 BATCH = 8
 FRESH = 1
 """New scenes per batch; the others have been seen up to seven times before."""
@@ -106,7 +106,7 @@ def main() -> int:
         value, _ = evaluate(averaged, 100)
         print(f"step {step}: {minutes:.1f} min, loss {late:.3f}, mIoU {value:.4f} of 100 scenes", flush=True)
 
-    batches = training_batches(5, BATCH, FRESH, recipe=VANISHING)
+    batches = training_batches(5, BATCH, FRESH)
     averaged = fit(network, lambda scenes: loss(network, scenes), batches, PLAN, mark)
     save(averaged, args.out)
     value, pixels = evaluate(averaged)
