@@ -29,7 +29,7 @@ from engine.text import one_line
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-SETTINGS = "QDQ, per channel, uint8 activations, int8 weights, MinMax, 3"
+SETTINGS = "QDQ, per channel, uint8 activations, int8 weights, MinMax, 4"
 """What a quantised file depends on besides model, samples and packages; to be changed with what is below."""
 
 OPERATORS = (
@@ -195,7 +195,7 @@ def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: R
 
 
 def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
-    """Return the nodes that stay float32 whatever the recipe: products of activations, and what meets a mask.
+    """Return the nodes that stay float32 whatever the recipe: products of activations, what meets a mask, the ends.
 
     Args:
         model: what is to be quantised. magnitudes: the largest of each tensor that calibration saw.
@@ -206,7 +206,27 @@ def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
 
     known = {t.name: np.abs(numpy_helper.to_array(t)).max(initial=0) for t in model.graph.initializer}
     sizes = {**magnitudes, **{name: float(size) for name, size in known.items() if size.dtype.kind == "f"}}
-    return [node.name for node in model.graph.node if _is_product(node, known) or _meets_a_mask(node, sizes)]
+    found = {node.name for node in model.graph.node if _is_product(node, known) or _meets_a_mask(node, sizes)}
+    return sorted(found.union(_ends(model, known)))
+
+
+def _ends(model: ModelProto, constants: Container[str]) -> list[str]:
+    """Return the nodes that no layer with weights follows: they make the answer of what the last layers give.
+
+    A detector's add distances to places in the picture there: 256 levels of a picture's width are coarser than its
+    boxes may be, and there is next to nothing to gain, as all that is heavy lies before.
+    """
+    found, heavy = list[str](), set[str]()
+    for node in reversed(model.graph.node):
+        if heavy.isdisjoint(node.output) and not _is_layer(node, constants):
+            found.append(node.name)
+        else:
+            heavy.update(node.input)
+    return found
+
+
+def _is_layer(node: NodeProto, constants: Container[str]) -> bool:
+    return node.op_type in WEIGHTED and node.input[1] in constants
 
 
 def _is_product(node: NodeProto, constants: Container[str]) -> bool:

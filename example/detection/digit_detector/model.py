@@ -62,8 +62,10 @@ class DigitDetector(nn.Module):
         wide = self.lateral(self.sixteenth(features))
         features = self.mix(features + functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
         shift, size = self.box(features).split(2, dim=1)
-        middle, half = centres(x) + shift * STRIDE, size.exp() * (STRIDE / 2)
-        boxes = torch.cat([middle - half, middle + half], dim=1)
+        # From the cell's centre to the edges first: float16 rounds such distances less than places in the picture,
+        # and the centres, whole numbers, not at all.
+        shift, half = shift * STRIDE, size.exp() * (STRIDE / 2)
+        boxes = torch.cat([shift - half, shift + half], dim=1) + centres(x).repeat(1, 2, 1, 1)
         there, which = self.score(features).flatten(2).transpose(1, 2).split((1, CLASSES), dim=2)
         return boxes.flatten(2).transpose(1, 2), there, which
 

@@ -63,6 +63,17 @@ def test_of_equal_scores_the_earlier_stays() -> None:
     assert kept.boxes.tolist() == [[0, 0, 10, 10]]
 
 
+@settings(deadline=None)
+@given(candidates(), candidates())
+def test_overlaps_are_the_formulas_to_the_last_bit(one: Detections, other: Detections) -> None:
+    a, b = one.boxes[:, None], other.boxes[None]
+    common = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(axis=-1)
+    sizes = [np.clip(boxes[..., 2:] - boxes[..., :2], 0, None).prod(axis=-1) for boxes in (a, b)]
+    union = sizes[0] + sizes[1] - common
+    wanted = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    np.testing.assert_array_equal(overlaps(one.boxes, other.boxes), wanted)
+
+
 def test_overlaps() -> None:
     boxes = np.array([[0, 0, 10, 10], [5, 0, 15, 10], [3, 3, 3, 9], [9, 9, 1, 1]], float)
     assert overlaps(boxes[:1], boxes)[0].tolist() == pytest.approx([1, 1 / 3, 0, 0])
