@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import onnx
+from google.protobuf.message import Message
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from engine.errors import ModelError
@@ -15,6 +16,9 @@ from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
 from engine.text import one_line
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+_VALUES = ("raw_data", "float_data", "int32_data", "double_data")
+"""Fields of a tensor that hold its contents."""
+
 _SMALL = 1024
 """Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
 
@@ -23,20 +27,48 @@ _UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, whic
 
 def infer_shapes(model: ModelProto) -> ModelProto:
     """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference."""
+    return _inferred(_light(model), model)
+
+
+def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
+    """Infer the shapes of a model without weights, and give it those of the one that it was made of."""
+    inferred = _sized(light, model)
+    del inferred.graph.initializer[:]
+    inferred.graph.initializer.extend(model.graph.initializer)
+    return inferred
+
+
+def _light(model: ModelProto) -> ModelProto:
+    """Return a copy without the contents of large weights, which are never copied: they may be gigabytes."""
     light = ModelProto()
-    light.CopyFrom(model)
-    for tensor in light.graph.initializer:
-        if tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL:
-            for values in ("raw_data", "float_data", "int32_data", "double_data"):
-                tensor.ClearField(values)
+    _copy(model, light, ("graph",))
+    light.graph.SetInParent()
+    _copy(model.graph, light.graph, ("initializer",))
+    for tensor in model.graph.initializer:
+        large = tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL
+        _copy(tensor, light.graph.initializer.add(), _VALUES if large else ())
+    return light
+
+
+def _copy(source: Message, target: Message, but: Sequence[str]) -> None:
+    """Copy the fields of a message into an empty one, but for some."""
+    for field, value in source.ListFields():
+        if field.name in but:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message, or several values
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _sized(light: ModelProto, model: ModelProto) -> ModelProto:
+    """Return a model without weights with inferred shapes; ``model`` is the one that it was made of."""
     untyped = [i for i, node in enumerate(light.graph.node) if (node.domain, node.op_type) == _UNTYPED]
     for node in (light.graph.node[i] for i in untyped):
         node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     for i in untyped:
         inferred.graph.node[i].CopyFrom(model.graph.node[i])
-    del inferred.graph.initializer[:]
-    inferred.graph.initializer.extend(model.graph.initializer)
     return inferred
 
 
@@ -46,8 +78,7 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
     Raises:
         ModelError: the model cannot have these shapes.
     """
-    bound = ModelProto()
-    bound.CopyFrom(model)
+    bound = _light(model)
     given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     before = [dims(info) for info in graph_inputs(bound)]
     for info in graph_inputs(bound):
@@ -59,7 +90,7 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
     _open_outputs(bound, changed=before != [dims(info) for info in graph_inputs(bound)])
     del bound.graph.value_info[:]
     try:
-        return _fill_outputs(infer_shapes(bound))
+        return _fill_outputs(_inferred(bound, model))
     except onnx.shape_inference.InferenceError as error:
         raise ModelError(f"the model cannot take inputs of shape {given}: {one_line(error)}") from error
 
@@ -100,7 +131,7 @@ class NodeView:
 
 def view(model: ModelProto) -> list[NodeView]:
     """Return the main graph's nodes in order with inferred shapes and sizes in bytes (``None`` where not known)."""
-    inferred = infer_shapes(model)
+    inferred = _sized(_light(model), model)
     shapes: dict[str, tuple[int | None, ...]] = {}
     sizes: dict[str, int | None] = {}
     for tensor in inferred.graph.initializer:

@@ -117,10 +117,12 @@ def float16_storage(
         keep_inputs: graph inputs that keep float32.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    wide = widen(inlined(model))
+    whole = inlined(model)
+    halves = frozenset(tensor.name for tensor in whole.graph.initializer if tensor.data_type == HALF)
+    wide = widen(whole)
     hold_fills(wide.graph, keep)
     wide = infer_shapes(wide)
-    return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs)).rounded()
+    return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs), halves).rounded()
 
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
@@ -179,8 +181,16 @@ def _widen_node(node: NodeProto) -> list[NodeProto]:
 class _Rounder:
     """Rewrites one graph. Each float tensor has up to two forms: as written, and rounded to float16."""
 
-    def __init__(self, model: ModelProto, keep: Callable[[NodeProto], bool], keep_inputs: frozenset[str]) -> None:
+    def __init__(
+        self,
+        model: ModelProto,
+        keep: Callable[[NodeProto], bool],
+        keep_inputs: frozenset[str],
+        halves: frozenset[str],
+    ) -> None:
         self.model, self.keep = model, keep
+        self.halves = halves
+        """Constants that are float16 in the file: rounding them again would take longer than all the rest."""
         self.graph = model.graph
         self.inputs = {info.name for info in graph_inputs(model)}
         self.keep_inputs = keep_inputs & self.inputs
@@ -261,6 +271,8 @@ class _Rounder:
         return self.half[name]
 
     def _rounded_constant(self, tensor: TensorProto) -> str:
+        if tensor.name in self.halves:
+            return tensor.name
         if tensor.data_location == TensorProto.EXTERNAL:  # whoever holds the values is to round them
             kept = self.graph.initializer.add()
             kept.CopyFrom(tensor)

@@ -153,8 +153,7 @@ class Lowering:
         """
         from engine.onnx.view import signature
 
-        self._check_passes(key)
-        made = self._lowered(key)
+        made = self._check_passes(key) or self._lowered(key)
         (work, weights), stored = made.weighed, made.stored
         del made  # and the weights it holds
         inputs, outputs, _ = signature(stored)
@@ -189,8 +188,8 @@ class Lowering:
         shapes, half = self.shapes(key), self._half
         return lowered(self.model, self.options, shapes, float16=half, batch=key.rows, compare=compare)
 
-    def _check_passes(self, key: PlanKey) -> None:
-        """Compare what the passes make with the original on a small batch, once."""
+    def _check_passes(self, key: PlanKey) -> Lowered | None:
+        """Compare what the passes make with the original on a small batch, once; return it where that is this key's."""
         # Two pass files may hold one function (resnet_pass and its blocked twin): that is one thing to compare.
         code = getattr(self.options.use_passes, "__code__", None)
         path = Path(code.co_filename) if code else self.spec.pass_path
@@ -198,8 +197,10 @@ class Lowering:
         seen = (*stamp, key.sizes)
         if seen not in _checked_passes:
             small = PlanKey(self._static_batch or min(key.rows, CHECK_BATCH), key.sizes)
-            self._lowered(small, compare=True)
+            made = self._lowered(small, compare=True)
             _checked_passes.add(seen)
+            return made if small == key else None
+        return None
 
     def _output_axes(self, key: PlanKey) -> list[int | None]:
         """Return the outputs' batch axes: a fixed dimension that is the shard's size by chance is none."""

@@ -7,7 +7,7 @@ from onnx import numpy_helper
 
 from engine.backends.ort import HostSession
 from engine.onnx.float16 import to_float16
-from engine.onnx.half_range import loss
+from engine.onnx.half_range import loss, surely_kept
 
 H = np.float16
 
@@ -34,6 +34,15 @@ def norm(variance: list[float], opset: int = 17, gamma: float = 1.5, mean: float
 
 def spread(deviation: float) -> np.ndarray:
     return (np.random.default_rng(0).standard_normal((3, 2, 4)) * deviation).astype(H)
+
+
+@pytest.mark.parametrize("deviation", [1e-30, 1e-6, 1e-4, 3e-4, 5e-4, 8e-4, 2e-3, 0.01, 1.0, 1e20, 1e30])
+def test_what_is_surely_kept_does_not_vanish(deviation: float) -> None:
+    weights = (np.random.default_rng(1).standard_normal((64, 64)) * deviation).astype(np.float32)
+    sparse = np.where(np.arange(64) < 1, weights, weights / 1e4)
+    for values in (weights, sparse, np.zeros_like(weights), np.full_like(weights, np.inf), weights * np.nan):
+        assert not (surely_kept(values) and loss(values).vanishes)
+    assert surely_kept(weights) == (2e-3 <= deviation < 1e18)
 
 
 @pytest.mark.parametrize("opset", [9, 12, 14, 15, 17])

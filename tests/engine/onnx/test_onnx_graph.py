@@ -11,7 +11,7 @@ from engine import ModelError
 from engine.backends.ort import HostSession
 from engine.onnx.float16 import to_float16
 from engine.onnx.load import file_hash, load_model, save_model
-from engine.onnx.shapes import bind_shapes, view
+from engine.onnx.shapes import bind_shapes, infer_shapes, view
 from engine.onnx.view import dims, graph_inputs, metadata, rename_inputs, signature, sort_nodes, tensors, used_names
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -149,6 +149,26 @@ def test_bind_shapes_keeps_declared_shapes_of_a_static_model() -> None:
     text = "g (float[2,4] x) => (float[2,7] y) { y = my.Op(x) }"
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17, "my" : 1]>\n' + text)
     assert dims(bind_shapes(model, {"x": (2, 4)}).graph.output[0]) == [2, 7]
+
+
+def test_inference_gets_no_large_weights_and_the_result_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else of a model goes through as it is: notes, functions, attributes, small parameters."""
+    small, large = (numpy_helper.from_array(np.ones((size, 64), np.float32), f"w{size}") for size in (4, 64))
+    model = parse("g (float[n,64] x) => (float[n,64] y) { h = MatMul(x, w64) y = Elu<alpha = 0.5>(h) }")
+    model.graph.initializer.extend([small, large])
+    model.graph.doc_string, model.producer_name, model.model_version = "a graph", "me", 3
+    onnx.helper.set_model_props(model, {"labels": "a b"})
+    model.functions.add(name="f", domain="own")
+    whole, seen = model.SerializeToString(deterministic=True), []
+
+    def inferred(given: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+        seen.extend(len(weight.raw_data) for weight in given.graph.initializer)
+        return given
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", inferred)
+    assert infer_shapes(model).SerializeToString(deterministic=True) == whole
+    assert model.SerializeToString(deterministic=True) == whole
+    assert seen == [len(small.raw_data), 0]
 
 
 def test_sort_leaves_an_ordered_graph_alone() -> None:

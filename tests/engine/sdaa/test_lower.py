@@ -3,17 +3,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from support import ROOT, SaveOnnx
 
-from engine import EngineSpec, engine_class
+from engine import EngineSpec, engine_class, open_engine
 from engine.onnx import load_model
 from engine.passes import PassOptions
-from engine.sdaa import lowered
-from engine.sdaa.lower import MADE_OF
+from engine.sdaa import lowered, plan
+from engine.sdaa.lower import MADE_OF, Lowered
 from engine.sdaa.saved import sources
 from toolkit.graph.trace import traced
 from toolkit.profile.card import prepare
@@ -108,3 +109,23 @@ def test_a_model_is_left_as_it_is(save_onnx: SaveOnnx) -> None:
     assert made.stored.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
     assert made.model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert model.SerializeToString() == before
+
+
+@pytest.mark.parametrize(("batch", "times"), [(4, 1), (8, 1), (16, 2)])
+def test_a_pass_checked_at_the_size_of_the_plan_is_not_run_again(
+    batch: int, times: int, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SPA gets 1, 2 and 4 samples; a pass is tried on two at most."""
+    seen = []
+
+    def counted(*args: Any, **options: Any) -> Lowered:
+        seen.append(options["batch"])
+        return lowered(*args, **options)
+
+    monkeypatch.setattr(plan, "lowered", counted)
+    x = np.arange(4 * batch, dtype=np.float32).reshape(batch, 4) / 64
+    with open_engine("sdaa", EngineSpec(save_onnx(LINE), batch_size=batch, dtype="float32")) as engine:
+        want = np.exp(2 * x) / np.exp(2 * x).sum(1, keepdims=True)
+        np.testing.assert_allclose(np.asarray(engine([x])), want, rtol=1e-5)
+    assert len(seen) == times
+    assert seen[-1] == batch // 4
