@@ -23,7 +23,7 @@ SHORTER, LONGER = 800, 1333
 PUBLISHED = "COCO_V1"
 
 
-FOUND = -2.0
+FOUND = -4.0
 """Logit that the classes of RetinaNet and FCOS begin with under random weights."""
 
 
