@@ -50,7 +50,8 @@ class EngineSpec:
         batch_size: samples in one call to the whole card.
         input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own,
             and so does a ``None`` in a shape. Inputs behind the last shape keep the model's own too, but what a symbol
-            of theirs is elsewhere, it is there (the mask of a picture). The batch of a SPA is then the call's divided over the SPA there are.
+            of theirs is elsewhere, it is there (the mask of a picture). The batch of a SPA is then the call's divided
+            over the SPA there are.
         input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
         dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
             takes the target's own default.
