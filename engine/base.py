@@ -145,12 +145,8 @@ class Engine(ABC):
         Raises:
             ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
-        if self.spec.input_size is not None and len(self.spec.input_size) != len(inputs):
-            raise ConfigError(
-                f"{self.spec.ckpt}: input_size has {len(self.spec.input_size)} shapes, "
-                f"the model takes {len(inputs)} inputs"
-            )
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
+        self.spec = self.spec.with_shapes([len(shapes[i]) for i in order])
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:
             self.take_batching(ask(self._known_axes()))

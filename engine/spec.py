@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,9 @@ class EngineSpec:
         ckpt: path of the ONNX file; a text becomes a ``Path``, and so it does in ``pass_path``.
         batch_size: samples in one call to the whole card.
         input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own,
-            and so does a ``None`` in a shape. The batch of a SPA is then the call's divided over the SPA there are.
+            and so does a ``None`` in a shape. Inputs behind the last shape keep the model's own too, but what a symbol
+            of theirs is elsewhere, it is there (the mask of a picture). The batch of a SPA is then the call's divided
+            over the SPA there are.
         input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
         dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
             takes the target's own default.
@@ -105,6 +107,22 @@ class EngineSpec:
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
         object.__setattr__(self, "pass_path", find_pass(self.pass_path))
+
+    def with_shapes(self, ranks: Sequence[int]) -> EngineSpec:
+        """Return the same with a shape for every input, those behind the last one given open in each dimension.
+
+        Args:
+            ranks: how many dimensions each of the model's inputs has, in the caller's order.
+
+        Raises:
+            ConfigError: there are more shapes than inputs.
+        """
+        given = self.input_size
+        if given is None or len(given) == len(ranks):
+            return self
+        if not given or len(given) > len(ranks):
+            raise ConfigError(f"{self.ckpt}: input_size has {len(given)} shapes, the model takes {len(ranks)} inputs")
+        return replace(self, input_size=(*given, *((None,) * rank for rank in ranks[len(given) :])))
 
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}

@@ -66,7 +66,23 @@ def simplify(model: ModelProto) -> ModelProto:
         raise ModelError(f"onnxsim cannot simplify the exported model: {first_line(error)}") from error
     if not passed:
         raise ModelError("onnxsim changed what the exported model computes; report the model and the onnxsim version")
-    return _with_modules(_stripped(simplified), model)
+    return _with_modules(_with_symbols(_stripped(simplified), model), model)
+
+
+def _with_symbols(simplified: ModelProto, exported: ModelProto) -> ModelProto:
+    """Give the dynamic sizes of the inputs their names back, wherever onnxsim calls them something else."""
+    named = {value.name: value.type.tensor_type.shape.dim for value in exported.graph.input}
+    back = {
+        new.dim_param: old.dim_param
+        for value in simplified.graph.input
+        for new, old in zip(value.type.tensor_type.shape.dim, named.get(value.name, ()), strict=False)
+        if new.dim_param and old.dim_param
+    }
+    for value in (*simplified.graph.input, *simplified.graph.output, *simplified.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in back:
+                dim.dim_param = back[dim.dim_param]
+    return simplified
 
 
 _MODULES = "pkg.torch.onnx.name_scopes"

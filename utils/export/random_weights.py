@@ -33,6 +33,13 @@ BIAS = 2.0
 SIZE = 224
 """Side of the noise that statistics are taken of, in pixels, where the network takes any."""
 
+PICTURES = 2
+"""Pictures of noise of that side; of smaller ones there are as many as have as many pixels together.
+
+With fewer, the variance over the one or two values of a small map's channel is near to nothing now and then, and what
+is divided by it are rounding errors.
+"""
+
 _RESIDUAL = re.compile(
     r"_?(BasicBlock|Bottleneck|Bottle2neck|InvertedResidual|EdgeResidual|UniversalInvertedResidual|MBConv|FusedMBConv"
     r"|ResBottleneckBlock|DepthwiseSeparableConv|ResNestBottleneck|SequentialAttentionBlock|DarkBlock|GhostBottleneck)"
@@ -72,12 +79,27 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
         if norms:
             _take_statistics(model, norms, _noise(size))
         elif not any(isinstance(module, _NORMS) for module in model.modules()):
-            _divide_layers(model, _noise(size))
+            _divide_layers(model, model, _noise(size))
     return model.eval()
 
 
+def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> None:
+    """Divide the layers of a part without norms, such as a detector's head, by the standard deviations they make.
+
+    Otherwise each layer of torchvision's heads makes its values ten times smaller, until float16 has none.
+
+    Args:
+        model: the network, in eval mode. part: one of its modules.
+        size: height and width of its pictures.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        _divide_layers(model, part, _noise(size))
+
+
 def _noise(size: tuple[int, int] | None) -> torch.Tensor:
-    return torch.randn(2, 3, *(size or (SIZE, SIZE)))
+    height, width = size or (SIZE, SIZE)
+    return torch.randn(max(PICTURES, -(-PICTURES * SIZE * SIZE // (height * width))), 3, height, width)
 
 
 def _fill_constants(model: nn.Module) -> None:
@@ -118,17 +140,21 @@ def _take_statistics(model: nn.Module, norms: list[Any], noise: torch.Tensor) ->
         norm.eval()
 
 
-def _divide_layers(model: nn.Module, noise: torch.Tensor) -> None:
-    """Divide every layer by the standard deviation of what it makes of noise, in the order they are run."""
+def _divide_layers(model: nn.Module, part: nn.Module, noise: torch.Tensor) -> None:
+    """Divide every layer of a part by the standard deviation of what it makes of noise, in the order they are run."""
+    done = set()
 
     def divide(layer: Any, _: Any, output: torch.Tensor) -> torch.Tensor:
+        if layer in done:  # a head that several levels share
+            return output
+        done.add(layer)
         spread = output.std().clamp(min=1e-6)
         layer.weight.div_(spread)
         if layer.bias is not None:
             layer.bias.div_(spread)
         return output / spread
 
-    hooks = [part.register_forward_hook(divide) for part in model.modules() if isinstance(part, _LAYERS)]
+    hooks = [one.register_forward_hook(divide) for one in part.modules() if isinstance(one, _LAYERS)]
     model(noise)
     for hook in hooks:
         hook.remove()

@@ -13,7 +13,7 @@ from torch import nn
 from engine import ConfigError, ModelError, did_you_mean
 from utils.export.detectors import Detector, add_common, sides, write
 from utils.export.graphs import first_line
-from utils.export.random_weights import RANDOM, seeded
+from utils.export.random_weights import RANDOM, divide_layers, seeded
 from utils.export.torchvision_models import import_torchvision
 from utils.export.weight_files import is_weights_file, load_weights
 
@@ -23,7 +23,7 @@ SHORTER, LONGER = 800, 1333
 PUBLISHED = "COCO_V1"
 
 
-FOUND = -2.0
+FOUND = -4.0
 """Logit that the classes of RetinaNet and FCOS begin with under random weights."""
 
 
@@ -206,7 +206,10 @@ def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
         made.append(make())
         return SsdHead(made[0]) if hasattr(made[0].head.classification_head, "module_list") else PyramidHead(made[0])
 
-    seeded(raw, size)
+    whole = seeded(raw, size)
+    if isinstance(whole, PyramidHead):
+        divide_layers(whole, made[0].backbone.fpn, size)
+        divide_layers(whole, made[0].head, size)
     with torch.no_grad():
         for name, value in made[0].head.named_parameters():
             if name.endswith("cls_logits.bias"):

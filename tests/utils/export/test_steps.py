@@ -223,6 +223,33 @@ def test_sizes_that_a_trace_keeps(tmp_path: Path) -> None:
     assert str(caught.value).endswith("or try another exporter; written: m.onnx")
 
 
+class Matches(torch.nn.Module):
+    """How well pictures match texts: onnxsim calls the number of texts something else, where they are numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(40, 8)
+
+    def forward(self, pictures: Any, ids: Any, mask: Any) -> Any:
+        texts = self.words(ids.view(-1, ids.shape[-1])) * mask[..., None]
+        return pictures @ texts.sum(1).T
+
+
+def test_dynamic_sizes_keep_their_names(tmp_path: Path) -> None:
+    ids = torch.ones(2, 5, dtype=torch.int64)
+    dynamic = {"pictures": {0: "batch"}, "ids": {0: "queries"}, "mask": {0: "queries"}}
+    export_onnx(
+        Matches(),
+        [torch.ones(1, 8), ids, ids.float()],
+        tmp_path / "m",
+        dynamic=dynamic,
+        forms=["dyn"],
+        exporter="torchscript",
+    )
+    inputs = onnx.load(tmp_path / "m_dyn.onnx").graph.input
+    assert [one.type.tensor_type.shape.dim[0].dim_param for one in inputs] == ["batch", "queries", "queries"]
+
+
 def test_a_model_of_torchscript(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is deprecated

@@ -31,9 +31,18 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
         text = f"{one['label']} {one['score']:.2f}"
         place = left + line, top + line
+        place = _inside(place, pen.textbbox(place, text, font=font), canvas.size)
         pen.rectangle(pen.textbbox(place, text, font=font), fill=colour)
         pen.text(place, text, fill=(0, 0, 0), font=font)
     return canvas
+
+
+def _inside(
+    place: tuple[float, float], box: tuple[float, float, float, float], size: tuple[int, int]
+) -> tuple[float, float]:
+    """Return where a text goes so that all of it is on the picture, its beginning where it is too long."""
+    left, top = (min(0.0, edge - 1 - end) for edge, end in zip(size, box[2:], strict=True))
+    return place[0] + max(left, -box[0]), place[1] + max(top, -box[1])
 
 
 def _colour(label: str) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, ModelError, TargetError, reason_of
+from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,7 +47,7 @@ def _tokenizer(description: str, ckpt: str) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError as error:
-        raise TargetError(f"{error.name} is not installed; run: pip install tokenizers") from error
+        raise TargetError(f"{error.name} is not installed; run: {install_command('text')}") from error
     try:
         found = Tokenizer.from_str(description)
     except Exception as error:  # the library raises the bare class

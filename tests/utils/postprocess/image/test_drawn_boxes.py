@@ -25,6 +25,20 @@ def test_tiny_pictures_are_enlarged_and_empty_boxes_drawn() -> None:
     assert draw_boxes(Image.new("RGB", (10, 5)), []).size == (320, 160)
 
 
+def test_a_name_at_the_edge_is_on_the_picture() -> None:
+    def field(box: list[float]) -> tuple[int, int]:
+        """Return the size of the filled field behind the name: all of its colour but the thin lines of the box."""
+        drawn = np.asarray(draw_boxes(Image.new("RGB", (400, 300)), [{"label": "cat", "score": 0.9, "box": box}]))
+        lit = (drawn[:, :, 0] > 0) | (drawn[:, :, 1] > 0)
+        return int((lit.sum(axis=1) > 20).sum()), int((lit.sum(axis=0) > 9).sum())
+
+    middle = field([100.0, 100.0, 101.0, 101.0])
+    assert middle[0] > 9
+    assert middle[1] > 40
+    for box in ([399.0, 150.0, 400.0, 151.0], [200.0, 299.0, 201.0, 300.0], [399.0, 299.0, 400.0, 300.0]):
+        assert field(box) == middle
+
+
 def test_a_class_keeps_its_colour() -> None:
     def edge(label: str) -> tuple[int, ...]:
         picture = draw_boxes(Image.new("RGB", (400, 300)), [{"label": label, "score": 0.5, "box": [10, 10, 300, 200]}])
