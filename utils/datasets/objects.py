@@ -223,7 +223,10 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 
 def shown(value: object) -> str:
     """Return a wrong value as a message shows it: on one line, and not all of a long one."""
-    text = one_line(reprlib.repr(value))
+    try:
+        text = one_line(reprlib.repr(value))
+    except ValueError:  # Python writes no whole number of thousands of digits, which YAML reads where it is in hex
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
