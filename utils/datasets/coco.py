@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError, one_line
-from utils.datasets.objects import Found, Gathered, encodable, shown
+from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, encodable, shown
 
 LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
 
@@ -57,7 +57,9 @@ def load_coco(file: Path) -> Gathered:
     root = pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
     gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
-    numbers = {key: number for number, key in enumerate(sorted(images, key=_by_kind))}
+    order = sorted(images, key=_by_kind)
+    numbers = {key: number for number, key in enumerate(order)}
+    gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
     for key in images:
         path = Path(os.path.normpath(root / images[key]["file_name"]))
         if key in bad:
@@ -109,7 +111,7 @@ def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered
     found = content.get(key)
     if not isinstance(found, list):
         raise DataError(f"{file}: {key!r} is {'missing' if found is None else 'not a list'}; write a list of objects")
-    entries = []
+    entries: list[_Entry] = []
     for index, entry in enumerate(found):
         if isinstance(entry, dict):
             entries.append((f"{key}[{index}]", entry))

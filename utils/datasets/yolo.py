@@ -104,10 +104,10 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
 def _names(found: object, file: Path) -> tuple[str, ...]:
     """Return the class names of a YAML file."""
     names = list(found) if isinstance(found, list) else None
-    short = isinstance(found, Mapping) and all(_is_name(key) for key in found)
-    if short and sorted(map(str, found)) == sorted(map(str, range(len(found)))):
-        by_number = {str(key): name for key, name in found.items()}
-        names = [by_number[str(place)] for place in range(len(found))]
+    by_number = found if isinstance(found, Mapping) and all(map(_is_name, found)) else {}
+    if by_number and sorted(map(str, by_number)) == sorted(map(str, range(len(by_number)))):
+        by_number = {str(key): name for key, name in by_number.items()}
+        names = [by_number[str(place)] for place in range(len(by_number))]
     if not names or not all(map(_is_name, names)):
         raise DataError(f"{file}: names is {shown(found)}; write a list of class names, or a mapping from 0, 1, ...")
     return _distinct([str(name) for name in names], file)

@@ -154,9 +154,8 @@ class Run:
                 return math.nan, {}, {}
             if not self.failures:
                 raise
-            name, reason = self.failures[0]
-            count = len(self.failures)
-            raise DataError(f"{error}; {count} could not be used, the first: {name}: {reason}") from error
+            first, count = self.failures[0], len(self.failures)
+            raise DataError(f"{error}; {count} could not be used, the first: {first.name}: {first.reason}") from error
 
 
 def per_class(metric: Metric) -> dict[str, dict[str, float]]:

@@ -196,7 +196,12 @@ def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
     assert words == ["annotations", "boxes", "objects", "pictures"]
     (real,) = [one for one in found.targets or () if len(one.boxes)]
     assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
-    assert found.notes == {"categories": ("cat", "dog"), "objects": [1, 1]}
+    assert found.notes == {
+        "categories": ("cat", "dog"),
+        "objects": [1, 1],
+        "category_ids": (2, 20),
+        "image_ids": (3, 7, 9),
+    }
 
 
 def test_areas_are_those_that_the_annotation_states(folder: Path) -> None:

@@ -207,7 +207,7 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [f"names: [0x{'f' * 6000}]\nval: images/val\n", f"names: [a]\nval: 0x{'f' * 6000}\n"])
 def test_numbers_that_python_cannot_write_are_a_line(text: str, tmp_path: Path) -> None:
     (tree(tmp_path) / "data.yaml").write_text(text)
-    with pytest.raises(DataError, match="thousands of digits|names is"):
+    with pytest.raises(DataError, match=r"thousands of digits|names is"):
         load_boxes(tmp_path / "data.yaml")
 
 
