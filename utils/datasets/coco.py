@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError, one_line
-from utils.datasets.objects import Found, Gathered, encodable, shown
+from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, encodable, shown
+
+LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
 
 REPEATED = "annotations with the id of another one: {} (each counts as an object)"
 
@@ -40,7 +42,7 @@ def load_coco(file: Path) -> Gathered:
     objects: dict[Any, list[Found]] = {key: [] for key in images}
     bad: dict[Any, str] = {}
     ids: set[Any] = set()
-    for where, entry in entries(content, "annotations", file):
+    for where, entry in entries(content, "annotations", file, gathered):
         owner = entry.get("image_id")
         if is_id(owner) and owner in dropped:
             continue
@@ -53,7 +55,11 @@ def load_coco(file: Path) -> Gathered:
             bad.setdefault(owner, f"{where}: {error}")
         gathered.remark(REPEATED, _repeated(entry.get("id"), ids))
     root = pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
-    numbers = {key: number for number, key in enumerate(sorted(images, key=_by_kind))}
+    files = [images[key]["file_name"] for key in images]
+    gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
+    order = sorted(images, key=_by_kind)
+    numbers = {key: number for number, key in enumerate(order)}
+    gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
     for key in images:
         path = Path(os.path.normpath(root / images[key]["file_name"]))
         if key in bad:
@@ -94,15 +100,25 @@ def read_json(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def entries(content: Mapping[str, Any], key: str, file: Path) -> list[_Entry]:
-    """Return the objects of a list, each with where it stands, for errors."""
+def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered | None = None) -> list[_Entry]:
+    """Return the objects of a list, each with where it stands, for errors.
+
+    What is no object is rejected where there is a place for that.
+
+    Raises:
+        DataError: there is no such list, or it holds something else and nothing takes that in.
+    """
     found = content.get(key)
     if not isinstance(found, list):
         raise DataError(f"{file}: {key!r} is {'missing' if found is None else 'not a list'}; write a list of objects")
-    entries = [(f"{key}[{index}]", entry) for index, entry in enumerate(found)]
-    wrong = next((where for where, entry in entries if not isinstance(entry, dict)), None)
-    if wrong is not None:
-        raise DataError(f"{file}: {wrong} is not an object; write one as COCO has it")
+    entries: list[_Entry] = []
+    for index, entry in enumerate(found):
+        if isinstance(entry, dict):
+            entries.append((f"{key}[{index}]", entry))
+        elif gathered is None:
+            raise DataError(f"{file}: {key}[{index}] is not an object; write one as COCO has it")
+        else:
+            gathered.reject(file, f"{key}[{index}] is {shown(entry)} and not an object")
     return entries
 
 
@@ -144,7 +160,7 @@ def images_of(
     """
     found: dict[Any, Mapping[str, Any]] = {}
     dropped: set[Any] = set()
-    for where, entry in entries(content, "images", file):
+    for where, entry in entries(content, "images", file, gathered):
         key, name = entry.get("id"), entry.get("file_name")
         if not is_id(key):
             gathered.reject(file, f"{where}: id {shown(key)} is no id")
@@ -183,14 +199,18 @@ def _found(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
     Raises:
         DataError: what is wrong with it.
     """
-    category, box, area = entry.get("category_id"), entry.get("bbox"), entry.get("area")
+    category, box, area, crowd = (entry.get(key) for key in ("category_id", "bbox", "area", "iscrowd"))
     if not is_id(category) or category not in places:
         raise DataError(f"category_id {shown(category)}: no category has this id")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or min(box[2:]) < 0:
         raise DataError(f"bbox {shown(box)} is not [left, top, width, height] in pixels")
+    if area is not None and not (_is_number(area) and area >= 0):
+        raise DataError(f"area {shown(area)} is no number of square pixels; leave it out where it is not known")
+    if crowd not in (None, 0, 1):
+        raise DataError(f"iscrowd {shown(crowd)} is neither 0 nor 1")
     left, top, width, height = map(float, box)
-    stated = float(area) if area is not None and _is_number(area) and area >= 0 else None
-    return Found((left, top, left + width, top + height), places[category], entry.get("iscrowd") in (1, True), stated)
+    stated = None if area is None else float(area)
+    return Found((left, top, left + width, top + height), places[category], bool(crowd), stated)
 
 
 def _is_number(value: Any) -> bool:

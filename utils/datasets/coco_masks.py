@@ -108,7 +108,7 @@ def load_coco(
     listed, dropped = images_of(content, file, gathered)
     regions: dict[Any, list[tuple[str, int, Any]]] = {key: [] for key in listed}
     broken: dict[Any, str] = {}
-    for where, entry in entries(content, "annotations", file):
+    for where, entry in entries(content, "annotations", file, gathered):
         owner, category = entry.get("image_id"), entry.get("category_id")
         if not is_id(owner) or owner not in listed:
             if not is_id(owner) or owner not in dropped:

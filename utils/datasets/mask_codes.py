@@ -145,15 +145,17 @@ def _values(path: Path, size: tuple[int, int]) -> Array:
 
 def _of_levels(values: Array, code: Code, ignore: int, path: Path) -> Array:
     """Return the classes of levels, H x W int64."""
-    top = int(values.max(initial=0))
+    top, low = int(values.max(initial=0)), int(values.min(initial=0))
+    if low < 0 and (values[values < 0] != ignore).any():  # TIFF has them
+        raise DataError(f"{path}: holds {low}, which is no class number (0 to {LARGEST}); replace the mask")
     if code.levels is None:
         if top > LARGEST and (values[values > LARGEST] != ignore).any():
             raise DataError(f"{path}: holds {top}, which is no class number (0 to {LARGEST}); replace the mask")
         return np.where(values == ignore, IGNORED, values).astype(np.int16)
-    size = max(top, max(code.levels)) + 1
-    table = np.full(size, IGNORED - 1, np.int16)
+    size = max(code.levels) + 1
+    table = np.full(size + 1, IGNORED - 1, np.int16)  # the last place is that of all larger levels
     table[list(code.levels)] = list(code.levels.values())
-    classes: Array = table[values]
+    classes: Array = table[np.where(values < 0, size, np.minimum(values, size))]
     if (classes < IGNORED).any():
         row, column = np.argwhere(classes < IGNORED)[0]
         raise DataError(

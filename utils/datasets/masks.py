@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from engine import Array, ConfigError, DataError
 from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.coco import leaves
 from utils.datasets.folders import flat_folder, is_picture, single_picture
 from utils.datasets.mask_codes import CODES, read_mask
+from utils.datasets.objects import shown
 
 AUTO, COCO = "auto", "coco"
 FORMATS = (AUTO, *CODES, COCO)
@@ -222,9 +224,12 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
     listed = root / "ImageSets" / "Segmentation" / f"{how.split}.txt"
     code = _code(how, "voc")
     try:
-        stems = listed.read_text(encoding="utf-8").split()
+        stems = list(dict.fromkeys(listed.read_text(encoding="utf-8").split()))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{listed} cannot be read; give the list of a split, or another --split") from error
+    outside = next((stem for stem in stems if leaves(root / "JPEGImages", f"{stem}.jpg")), None)
+    if outside is not None:
+        raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of pictures in JPEGImages")
     pairs = [(root / "JPEGImages" / f"{stem}.jpg", root / "SegmentationClass" / f"{stem}.png") for stem in stems]
     return _paired(pairs, code, how, path)
 
@@ -305,9 +310,19 @@ def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedPictures:
 
 def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedPictures:
     """Pair the pictures below one folder with the masks of the same path and stem below another."""
-    pictures, found = dict(_by_stem(images)), dict(_by_stem(masks))
+    (pictures, many), (found, others) = _by_stem(images), _by_stem(masks)
     pairs = [(path, found.get(stem) or masks / f"{stem}.png") for stem, path in pictures.items()]
     lone = [
+        *(
+            Rejected(path, f"it has the name of {first.name}, and which mask goes with it is not known")
+            for path, first in many
+        ),
+        *(
+            Rejected(path, f"it goes with the picture that {first.name} goes with; remove one of them")
+            for path, first in others
+        ),
+    ]
+    lone += [
         Rejected(path, f"there is no picture {stem} in {images}")
         for stem, path in found.items()
         if stem not in pictures
@@ -316,13 +331,21 @@ def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -
     return MaskedPictures(paired.samples, source, [*paired.rejected, *lone])
 
 
-def _by_stem(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the pictures below a folder by their path in it without the ending, and without a mask's suffix."""
+def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
+    """Return the pictures below a folder by their path in it without the ending, and without a mask's suffix.
+
+    The second value are those whose name an earlier one has taken, each with that one.
+    """
+    found: dict[str, Path] = {}
+    others = []
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and is_picture(path.name) and path.is_file():
             stem = path.relative_to(folder).with_suffix("").as_posix()
-            yield next((stem.removesuffix(end) for end in SUFFIXES if stem.endswith(end)), stem), path
+            key = next((stem.removesuffix(end) for end in SUFFIXES if stem.endswith(end)), stem)
+            if found.setdefault(key, path) is not path:
+                others.append((path, found[key]))
+    return found, others
 
 
 def _paired(
@@ -332,9 +355,9 @@ def _paired(
     samples, rejected = [], []
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
     for (picture, mask), code in zip(pairs, listed, strict=True):
-        if not picture.is_file():
+        if not os.path.isfile(picture):  # Path.is_file raises for a name that is too long
             rejected.append(Rejected(picture, "it does not exist but is listed"))
-        elif not mask.is_file():
+        elif not os.path.isfile(mask):
             rejected.append(Rejected(picture, f"its mask {mask} does not exist"))
         else:
             samples.append(Labelled(picture, MaskFile(mask, code, how.ignore)))

@@ -22,6 +22,9 @@ from utils.preprocess.image.images import upright_size
 CATEGORIES, COUNTS = "categories", "objects"
 """Notes of a data set: the names of its classes, and how many objects there are of each, crowds too."""
 
+IMAGE_IDS, CATEGORY_IDS = "image_ids", "category_ids"
+"""Notes of a data set with ids of its own: of its pictures by their ``number``, of its categories by their place."""
+
 SLACK = 1.0
 """Pixels by which a box may reach out of its picture unremarked: annotations are rounded."""
 
@@ -114,6 +117,7 @@ class Gathered:
         pictures: paths in order. objects: of each picture. sizes: width and height.
         numbers: places in the order of equal scores.
         rejected: what cannot be used.
+        ids: ids of pictures and of categories, as notes.
         remarks: how often something was met that is used all the same, in words with ``{}`` for the number.
     """
 
@@ -124,6 +128,7 @@ class Gathered:
     sizes: list[tuple[float, float] | None] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    ids: dict[str, Any] = field(default_factory=dict)
     remarks: dict[str, int] = field(default_factory=dict)
 
     def remark(self, what: str, count: int = 1) -> None:
@@ -184,9 +189,8 @@ class Gathered:
                 warnings.warn(f"{self.source}: {what.format(count)}", stacklevel=2)
         labels = np.array([found.label for objects in self.objects for found in objects], np.int64)
         counts = np.bincount(labels, minlength=len(self.names)).tolist()
-        return BoxedPictures(
-            self.pictures, targets, self.source, self.rejected, {CATEGORIES: self.names, COUNTS: counts}
-        )
+        notes = {CATEGORIES: self.names, COUNTS: counts, **self.ids}
+        return BoxedPictures(self.pictures, targets, self.source, self.rejected, notes)
 
     def _target(self, place: int) -> Objects:
         objects, size = self.objects[place], self.sizes[place]
@@ -223,7 +227,10 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 
 def shown(value: object) -> str:
     """Return a wrong value as a message shows it: on one line, and not all of a long one."""
-    text = one_line(reprlib.repr(value))
+    try:
+        text = one_line(reprlib.repr(value))
+    except ValueError:  # Python writes no whole number of thousands of digits, which YAML reads where it is in hex
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

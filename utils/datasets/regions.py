@@ -20,6 +20,10 @@ FINE = 5
 FAR = 1 << 20
 """Largest coordinate of a polygon that is believed, in pixels."""
 
+LONGEST = 1 << 22
+"""Longest outline of a polygon that is traced, in pixels: that of a jagged region in a picture of 16 megapixels is a
+tenth of it, and a line of JSON may hold one that fills all memory."""
+
 
 def of_runs(counts: Sequence[int] | str | bytes, height: int, width: int) -> Array:
     """Return the mask of a run-length code, H x W booleans.
@@ -83,6 +87,9 @@ def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
         DataError: fewer than three corners, half a corner, or a coordinate that is no number.
     """
     numbers = _checked(points)
+    sides = np.abs(np.diff(numbers.reshape(-1, 2), axis=0, append=numbers[None, :2])).max(axis=1)
+    if sides.sum() > LONGEST:
+        raise DataError(f"its polygon has an outline of {sides.sum():.0f} pixels; correct segmentation")
     fine = np.trunc(FINE * numbers.reshape(-1, 2) + 0.5).astype(np.int64)
     corners = np.concatenate([fine, fine[:1]])
     outline = np.concatenate([_line(start, end) for start, end in pairwise(corners)])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine import DataError, did_you_mean, one_line
-from utils.datasets.objects import CATEGORIES, COUNTS, BoxedPictures
+from utils.datasets.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedPictures
 
 
 def read_renames(file: Path) -> dict[str, str]:
@@ -75,4 +75,7 @@ def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> Box
     targets = [real._replace(classes=places[real.classes], categories=new) for real in dataset.targets]
     counts = np.bincount(places, np.array(dataset.notes[COUNTS], float), minlength=len(new)).astype(int).tolist()
     notes = {**dataset.notes, CATEGORIES: new, COUNTS: counts}
+    if CATEGORY_IDS in notes:  # of classes that became one the first's
+        first = np.unique(places, return_index=True)[1]
+        notes[CATEGORY_IDS] = tuple(notes[CATEGORY_IDS][place] for place in first)
     return BoxedPictures(dataset.samples, targets, dataset.files[0], dataset.rejected, notes)

@@ -13,6 +13,7 @@ from engine import DataError, one_line
 from utils.datasets.coco import leaves
 from utils.datasets.folders import EXTENSIONS
 from utils.datasets.objects import Found, Gathered, shown
+from utils.regular import read_regular
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element  # only a name: documents are read by expat below, without a DTD
@@ -188,8 +189,10 @@ def read_xml(file: Path) -> Element:
     try:
         if file.stat().st_size > LARGEST:
             raise DataError(f"it has more than {LARGEST >> 20} MB, and annotations a few thousand bytes")
-        parser.Parse(file.read_bytes(), True)
+        parser.Parse(read_regular(file), True)
         return builder.close()
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(
             "it does not exist but is listed" if not os.path.exists(file) else str(error.strerror)

@@ -12,6 +12,7 @@ from utils.datasets.coco import leaves
 from utils.datasets.folders import is_picture
 from utils.datasets.objects import Found, Gathered, encodable, shown
 from utils.preprocess.image.images import upright_size
+from utils.regular import read_regular
 
 DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml")
 NAME_FILES = ("classes.txt", "obj.names", "classes.names")
@@ -49,10 +50,10 @@ def load_yolo(path: Path) -> Gathered:
     labelled = 0
     for picture in pictures:
         file = label_file(picture)
-        has_labels = os.path.isfile(file)  # Path.is_file raises for a name that is too long
+        has_labels = os.path.lexists(file)
         labelled += has_labels
         try:
-            objects, size = _labels(file, picture, len(names))
+            objects, size = _labels(file if has_labels else None, picture, len(names))
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
@@ -103,12 +104,18 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
 def _names(found: object, file: Path) -> tuple[str, ...]:
     """Return the class names of a YAML file."""
     names = list(found) if isinstance(found, list) else None
-    if isinstance(found, Mapping) and sorted(map(str, found)) == sorted(map(str, range(len(found)))):
-        by_number = {str(key): name for key, name in found.items()}
-        names = [by_number[str(place)] for place in range(len(found))]
-    if not names or not all(isinstance(name, (str, int)) and encodable(str(name)) for name in names):
+    by_number = found if isinstance(found, Mapping) and all(map(_is_name, found)) else {}
+    if by_number and sorted(map(str, by_number)) == sorted(map(str, range(len(by_number)))):
+        by_number = {str(key): name for key, name in by_number.items()}
+        names = [by_number[str(place)] for place in range(len(by_number))]
+    if not names or not all(map(_is_name, names)):
         raise DataError(f"{file}: names is {shown(found)}; write a list of class names, or a mapping from 0, 1, ...")
     return _distinct([str(name) for name in names], file)
+
+
+def _is_name(found: object) -> bool:
+    """Say whether YAML's value may be a name: text, or a number that can be written as one."""
+    return encodable(found) if isinstance(found, str) else isinstance(found, int) and abs(found) < 10**18
 
 
 def _distinct(names: Sequence[str], file: Path) -> tuple[str, ...]:
@@ -180,16 +187,20 @@ def _names_of(root: Path) -> tuple[str, ...]:
     return _distinct([line for line in lines if line], file)
 
 
-def _labels(file: Path, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of a picture, and its size.
+def _labels(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
+    """Return the objects of a picture, and its size; without a file of labels there are none.
 
     Raises:
         DataError: what is wrong with the file of the labels, or with the picture.
     """
+    if file is None:
+        return [], None
     try:
-        text = file.read_text(encoding="utf-8-sig") if os.path.isfile(file) else ""
+        text = read_regular(file).decode("utf-8-sig")
     except ValueError as error:
         raise DataError(f"{file} is no text in UTF-8") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not rows or not os.path.isfile(picture):
         return [], None

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine
-from utils.pipeline.console import about, int8_figures, int8_lines, list_failures, list_nan, tell_engines, warn
+from utils.pipeline.console import (
+    about,
+    in_a_line,
+    int8_figures,
+    int8_lines,
+    list_failures,
+    list_nan,
+    tell_engines,
+    warn,
+)
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
@@ -169,7 +178,7 @@ class Session:
 
     def _one(self, answer: Answer, artifact: Artifact) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
-        print(f"{_in_a_line(_short(answer.name, self.opt))}  {artifact.text}{lacks}")
+        print(f"{in_a_line(_short(answer.name, self.opt))}  {artifact.text}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
         self.shown.append({"name": answer.name, "answer": artifact.answer, **marks})
         self.nan_inputs += [answer.name] * answer.nan_input
@@ -223,8 +232,3 @@ def _short(name: str, opt: Options) -> str:
         if name.startswith(base.rstrip(os.sep) + os.sep):
             return name[len(base.rstrip(os.sep)) + 1 :]
     return name
-
-
-def _in_a_line(name: str) -> str:
-    """Return a name with line breaks and other control characters written out, as a file's name may hold any."""
-    return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in name)

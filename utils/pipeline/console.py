@@ -30,6 +30,11 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def in_a_line(text: str) -> str:
+    """Return a text with line breaks and other control characters written out, as a file's name may hold any."""
+    return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in text)
+
+
 def tell_engines(task: Task, parsed: Options, engines: Mapping[str, Engine]) -> None:
     """Say what computes, and of which models the weights are random."""
     by = provider(parsed.target)
@@ -185,7 +190,8 @@ def _device_line(device: Mapping[str, Any], per: str) -> str:
 def list_failures(failures: Sequence[Failure]) -> None:
     """Tell of the samples that could not be run, the first of them one by one."""
     for failure in failures[:SHOWN_FAILURES]:
-        warn(failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}")
+        text = failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}"
+        warn(in_a_line(text))
     if failures:
         more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
         warn(f"{len(failures)} samples could not be run{more}")

@@ -207,6 +207,8 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
             record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
             if run.work.hinter is not None:
                 run.work.hinter.see(found.outputs, ready.contexts, ready.batch.targets)
+            if run.work.saver is not None:
+                run.work.saver.see(ready.batch, predictions)
         lost = named(found.flaws.lost(predictions), names)
         run.timeline.add("inference", found.start, found.end, len(names))
         run.timed_samples += len(names)

@@ -42,6 +42,9 @@ _NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 VALID, SHOWN = ("valid",), ("single", "multi")
 
+WRITTEN = ("json", "resume", "save_predictions")
+"""Flags that name what a run writes."""
+
 
 COMMON = (
     Flag("--input_name", "name of the model's input, where it must be given", [], nargs="+"),
@@ -90,9 +93,11 @@ def script_flags(task: Task, script: str) -> list[Flag]:
     else:
         ckpt = Flag("--ckpt", "ONNX file", nargs="+", metavar="FILE")
     data = Flag("--data_path", f"{task.data_help}; or several by name: NAME=PATH", nargs="+", metavar="PATH")
+    saving = Flag("--save_predictions", f"also write {task.saves}", None, Path, metavar="PATH")
+    first = [ckpt, data, *([saving] if task.saver is not None and script == "valid" else [])]
     own = {flag.key for flag in task.flags if script in flag.scripts}
     common = [flag for flag in COMMON if script in flag.scripts and flag.key not in own]
-    return [ckpt, data, *common, *(flag for flag in task.flags if script in flag.scripts)]
+    return [*first, *common, *(flag for flag in task.flags if script in flag.scripts)]
 
 
 class _Paths(dict[str, Path]):
@@ -135,6 +140,7 @@ class Options(argparse.Namespace):
     worker_mode: str
     streams: int | None
     resume: Path | None
+    save_predictions: Path | None = None
     launcher: str
     num_workers: int
     calib: int
@@ -180,7 +186,7 @@ class Options(argparse.Namespace):
     def exactly(self) -> Options:
         """Return the flags of the same run, as exact as its target can be, which leaves no files."""
         dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
-        return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, "json": None, "resume": None})
+        return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, **dict.fromkeys(WRITTEN)})
 
     @property
     def least_cosine(self) -> float:
@@ -405,6 +411,9 @@ def _check(parsed: Options) -> None:
         raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
     if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run
         raise ConfigError(f"--json {parsed.json}: folder {parsed.json.parent} does not exist; create it first")
+    saved = parsed.save_predictions
+    if saved is not None and not saved.parent.is_dir():
+        raise ConfigError(f"--save_predictions {saved}: folder {saved.parent} does not exist; create it first")
     if parsed.save is not None and parsed.skip_postprocess:
         raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
     parse_dims(parsed.dim)

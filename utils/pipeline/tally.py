@@ -149,10 +149,13 @@ class Run:
             return math.nan, {}, {}
         try:
             return self.metric.compute(), dict(self.metric.secondary()), per_class(self.metric)
-        except DataError:
-            if rank_and_size()[1] == 1:
+        except DataError as error:
+            if rank_and_size()[1] > 1:
+                return math.nan, {}, {}
+            if not self.failures:
                 raise
-            return math.nan, {}, {}
+            first, count = self.failures[0], len(self.failures)
+            raise DataError(f"{error}; {count} could not be used, the first: {first.name}: {first.reason}") from error
 
 
 def per_class(metric: Metric) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine import Engine, usable_cores
+from engine import ConfigError, Engine, usable_cores
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
@@ -65,6 +65,7 @@ def _beside(task: Task, opt: Options) -> int:
 
 def _evaluated(task: Task, opt: Options) -> Report | None:
     if opt.launcher == "ray":
+        _check_saving(opt)
         from utils.pipeline.launch.ray_launcher import launch
         from utils.pipeline.launch.travel import packed
 
@@ -78,6 +79,7 @@ def _evaluated(task: Task, opt: Options) -> Report | None:
 
 def evaluate_task(task: Task, opt: Options) -> Report:
     """Evaluate this process's part of the data set."""
+    _check_saving(opt)
     with opt.open(task, streams=usable_cores()) as engines:
         tell_engines(task, opt, engines)
         _tell_dependent(engines)
@@ -87,7 +89,19 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
         with open_run_files(task, opt, engines, dataset, metric) as keep:
             report = evaluate_work(work, batches, metric, **keep, **limits(opt))
+            if work.saver is not None:
+                work.saver.close()
             return replace(report, int8=int8_figures(engines))
+
+
+def _check_saving(opt: Options) -> None:
+    """Refuse to save answers where this process has not all of them."""
+    shared = opt.resume is not None or opt.launcher != "none" or rank_and_size()[1] > 1
+    if opt.save_predictions is not None and shared:
+        raise ConfigError(
+            f"--save_predictions {opt.save_predictions} needs all answers in one run of one process, and neither a "
+            "journal nor other processes hand theirs over; leave out --resume, mpirun and --launcher ray"
+        )
 
 
 def _tell_dependent(engines: Mapping[str, Engine]) -> None:

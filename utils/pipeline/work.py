@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import Array, Engine, Timeline
 from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
-from utils.tasks.base import Hinter, Options, Task
+from utils.tasks.base import Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Work:
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.hinter: Hinter | None = None
         """Looks for what cannot be right, while a data set is evaluated."""
+        self.saver: Saver | None = None
+        """Writes the answers of an evaluation."""
         self.inferred = 0
         """Samples inferred so far; an engine counts the rows of its calls, which a loop makes more of."""
         self._marks: dict[str, tuple[float, int, int]] = {}
@@ -132,6 +134,9 @@ class Work:
             work.set_up()
         if task.hinter is not None and options.script == "valid":
             work.hinter = task.hinter(model, options)
+        path = getattr(options, "save_predictions", None)
+        if task.saver is not None and path is not None:
+            work.saver = task.saver(path, dataset, model, options)
         return work
 
     def infer(self, arrays: Any, contexts: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from engine import Array, Engine, Timeline
-from utils.datasets.base import Dataset
+from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared, Shards
@@ -103,6 +103,22 @@ class Hinter(Protocol):
 
     def hints(self) -> Sequence[str]:
         """Return what looks wrong, one line each with the flag to try; nothing where nothing does."""
+        ...
+
+
+class Saver(Protocol):
+    """Writes the answers of an evaluation in a format that other programs read."""
+
+    def see(self, batch: Batch, predictions: Any) -> None:
+        """Take in a batch: samples, names and targets, and one prediction per sample."""
+        ...
+
+    def close(self) -> None:
+        """Write what is not written yet.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
         ...
 
 
@@ -211,6 +227,9 @@ class Task:
             sample like a prediction, ``None`` where it has none.
         agreement: ``(prediction, answer) -> float``: 1 where both say the same, 0 where they share nothing.
         hinter: ``(model, options) -> Hinter``: looks for what cannot be right, while a data set is evaluated.
+        saver: ``(path, dataset, model, options) -> Saver``: writes an evaluation's answers; ``valid`` then has
+            ``--save_predictions PATH``.
+        saves: what that writes, in a few words.
     """
 
     name: str
@@ -239,3 +258,5 @@ class Task:
     answers: Callable[[Path, Dataset, Model, Options], Sequence[Any]] | None = None
     agreement: Callable[[Any, Any], float] | None = None
     hinter: Callable[[Model, Options], Hinter] | None = None
+    saver: Callable[[Path, Dataset, Model, Options], Saver] | None = None
+    saves: str = "the answers"

@@ -16,7 +16,7 @@ from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry, letterbox
-from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, str2bool
+from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task, str2bool
 from utils.tasks.detection_choices import CHOICES, FIT, FLAGS as CHOSEN, check, chosen, laying, normalised
 from utils.tasks.detection_data import DATA_FLAGS, DATA_HELP, load, metric
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
@@ -197,6 +197,13 @@ def agreement(one: Detections, other: Detections) -> float:
     return agreed(one, other)
 
 
+def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:
+    """Return what writes COCO's results format (:class:`~utils.tasks.detection_results.BoxResults`)."""
+    from utils.tasks.detection_results import BoxResults
+
+    return BoxResults(path, dataset, model.stored.labels)
+
+
 def hinter(model: Model, options: Options) -> Hinter:
     """Return what looks for boxes and classes of another form (:mod:`utils.tasks.detection_hints`)."""
     from utils.tasks.detection_hints import DetectionHinter
@@ -222,5 +229,7 @@ DETECTION = Task(
     answers=answers,
     agreement=agreement,
     hinter=hinter,
+    saver=saver,
+    saves="what was found as a JSON file in COCO's results format",
 )
 """Detection with any layout of outputs that utils/postprocess/image/layouts has; others replace ``decode``."""

@@ -1,4 +1,4 @@
-"""Detections that another program wrote in COCO's results format, one entry per object, as answers per picture."""
+"""Detections in COCO's results format, one entry per object: read as answers per picture, and written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import DataError
-from utils.datasets.base import Dataset
-from utils.metrics.class_names import places
+from engine import ConfigError, DataError, write_file
+from utils.datasets.base import Batch, Dataset
+from utils.datasets.objects import CATEGORIES, CATEGORY_IDS, IMAGE_IDS
+from utils.metrics.class_names import found_places, places
 from utils.postprocess.image.nms import Detections
 
 
@@ -127,3 +128,46 @@ def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
     rows = sorted(rows, key=lambda row: -row[1])
     boxes, scores, classes = zip(*rows, strict=True)
     return Detections(np.array(boxes, np.float64), np.array(scores, np.float64), np.array(classes, np.int64))
+
+
+class BoxResults:
+    """Writes detections as COCO's evaluation reads them (:meth:`pycocotools.coco.COCO.loadRes`).
+
+    A picture is known by its id in the data set's JSON, else by its file's stem, or its path where stems repeat; a
+    category by its id there, else by its place among the data set's names, or the model's class. What was found of a
+    class that the data set lacks has no id, and is left out.
+
+    Args:
+        path: the JSON file to write. dataset: the pictures. labels: the model's class names, where it stores them.
+    """
+
+    def __init__(self, path: Path, dataset: Dataset, labels: Sequence[str] | None) -> None:
+        self.path, self._lines = path, list[str]()
+        self._images = dataset.notes.get(IMAGE_IDS)
+        names = list(dataset.notes.get(CATEGORIES, ()))
+        self._categories: dict[int, Any] | None = None
+        if names:
+            found = found_places(names, labels).tolist()
+            ids = dataset.notes.get(CATEGORY_IDS, range(len(names)))
+            self._categories = {place: key for place, key in reversed(list(zip(found, ids, strict=True))) if place >= 0}
+        stems = [Path(name).stem for name in dataset.batch(range(len(dataset))).names]
+        self._unique = len(set(stems)) == len(stems)
+
+    def see(self, batch: Batch, predictions: Sequence[Detections]) -> None:
+        """Take in the detections of a batch."""
+        known = self._categories
+        for name, target, found in zip(batch.names, batch.targets or (), predictions, strict=True):
+            image = self._images[target.number] if self._images else Path(name).stem if self._unique else name
+            for box, score, label in zip(*(column.tolist() for column in found), strict=True):
+                if known is None or label in known:
+                    left, top, right, bottom = box
+                    entry = {"image_id": image, "category_id": label if known is None else known[label]}
+                    entry |= {"bbox": [left, top, right - left, bottom - top], "score": score}
+                    self._lines.append(json.dumps(entry))
+
+    def close(self) -> None:
+        """Write the file, an entry per line."""
+        try:
+            write_file(self.path, ("[\n" + ",\n".join(self._lines) + "\n]\n").encode())
+        except OSError as error:
+            raise ConfigError(f"--save_predictions {self.path} cannot be written ({error.strerror})") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError, DataError, InputError, ModelError
-from utils.datasets.base import Dataset
+from utils.datasets.base import Batch, Dataset
 from utils.datasets.mask_codes import IGNORED
 from utils.datasets.masks import Labelled, MaskedPictures, Reading, Truth, load_masks, picture_of
 from utils.metrics.base import Metric
@@ -20,7 +21,7 @@ from utils.postprocess.image.class_maps import View, best_classes, foreground, n
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Options, Task
+from utils.tasks.base import Artifact, Options, Saver, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.segmentation_input import FLAGS, Geometry, check, geometry_of, input_size
@@ -274,6 +275,40 @@ def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Seque
     return drawn
 
 
+class MaskFiles:
+    """Writes the classes of each picture as a palette PNG, at its path below the folder that holds all pictures.
+
+    Args:
+        folder: where to write; it is made. dataset: the pictures.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
+        self.folder = folder
+        names = dataset.batch(range(len(dataset))).names
+        self._top = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
+
+    def see(self, batch: Batch, predictions: Sequence[Array]) -> None:
+        """Write the masks of a batch."""
+        from utils.postprocess.image.drawn_masks import palette_mask
+
+        for name, prediction in zip(batch.names, predictions, strict=True):
+            file = self.folder / Path(os.path.relpath(name, self._top)).with_suffix(".png")
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                palette_mask(prediction).save(file, optimize=True)
+            except OSError as error:
+                reason = error.strerror or error
+                raise ConfigError(f"--save_predictions: {file} cannot be written ({reason})") from error
+
+    def close(self) -> None:
+        """All is written."""
+
+
+def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:
+    """Return what writes the masks."""
+    return MaskFiles(path, dataset)
+
+
 def summary(predictions: Sequence[Array], model: Model, options: Options) -> str:
     """Return the share of each class in all pictures together, the most frequent ones."""
     names = model.stored.labels
@@ -296,6 +331,8 @@ SEGMENTATION = Task(
     metric=metric,
     show=show,
     summary=summary,
+    saver=saver,
+    saves="the classes of every picture as PNGs into a folder",
     input_size=input_size,
     check=check,
     flags=FLAGS,

@@ -107,7 +107,6 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         ([], "holds a list; it must be an object"),
         ({"categories": [], "annotations": []}, "'images' is missing"),
         (broken("annotations", value={}), "'annotations' is not a list"),
-        (broken("images", 0, value=1), r"images\[0\] is not an object"),
         (
             broken("images", value=CONTENT["images"][:1] * 2),
             r"none of its pictures .* 4 reasons: .*id 7 stands",
@@ -147,6 +146,11 @@ def test_bad_files(content: Any, said: str, folder: Path) -> None:
         (broken("annotations", 0, "bbox", value=[1, 2, "3", 4]), "a.png", "is not"),
         (broken("annotations", 0, "bbox", value=[1, float("nan"), 3, 4]), "a.png", r"bbox \[1, nan, 3, 4\] is not"),
         (broken("annotations", 0, "bbox", value=[1, 1e300, 3, 4]), "a.png", "is not"),
+        (broken("annotations", 1, "iscrowd", value="1"), "a.png", r"annotations\[1\]: iscrowd '1' is neither 0 nor 1"),
+        (broken("annotations", 1, "iscrowd", value=[1]), "a.png", r"iscrowd \[1\] is neither"),
+        (broken("annotations", 1, "area", value="25"), "a.png", "area '25' is no number of square pixels"),
+        (broken("annotations", 1, "area", value=-1), "a.png", "area -1 is no number"),
+        (broken("annotations", 1, "area", value=float("nan")), "a.png", "area nan is no number"),
     ],
 )
 def test_a_bad_entry_costs_its_picture_and_the_rest_is_there(content: Any, at: str, said: str, folder: Path) -> None:
@@ -157,6 +161,27 @@ def test_a_bad_entry_costs_its_picture_and_the_rest_is_there(content: Any, at: s
     assert re.search(said, entry.reason)
     assert "\n" not in entry.reason
     assert len(found) == 1 + ("image_id" in said)
+
+
+def test_entries_that_are_no_objects_are_a_line_each(folder: Path) -> None:
+    content = copy.deepcopy(CONTENT)
+    content["images"][2] = 5
+    content["annotations"][2] = None
+    (folder / "val.json").write_text(json.dumps(content))
+    found = load_boxes(folder / "val.json")
+    assert sorted(one.reason for one in found.rejected) == [
+        "annotations[2] is None and not an object",
+        "images[2] is 5 and not an object",
+    ]
+    assert len(found) == 2
+
+
+def test_a_picture_under_two_ids_is_counted(folder: Path) -> None:
+    content = copy.deepcopy(CONTENT)
+    content["images"][2]["file_name"] = "b.png"
+    (folder / "val.json").write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="pictures listed under several ids: 1 "):
+        assert len(load_boxes(folder / "val.json")) == 3
 
 
 def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
@@ -171,7 +196,12 @@ def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
     assert words == ["annotations", "boxes", "objects", "pictures"]
     (real,) = [one for one in found.targets or () if len(one.boxes)]
     assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
-    assert found.notes == {"categories": ("cat", "dog"), "objects": [1, 1]}
+    assert found.notes == {
+        "categories": ("cat", "dog"),
+        "objects": [1, 1],
+        "category_ids": (2, 20),
+        "image_ids": (3, 7, 9),
+    }
 
 
 def test_areas_are_those_that_the_annotation_states(folder: Path) -> None:

@@ -396,3 +396,41 @@ def test_whatever_a_mask_file_holds_it_is_a_line(
 def test_vocs_classes_are_torchvisions() -> None:
     assert len(VOC_CLASSES) == 21
     assert VOC_CLASSES[15] == "person"
+
+
+@pytest.mark.parametrize("code", [INDEX, ADE20K, CITYSCAPES_CODE, BINARY])
+@pytest.mark.parametrize("level", [-1, -5, 2**31 - 1])
+def test_levels_that_only_tiff_has(code: Any, level: int, tmp_path: Path) -> None:
+    values = np.zeros(SIZE, np.int32)
+    values[0, 0] = level
+    file = mask(tmp_path / "a.tif", values)
+    with pytest.raises(DataError, match=f"{level}"):
+        read_mask(file, code, 255, SIZE)
+    if level == -1 and code is INDEX:
+        assert read_mask(file, code, -1, SIZE)[0, 0] == IGNORED
+
+
+def test_pictures_of_one_name_are_told_of(tmp_path: Path) -> None:
+    for name in ("a.jpg", "a.png"):
+        picture(tmp_path / "images" / name)
+    for name in ("a.png", "a_mask.png"):
+        mask(tmp_path / "masks" / name, filled(1))
+    found = load_masks({"data": tmp_path})
+    assert [Path(name).name for name in found.batch(range(len(found))).names] == ["a.jpg"]
+    assert [(one.path.name, one.reason.split(",")[0].split(";")[0]) for one in found.rejected] == [
+        ("a.png", "it has the name of a.jpg"),
+        ("a_mask.png", "it goes with the picture that a.png goes with"),
+    ]
+
+
+def test_a_list_of_voc_stays_in_its_folder(tmp_path: Path) -> None:
+    picture(tmp_path / "JPEGImages" / "a.jpg")
+    mask(tmp_path / "SegmentationClass" / "a.png", filled(1))
+    listed = tmp_path / "ImageSets" / "Segmentation" / "val.txt"
+    listed.parent.mkdir(parents=True)
+    listed.write_text(f"a a\n{'b' * 5000}\n")
+    found = load_masks({"data": tmp_path})
+    assert (len(found), len(found.rejected)) == (1, 1)
+    listed.write_text("a ../../b\n")
+    with pytest.raises(DataError, match=r"val.txt: '../../b' leaves the data folder"):
+        load_masks({"data": tmp_path})

@@ -81,6 +81,7 @@ def test_codes_that_are_none(counts: list[int] | str, said: str) -> None:
         ([1, 1, 2, 2, float("nan"), 3], "holds nan"),
         ([1, 1, 2, 2, "3", 3], "holds '3'"),
         ([1, 1, 2, 2, 1e9, 3], "holds 1000000000.0"),
+        ([-1e6, 0, 1e6, 0] * 100, "outline of 400000000 pixels"),
     ],
 )
 def test_polygons_that_are_none(points: list[float], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,16 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
         out.truncate(64 << 20)
     with pytest.raises(DataError, match="more than 32 MB"):
         read_xml(file)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    beside(tmp_path, noted(entry()))
+    (tmp_path / "a.xml").unlink()
+    os.mkfifo(tmp_path / "a.xml")
+    (rejected,) = load_boxes(tmp_path).rejected
+    assert rejected.reason == "it is a pipe, a socket or a device, and no file"
+
+
+def test_a_document_type_is_named_as_such(tmp_path: Path) -> None:
+    (rejected,) = load_boxes(beside(tmp_path, "<!DOCTYPE a []><annotation/>")).rejected
+    assert rejected.reason.startswith("it has a document type")

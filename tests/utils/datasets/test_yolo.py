@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -201,3 +202,21 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
     assert load_boxes(tmp_path / "images" / "val", "pictures").targets is None
     with pytest.raises(ConfigError, match="unknown data format 'x'; use one of: coco, voc, yolo, pictures"):
         load_boxes(tmp_path, "x")
+
+
+@pytest.mark.parametrize("text", [f"names: [0x{'f' * 6000}]\nval: images/val\n", f"names: [a]\nval: 0x{'f' * 6000}\n"])
+def test_numbers_that_python_cannot_write_are_a_line(text: str, tmp_path: Path) -> None:
+    (tree(tmp_path) / "data.yaml").write_text(text)
+    with pytest.raises(DataError, match=r"thousands of digits|names is"):
+        load_boxes(tmp_path / "data.yaml")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dead link"])
+def test_labels_that_are_no_file_cost_their_picture(kind: str, tmp_path: Path) -> None:
+    file = tree(tmp_path) / "labels" / "val" / "a.txt"
+    file.unlink()
+    {"folder": file.mkdir, "pipe": lambda: os.mkfifo(file), "dead link": lambda: file.symlink_to("gone")}[kind]()
+    found = load_boxes(tmp_path)
+    assert [sample.name for sample in found.samples] == ["b.png"]
+    ((path, reason),) = [(one.path.name, one.reason) for one in found.rejected]
+    assert (path, "a.txt cannot be read" in reason) == ("a.png", True)

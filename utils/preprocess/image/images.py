@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from engine import DataError, is_recording, reason_of, stage
+from utils.regular import check_regular
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -81,6 +82,7 @@ def upright_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     Raises:
         DataError: the file is missing, empty or not a picture.
     """
+    _refuse_special(path)
     with _identified(path, path) as image:
         width, height = image.size
         try:
@@ -102,6 +104,7 @@ def decode_file(path: str | os.PathLike[str], at_least: int | None = None) -> De
     Raises:
         DataError: as :func:`open_image`.
     """
+    _refuse_special(path)
     if not is_recording():  # Pillow is given the path, so it loads that format's plugin only: the faster cold start
         return _decoded(path, path, at_least)
     try:
@@ -173,6 +176,14 @@ def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -
     left = size[0] - width if turn in (2, 3, 6, 7) else 0
     top = size[1] - height if turn in (3, 4, 7, 8) else 0
     return left, top, left + width, top + height
+
+
+def _refuse_special(path: str | os.PathLike[str]) -> None:
+    """Refuse what is there and no file: opening a pipe would wait for ever."""
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read as a picture ({error.strerror}); remove or replace it") from error
 
 
 def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str]) -> ImageFile:
