@@ -175,7 +175,7 @@ def refused(path: Path) -> str:
 
 def test_missing_and_folder(tmp_path: Path) -> None:
     assert "no such picture" in refused(tmp_path / "no.png")
-    assert "Is a directory" in refused(tmp_path)
+    assert "it is a folder" in refused(tmp_path)
 
 
 def test_not_a_picture(tmp_path: Path) -> None:
