@@ -211,6 +211,7 @@ SIX = {
 """One per kind: pictures, masked text, a decoder with a cache, time first, recommendation, diffusion."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIX)
 def test_an_architecture_agrees_with_torch_or_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
