@@ -76,7 +76,7 @@ STRUCTURE: Breakages = {
     "no_tls": (put("get.py", 'import requests\n\nrequests.get("https://x.org/a", verify=False)\n'), "structure", "tls"),
     "syntax": (put("helper.py", "def broken(:\n"), "structure", "syntax"),
     "crlf": (put("helper.py", b"A = 1\r\n"), "structure", "text"),
-    "weights": (put("weights.pth", b"0" * 2_000_000), "structure", "weights.pth: size"),
+    "weights": (put("weights.pth", b"0" * 2_000_001), "structure", "weights.pth: size"),
     "own_engine": (
         edit("example_valid.py", "import json\n", "import json\nimport onnxruntime\n"),
         "structure",

@@ -106,7 +106,7 @@ def _tokenizer(made: Any) -> Any:
 def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
     """Three pictures on four SPA with two queries, filled up to a plan of four: as one call of the whole."""
     made, paths = detector("owlv2", "random"), pictures(tmp_path)
-    list(write(made, argparse.Namespace(batch_size=1, out=tmp_path, forms=["dyn"])))
+    list(write(made, argparse.Namespace(batch_size=1, out=tmp_path, forms=["dyn"], exporter=None)))
     opt = options(OPEN_VOCABULARY, queries=QUERIES[:2], score_threshold=0.0001)
     answers = []
     for target, dims in (("onnx", {}), ("sdaa", {"queries": (4,)})):
