@@ -9,12 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, one_line, shape_text
-from utils.postprocess.image.layouts.base import Outputs, surest
-from utils.postprocess.image.layouts.yolo import read_v8
-from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from engine import Array, DataError, InputError, one_line, shape_text
 from utils.postprocess.pytorch.yolo_boxes import scale_boxes, xywh2xyxy
-from utils.preprocess.image.letterbox import fit, to_picture
+from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, kept
 from utils.torch_array import as_array, like
 
 __all__ = ["Answer", "Config", "Metrics", "Stat", "get_metrics", "get_stats", "postprocess"]
@@ -119,20 +116,17 @@ def postprocess(
         InputError: outputs, images or targets of other shapes. ConfigError: impossible thresholds.
         DataError: a ``data_config`` that cannot be read.
     """
-    if not (0 <= conf_thres <= 1 and 0 <= iou_thres <= 1 and max_det >= 1):
-        raise ConfigError(
-            f"conf_thres {conf_thres} and iou_thres {iou_thres} must be from 0 to 1, max_det {max_det} at least 1"
-        )
     given = _first(preds)
     output, size = as_array(given, "the output"), _size_of(images)
     names = _names_for(output, data_config)
     _check_scores(output[:, 4:])
-    outputs = Outputs(("output",), (output,), len(output), np.empty((0, 4)), size, None, {}, conf_thres)
-    found = _found(outputs, source_image is not None, iou_thres, max_det)
+    several = source_image is None and len(names) > 1
+    choice = Choice(conf_thres, iou_thres, None, False, several, max_det, 0, CANDIDATES)
+    found = [kept(one.T, PLAIN, choice) for one in output]
     moved = None if targets is None else _in_pixels(targets, size)
     if source_image is not None:
         return moved, _answer(found, source_image, size, names)
-    return moved, [like(_rows(one), given) for one in found]
+    return moved, [like(one, given) for one in found]
 
 
 def _first(preds: Any) -> Any:
@@ -178,18 +172,6 @@ def _check_scores(scores: Array) -> None:
         )
 
 
-def _found(outputs: Outputs, only_best: bool, iou_thres: float, max_det: int) -> list[Detections]:
-    from dataclasses import replace
-
-    read = read_v8(replace(outputs, best_class=only_best))
-    return [non_maximum_suppression(surest(one, CANDIDATES), iou_thres, max_det) for one in read]
-
-
-def _rows(found: Detections) -> Array:
-    """Return detections as n x 6 float32."""
-    return np.concatenate([found.boxes, found.scores[:, None], found.classes[:, None]], axis=1).astype(np.float32)
-
-
 def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
     """Return targets with boxes in pixels."""
     rows = as_array(targets, "targets")
@@ -199,15 +181,15 @@ def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
     return like((rows * np.array([1, 1, width, height, width, height])).astype(np.float32), targets)
 
 
-def _answer(found: Sequence[Detections], source_image: Any, size: tuple[int, int], names: Sequence[str]) -> Answer:
+def _answer(found: Sequence[Array], source_image: Any, size: tuple[int, int], names: Sequence[str]) -> Answer:
     if len(found) != 1:
         raise InputError(f"source_image is one picture and the output of {len(found)}; pass them one by one")
     if hasattr(source_image, "width"):
         width, height = source_image.width, source_image.height
     else:
         height, width = as_array(source_image, "source_image").shape[:2]
-    boxes = to_picture(found[0].boxes, fit(width, height, size))
-    rows = zip(boxes.tolist(), found[0].scores.tolist(), found[0].classes.tolist(), strict=True)
+    boxes = scale_boxes(size, found[0][:, :4].astype(np.float64), (height, width))
+    rows = zip(boxes.tolist(), found[0][:, 4].tolist(), found[0][:, 5].astype(np.int64).tolist(), strict=True)
     return Answer({"label": names[label], "score": score, "box": box} for box, score, label in rows)
 
 
@@ -293,8 +275,8 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 def get_metrics(stats: Iterable[Any], data_config: Config = None) -> Metrics:
     """Return the metric of all pictures (:class:`Metrics`), from what :func:`get_stats` collected.
 
-    Average precision is the area under precision, made to fall, over recall at 101 recalls
-    (:func:`utils.postprocess.pytorch.yolo_pt.ap_per_class`).
+    Average precision is COCO's, the mean of the best precisions at 101 recalls or later ones, and so is the matching
+    of :func:`get_stats`: the figures are those of the zoo's own metric (:func:`utils.metrics.yolo_pt.ap_per_class`).
 
     Args:
         stats: a :class:`Stat` per picture. data_config: the classes (:data:`Config`).
@@ -302,7 +284,7 @@ def get_metrics(stats: Iterable[Any], data_config: Config = None) -> Metrics:
     Raises:
         DataError: there is no object among the pictures, or a ``data_config`` that cannot be read.
     """
-    from utils.postprocess.pytorch.yolo_pt import ap_per_class
+    from utils.metrics.yolo_pt import ap_per_class
 
     rows = [Stat(*(as_array(column, "stats") for column in one)) for one in stats]
     objects = np.concatenate([np.empty(0), *(one.tcls for one in rows)]).astype(np.int64)

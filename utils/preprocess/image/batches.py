@@ -12,14 +12,14 @@ from PIL import Image
 
 from engine import Array, ConfigError, DataError, InputError, shape_text
 from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.letterbox import Laying, letterbox
+from utils.preprocess.image.letterbox import USUAL, Laying, letterbox
 from utils.torch_array import as_array, is_tensor
 
 Picture: TypeAlias = "str | os.PathLike[str] | Image.Image | Array"
 """A file, a PIL image, or height x width x 3 uint8."""
 
 
-def levels_of(images: Any, size: tuple[int, int], laying: Laying) -> Array:
+def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Array:
     """Return pictures as N x 3 x H x W uint8, in RGB order.
 
     Args:

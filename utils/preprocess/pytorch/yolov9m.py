@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from utils.preprocess.image.batches import Picture, levels_of, square
-from utils.preprocess.image.letterbox import Laying
 from utils.torch_array import like
 
-__all__ = ["LETTERBOXED", "preprocess"]
-
-LETTERBOXED = Laying("letterbox", interpolation="opencv")
+__all__ = ["preprocess"]
 
 
 def preprocess(images: Picture | Sequence[Picture], half: bool = False, resize_shape: int | Sequence[int] = 640) -> Any:
@@ -31,6 +28,6 @@ def preprocess(images: Picture | Sequence[Picture], half: bool = False, resize_s
     Raises:
         DataError: a file that is no picture. InputError: pixels that are not uint8. ConfigError: an impossible size.
     """
-    levels = levels_of(images, square(resize_shape), LETTERBOXED)
+    levels = levels_of(images, square(resize_shape))
     made = levels.astype(np.float32) / np.float32(255)
     return like(made.astype(np.float16) if half else made, images)
