@@ -1,4 +1,4 @@
-"""The historical face of YOLOv9's data: that of :mod:`utils.datasets.yolo_pt_dataset`, with a least number of objects."""
+"""The historical face of YOLOv9's data: that of YOLO's, with a least number of objects per picture."""
 
 from __future__ import annotations
 
