@@ -42,7 +42,10 @@ def _wrapped(
     del graph.node[:], graph.output[:], graph.value_info[:], model.metadata_props[:]
     graph.node.extend([*first, *kept, *nodes])
     # the detector takes (levels / 255 - 0.5) / 0.25
-    own = [_constant("gain", scale / 255 / 0.25), _constant("shift", (np.array(mean) / 255 - 0.5).reshape(3, 1, 1) / 0.25)]
+    own = [
+        _constant("gain", scale / 255 / 0.25),
+        _constant("shift", (np.array(mean) / 255 - 0.5).reshape(3, 1, 1) / 0.25),
+    ]
     graph.initializer.extend([*own, *constants])
     graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()
@@ -66,7 +69,7 @@ def save_ssd(path: Path) -> Path:
 
 
 def save_yolo(path: Path, *, auxiliary: bool) -> Path:
-    """Save N x 14 x 400: centre, width, height in pixels, ten scores; and, as training exports have, a second output."""
+    """Save N x 14 x 400: centre, width, height in pixels, scores; and, as training exports do, a second one."""
     nodes = [
         helper.make_node("Split", ["boxes"], ["low", "high"], axis=2, num_outputs=2),
         helper.make_node("Sub", ["high", "low"], ["sides"]),
@@ -129,7 +132,8 @@ def write_yolo(folder: Path, count: int) -> Path:
     for picture, objects in scenes(count):
         shutil.copy(picture, folder / "images" / "val2017")
         rows = [
-            f"{label} {(x + w / 2) / SIZE} {(y + h / 2) / SIZE} {w / SIZE} {h / SIZE}\n" for label, (x, y, w, h) in objects
+            f"{label} {(x + w / 2) / SIZE} {(y + h / 2) / SIZE} {w / SIZE} {h / SIZE}\n"
+            for label, (x, y, w, h) in objects
         ]
         (folder / "labels" / "val2017" / f"{picture.stem}.txt").write_text("".join(rows))
         lines.append(f"./images/val2017/{picture.name}\n")
