@@ -1,4 +1,4 @@
-"""The digit detector of the zoo with its outputs laid out as the YOLO family has them, and its scenes in YOLO's form."""
+"""The digit detector of the zoo with its outputs laid out as YOLO models have them, and its scenes in YOLO's form."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto, compose, helper, numpy_helper
 from support import ROOT
@@ -16,6 +17,12 @@ NAMES = tuple(str(number) for number in range(10))
 
 V5, V8 = "v5", "v8"
 
+_NUMBERS = {
+    "half": np.array(0.5, np.float32),
+    "quarter": np.array(0.25, np.float32),
+    "last": np.array([2], np.int64),
+}
+
 
 def save_detector(path: Path, layout: str) -> Path:
     """Write the detector with ``images`` (0 to 1) as its input and one output: N x 400 x 15, or N x 14 x 400.
@@ -25,10 +32,12 @@ def save_detector(path: Path, layout: str) -> Path:
     """
     core = compose.add_prefix(onnx.load(DETECTOR / "digit_detector_dyn.onnx"), "core_")
     nodes = [
-        *(helper.make_node("Sub", ["images", "half"], ["less"]), helper.make_node("Div", ["less", "quarter"], ["core_input"])),
+        helper.make_node("Sub", ["images", "half"], ["less"]),
+        helper.make_node("Div", ["less", "quarter"], ["core_input"]),
         *core.graph.node,
         helper.make_node("Split", ["core_boxes"], ["starts", "ends"], axis=2, num_outputs=2),
-        *(helper.make_node("Add", ["starts", "ends"], ["sums"]), helper.make_node("Mul", ["sums", "half"], ["centres"])),
+        helper.make_node("Add", ["starts", "ends"], ["sums"]),
+        helper.make_node("Mul", ["sums", "half"], ["centres"]),
         helper.make_node("Sub", ["ends", "starts"], ["sides"]),
     ]
     if layout == V5:
@@ -44,7 +53,7 @@ def save_detector(path: Path, layout: str) -> Path:
             helper.make_node("Transpose", ["rows"], ["output"], perm=[0, 2, 1]),
         ]
         shape = ["batch", 14, 400]
-    numbers = [numpy_helper.from_array(np_value, name) for name, np_value in _NUMBERS.items()]
+    numbers = [numpy_helper.from_array(value, name) for name, value in _NUMBERS.items()]
     graph = helper.make_graph(
         nodes,
         "yolo",
@@ -54,19 +63,6 @@ def save_detector(path: Path, layout: str) -> Path:
     )
     onnx.save(helper.make_model(graph, opset_imports=core.opset_import, ir_version=core.ir_version), path)
     return path
-
-
-def _numbers() -> dict[str, object]:
-    import numpy as np
-
-    return {
-        "half": np.array(0.5, np.float32),
-        "quarter": np.array(0.25, np.float32),
-        "last": np.array([2], np.int64),
-    }
-
-
-_NUMBERS = _numbers()
 
 
 def save_scenes(folder: Path, count: int) -> Path:
