@@ -43,7 +43,7 @@ class TorchArray(np.ndarray[Any, np.dtype[Any]]):
 
     def float(self) -> TorchArray:
         """Return the array as float32."""
-        return self.astype(np.float32, copy=False)
+        return self.astype(np.float32, copy=False).view(TorchArray)
 
     def __getattr__(self, name: str) -> Any:
         """Return what a tensor of the same memory has by this name."""

@@ -125,9 +125,9 @@ class YoloPictures:
             except DataError as error:
                 self.rejected.append(Rejected(Path(file), str(error)))
         order = sorted(proportions)
-        self.im_files, self.label_files, self.objects = (
-            [column[place] for _, place in order] for column in (self.im_files, self.label_files, self.objects)
-        )
+        self.im_files = [self.im_files[place] for _, place in order]
+        self.label_files = [self.label_files[place] for _, place in order]
+        self.objects = [self.objects[place] for _, place in order]
         longest = max(self._size)
         self._size = (longest, longest)
         self.batch_shapes = []
