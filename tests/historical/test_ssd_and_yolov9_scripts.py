@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 import shutil
@@ -15,10 +17,47 @@ from support import ROOT, RunPython
 from test_historical_scripts import nothing_installed
 from wrapped_detectors import HOME, save_ssd, save_yolo, write_voc, write_yolo
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
 COUNT = 48
 """Scenes that are evaluated."""
+
+BOXES = "source_image=None, conf_thres=0.001, iou_thres=0.7, max_det=300, device=cpu"
+STATS = "images, preds, paths, shapes, stats, targets, niou, iouv, seen, device=cpu"
+FACES = {
+    "preprocess.pytorch.ssd.preprocess": "images, half=False, resize_shape=320",
+    "postprocess.pytorch.ssd.postprocess": "prec, image_size=320, conf_thres=0.01",
+    "postprocess.pytorch.ssd.get_metrics": "dataset, predictions, iteration=None",
+    "datasets.ssd_dataset.VOCDataset": "root_dir, datashape=320, image_set=test",
+    "datasets.ssd_dataset.collate_fn": "batch",
+    "preprocess.pytorch.yolov9m.preprocess": "images, half=False, resize_shape=640",
+    "postprocess.pytorch.yolov9m.postprocess": f"images, preds, data_config, targets=None, {BOXES}",
+    "postprocess.pytorch.yolov9m.get_stats": STATS,
+    "postprocess.pytorch.yolov9m.get_metrics": "stats, data_config",
+    "preprocess.pytorch.detection.preprocess": "images, half=False, resize_shape=640",
+    "postprocess.pytorch.detection.postprocess": f"images, preds, targets=None, {BOXES}",
+    "postprocess.pytorch.detection.get_stats": STATS,
+    "postprocess.pytorch.detection.get_metrics": "stats",
+}
+"""What the scripts call, in ``utils``, by the arguments that they may give by place."""
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_function_takes_what_scripts_pass(name: str) -> None:
+    module, _, function = f"utils.{name}".rpartition(".")
+    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters.values()
+    taken = [
+        one.name if one.default in (one.empty,) or wanted == one.name else f"{one.name}={one.default}"
+        for one, wanted in zip(parameters, FACES[name].split(", "), strict=False)
+    ]
+    assert ", ".join(taken) == FACES[name]
+
+
+@pytest.mark.parametrize("name", ["yolov9m_dataset", "object_detection_dataset"])
+def test_a_loader_takes_what_scripts_pass(name: str) -> None:
+    mine = inspect.signature(importlib.import_module(f"utils.datasets.{name}").create_dataloader).parameters
+    theirs = inspect.signature(importlib.import_module("utils.datasets.yolo_pt_dataset").create_dataloader).parameters
+    assert set(mine) == {*theirs, "min_items"}
+    assert [mine[one].default for one in theirs] == [theirs[one].default for one in theirs]
+
 
 RUN = """
 import json, runpy, sys
@@ -95,6 +134,8 @@ def run(zoo: Path, place: str, family: str, target: str, dtype: str, run_python:
 LINE = r"\d+: (\d) .*\((-?[\d.]+), (-?[\d.]+), (-?[\d.]+), (-?[\d.]+)\)"
 
 
+@pytest.mark.torch
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["ssd", "yolov9m", "detection"])
 @pytest.mark.parametrize(
     ("place", "target", "dtype"), [("example", "onnx", "float32"), ("contrib/example", "sdaa", "float16")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,10 +14,7 @@ from utils.postprocess.image.layouts.base import Outputs, pairs
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.torch_array import as_array, like
 
-if TYPE_CHECKING:
-    from utils.datasets.ssd_dataset import VOCDataset
-
-__all__ = ["IOU", "MOST", "Found", "get_metrics", "postprocess"]
+__all__ = ["IOU", "MOST", "Found", "Pictures", "get_metrics", "postprocess"]
 
 IOU = 0.45
 """Of two boxes of a class that overlap more than this the surer one stays (Liu et al., "SSD", 2016)."""
@@ -26,6 +24,25 @@ MOST = 100
 
 SLACK = 1e-2
 """By how much a probability may be off 0 to 1: float16 rounds."""
+
+
+class Pictures(Protocol):
+    """What the metric needs of a data set, such as :class:`utils.datasets.ssd_dataset.VOCDataset`.
+
+    Attributes:
+        root_dir: where it lies. names: of its classes, without the background.
+        objects: per picture its :class:`~utils.datasets.objects.Objects`.
+    """
+
+    root_dir: Path
+    names: tuple[str, ...]
+    objects: list[Any]
+
+    def __len__(self) -> int: ...
+
+    def size_of(self, index: int) -> tuple[int, int]:
+        """Return width and height of a picture in pixels."""
+        ...
 
 
 class Found(dict[str, Any]):
@@ -126,7 +143,7 @@ def _check(scores: Array, boxes: Array) -> None:
 
 
 def get_metrics(
-    dataset: VOCDataset, predictions: Mapping[int, Any] | Sequence[Any], iteration: int | None = None
+    dataset: Pictures, predictions: Mapping[int, Any] | Sequence[Any], iteration: int | None = None
 ) -> dict[str, Any]:
     """Return the mean average precision by Pascal VOC 2007's rules: 11 recalls, an overlap of 0.5.
 

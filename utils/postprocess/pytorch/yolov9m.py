@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -126,7 +127,7 @@ def postprocess(
     moved = None if targets is None else _in_pixels(targets, size)
     if source_image is not None:
         return moved, _answer(found, source_image, size, names)
-    return moved, [like(one, given) for one in found]
+    return moved, [like(one, given, images) for one in found]
 
 
 def _first(preds: Any) -> Any:
@@ -313,7 +314,7 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
         from utils.coco_classes import NAMES
 
         return NAMES if classes == len(NAMES) else [str(place) for place in range(classes)]
-    content = data_config if isinstance(data_config, Mapping) else _read(Path(data_config))
+    content = data_config if isinstance(data_config, Mapping) else _content(Path(data_config))
     names, count = content.get("names"), content.get("nc")
     if isinstance(names, Mapping) and sorted(map(str, names)) == sorted(map(str, range(len(names)))):
         by_number = {str(key): name for key, name in names.items()}
@@ -327,13 +328,20 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     return [str(name) for name in names]
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _content(file: Path) -> Mapping[str, Any]:
+    """Return what a YAML file holds; it is read anew where its time of change is another."""
+    try:
+        return _read(file, file.stat().st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"data_config {file}: {error.strerror}; give the YAML file with names and nc") from error
+
+
+@lru_cache(maxsize=8)
+def _read(file: Path, changed: int) -> Mapping[str, Any]:
     import yaml
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"data_config {file}: {error.strerror}; give the YAML file with names and nc") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"data_config {file} is not YAML ({one_line(error)}); write names and nc") from error
     if not isinstance(content, dict):
