@@ -117,6 +117,7 @@ SCORES, BOXES = raw(0)
         ((SCORES, BOXES[:, :3]), "scores are 2x40x4 and boxes 2x3x4"),
         ((SCORES[..., :1], BOXES), "background's column first"),
         ((SCORES * 9, BOXES), "no probabilities; export the model with its softmax"),
+        ((SCORES, BOXES * 320), "no shares of the input; divide pixels by its width and height"),
         ((SCORES > 0.5, BOXES), "scores have dtype bool"),
     ],
 )

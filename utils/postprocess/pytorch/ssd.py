@@ -22,6 +22,9 @@ IOU = 0.45
 MOST = 100
 """Objects per picture, the surest. The published configuration of the weights has both so (lufficc/SSD, ``TEST``)."""
 
+FAR = 4.0
+"""Boxes may reach out of the input; where half of their numbers are larger than this they are pixels."""
+
 SLACK = 1e-2
 """By how much a probability may be off 0 to 1: float16 rounds."""
 
@@ -139,6 +142,11 @@ def _check(scores: Array, boxes: Array) -> None:
         raise InputError(
             f"scores go from {real.min():g} to {real.max():g}: they are no probabilities; export the model with its "
             "softmax, or apply one to the scores"
+        )
+    if boxes.size and (typical := float(np.median(np.nan_to_num(np.abs(boxes.astype(np.float32)))))) > FAR:
+        raise InputError(
+            f"half of the boxes' numbers are above {typical:g}: they are no shares of the input; divide pixels by its "
+            "width and height"
         )
 
 

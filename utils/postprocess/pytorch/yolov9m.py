@@ -294,8 +294,8 @@ def get_metrics(stats: Iterable[Any], data_config: Config = None) -> Metrics:
     names = names_of(data_config, int(objects.max()) + 1)
     if objects.max() >= len(names):
         raise DataError(f"the labels have class {objects.max()}, and data_config {_called(data_config)} {len(names)}")
-    columns = [np.concatenate(column) for column in list(zip(*rows, strict=True))[:3]]
-    tp, fp, p, r, f1, ap, _ = map(np.asarray, ap_per_class(*columns, objects)[:7])
+    correct, conf, predicted, _ = (np.concatenate(column) for column in zip(*rows, strict=True))
+    tp, fp, p, r, f1, ap, _ = ap_per_class(correct, conf, predicted, objects)
     counts = np.bincount(objects, minlength=len(names))
     means = float(p.mean()), float(r.mean()), float(ap[:, 0].mean())
     return Metrics(tp, fp, p, r, f1, *means, ap[:, 0], float(ap.mean()), counts)
