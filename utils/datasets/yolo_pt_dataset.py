@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -274,12 +274,11 @@ def create_dataloader(
         ConfigError: a size, stride or rank that cannot be used.
         DataError: nothing usable at the path.
     """
-    given = dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True))
-    unused = [f"{name}={one_line(str(value))}" for name, value in given.items() if value]
-    unused += ["cache='disk'"] if cache == "disk" else []
-    unused += ["shuffle=True with rect=True"] if shuffle and rect else []
-    if unused:
-        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(unused)}", stacklevel=2)
+    given = {
+        **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),
+        "cache": cache == "disk" and cache,
+    }
+    _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
     size = _size(imgsz)
     for name, value, least in (("batch_size", batch_size, 1), ("stride", stride, 1), ("pad", pad, 0)):
         if value < least:
@@ -289,11 +288,22 @@ def create_dataloader(
         dataset.by_proportions(batch_size, stride, pad)
     if cache and cache != "disk":
         dataset.keep()
-    if dataset.rejected:
-        first = dataset.rejected[0]
-        total = len(dataset.rejected)
-        warnings.warn(f"{prefix}files that are left out: {total}, the first {first.path}: {first.reason}", stacklevel=2)
+    _warn_of_rejected(prefix, dataset)
     return YoloLoader(dataset, batch_size, workers, shuffle and not rect), dataset
+
+
+def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
+    """Say which arguments are set and not used."""
+    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
+    if words:
+        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
+
+
+def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
+    """Say how many files are left out, and why the first is."""
+    if dataset.rejected:
+        first, total = dataset.rejected[0], len(dataset.rejected)
+        warnings.warn(f"{prefix}files that are left out: {total}, the first {first.path}: {first.reason}", stacklevel=3)
 
 
 def _size(given: int | Sequence[int]) -> tuple[int, int]:

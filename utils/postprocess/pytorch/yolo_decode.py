@@ -41,6 +41,19 @@ OBJECT, PLAIN, FINAL = "object", "plain", "final"
 """What a row says behind its box: an object score and class scores, class scores alone, or one score and its class."""
 
 
+def first_of(prediction: Any) -> Any:
+    """Return a model's output, the first one where there are several.
+
+    Raises:
+        InputError: there is none.
+    """
+    while isinstance(prediction, (list, tuple)):
+        if not len(prediction):
+            raise InputError("there is no prediction: the list of outputs is empty")
+        prediction = prediction[0]
+    return prediction
+
+
 def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
     """Return a model's output as N x A x columns, and what the columns are.
 
@@ -58,11 +71,7 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
     Raises:
         InputError: it is neither.
     """
-    while isinstance(prediction, (list, tuple)):
-        if not len(prediction):
-            raise InputError("there is no prediction: the list of outputs is empty")
-        prediction = prediction[0]
-    found = as_array(prediction, "prediction")
+    found = as_array(first_of(prediction), "prediction")
     found = found[None] if found.ndim == 2 else found
     if found.ndim != 3:
         raise InputError(

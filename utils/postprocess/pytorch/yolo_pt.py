@@ -16,7 +16,7 @@ from engine import Array, InputError
 from utils.coco_classes import NAMES
 from utils.postprocess.pytorch.yolo_boxes import box_iou, scale_boxes, xywh2xyxy, xyxy2xywh
 from utils.postprocess.pytorch.yolo_console import LOGGER, TQDM_BAR_FORMAT, colorstr, increment_path, print_args
-from utils.postprocess.pytorch.yolo_decode import Choice, kept, table
+from utils.postprocess.pytorch.yolo_decode import Choice, first_of, kept, table
 from utils.torch_array import as_array, like
 
 if TYPE_CHECKING:
@@ -108,16 +108,18 @@ def postprocess(
     choice = Choice(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)
     count = _real(padding_shape, len(rows))
-    if len(labels) not in (0, count):
-        raise InputError(f"labels are given for {len(labels)} pictures, and there are {count}")
-    known = labels if len(labels) else [None] * count
+    known = _labels(labels, count)
     found = [kept(one, layout, choice, own) for one, own in zip(rows[:count], known, strict=True)]
     if image is None:
-        given = prediction
-        while isinstance(given, (list, tuple)):
-            given = given[0]
-        return [like(one, given) for one in found]
+        return [like(one, first_of(prediction)) for one in found]
     return _shown(found, as_array(image, "image").shape, image0_shapes, class_name)
+
+
+def _labels(given: Sequence[Any], pictures: int) -> Sequence[Any]:
+    """Return what is known of each picture."""
+    if len(given) not in (0, pictures):
+        raise InputError(f"labels are given for {len(given)} pictures, and there are {pictures}")
+    return given if len(given) else [None] * pictures
 
 
 def _real(given: Any, pictures: int) -> int:
