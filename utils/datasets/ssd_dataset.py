@@ -14,12 +14,11 @@ from engine import Array, ConfigError, DataError
 from utils.datasets.objects import BoxedPictures, Objects
 from utils.datasets.voc import NAMES, load_voc
 from utils.preprocess.image.images import open_image, upright_size
-from utils.preprocess.image.letterbox import Laying, letterbox
+from utils.preprocess.image.letterbox import letterbox
+from utils.preprocess.pytorch.ssd import STRETCHED
 from utils.torch_array import of_the_script
 
 __all__ = ["Sample", "VOCDataset", "collate_fn"]
-
-STRETCHED = Laying("stretch", interpolation="opencv")
 
 
 class Sample(NamedTuple):

@@ -18,6 +18,7 @@ MEAN = (123.0, 117.0, 104.0)
 configuration of these weights has it so (lufficc/SSD, ``INPUT.PIXEL_MEAN``)."""
 
 STRETCHED = Laying("stretch", interpolation="opencv")
+"""How pictures are laid into the input."""
 
 
 def preprocess(images: Picture | Sequence[Picture], half: bool = False, resize_shape: int | Sequence[int] = 320) -> Any:
