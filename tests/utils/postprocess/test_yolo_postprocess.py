@@ -59,7 +59,7 @@ def reference(
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
-    count=st.integers(16, 60),
+    count=st.integers(100, 150),
     classes=st.integers(2, 4),
     conf=st.sampled_from([0.0, 0.1, 0.25, 0.5]),
     # no overlap of such boxes is exactly this, which rounding could put on either side
@@ -194,7 +194,7 @@ def test_mask_coefficients_go_with_their_boxes() -> None:
 
 
 def test_known_objects_take_part() -> None:
-    made = rows(3, 40, 3)
+    made = rows(3, 120, 3)
     known = np.array([[2, 200, 210, 10, 20], [0, 40, 40, 8, 8]], np.float32)
     for prediction in (made, np.delete(made, 4, axis=2).transpose(0, 2, 1)):
         (found,) = postprocess(prediction, 1, labels=[known], multi_label=True)
@@ -225,14 +225,29 @@ def test_rows_that_are_answers_already_are_not_suppressed() -> None:
     # a model of one class gives six numbers too; its classes are scores
     (scored,) = postprocess(rows(5, 300, 1), 1, max_det=300)
     assert 0 < len(scored) < 300
+    for count in (1, 20, 6300):  # nor are these answers, whatever their numbers are
+        few = np.zeros((1, count, 6), np.float32)
+        few[0, 0] = [50, 50, 100, 100, 0.9, 1]
+        np.testing.assert_allclose(postprocess(few, 1)[0], [[0, 0, 100, 100, 0.9, 0]])
 
 
 def test_the_number_of_names_tells_the_layouts_of_few_boxes_apart() -> None:
     few = rows(6, 12, 80)
     assert len(postprocess(few, 1)[0])
-    np.testing.assert_array_equal(postprocess(few, 1)[0], postprocess(few, 1, class_name=CLASSES)[0])
-    columns = np.delete(rows(6, 8, 6), 4, axis=2).transpose(0, 2, 1)  # 10 x 8
-    assert len(postprocess(columns, 1, class_name=["a"] * 6)[0])
+    np.testing.assert_array_equal(postprocess(few, 1)[0], postprocess(few, 1, class_name=["a"] * 5)[0])
+    plain = np.concatenate([few[..., :4], few[..., 4:5] * few[..., 5:]], axis=2).transpose(0, 2, 1)  # 84 x 12
+    np.testing.assert_array_equal(postprocess(plain, 1)[0], postprocess(few, 1)[0])
+    assert postprocess(few[:, :3, :7], 1)[0].shape[1] == 6  # three boxes of two classes
+    small = few[..., :8]  # 12 boxes of three classes; as columns, 7 x 12, by their scores alone
+    plain = np.concatenate([small[..., :4], small[..., 4:5] * small[..., 5:]], axis=2).transpose(0, 2, 1)
+    np.testing.assert_array_equal(postprocess(plain, 1)[0], postprocess(small, 1)[0])
+
+
+def test_confidences_above_one_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    made = rows(8, 120, 3)
+    made[..., 5:] *= 30
+    assert postprocess(made, 1)[0][0, 4] > 1
+    assert "these are no probabilities, or another layout" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -240,7 +255,7 @@ def test_the_number_of_names_tells_the_layouts_of_few_boxes_apart() -> None:
     [
         ((2, 3, 20, 20, 85), "export the model with its decoding inside"),
         ((1, 100, 5), "has 5 numbers for each box"),
-        ((1, 4, 100), "has 4 numbers for each box"),
+        ((1, 4, 200), "has 4 numbers for each box"),
         ((100,), "is neither N x A x"),
     ],
 )
@@ -265,6 +280,10 @@ def test_scores_that_are_nan_are_named_and_left_out(capsys: pytest.CaptureFixtur
     assert len(found)
     assert not np.isnan(found).any()
     assert capsys.readouterr().err == "4 of 30 boxes have NaN scores and are left out\n"
+    answers = np.tile(np.float32([5, 5, 20, 20, 0.9, 2]), (1, 300, 1))
+    answers[0, :2, 4], answers[0, 2, 0] = np.nan, np.nan
+    assert len(postprocess(answers, 1)[0]) == 297
+    assert capsys.readouterr().err == "2 of 300 boxes have NaN scores and are left out\n"
 
 
 def shown(names: Any = CLASSES) -> Any:

@@ -81,7 +81,7 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         ([], "there is no picture"),
         (np.zeros((2, 3, 8, 8), np.float32), "inputs are float32 of shape"),
         (np.zeros((0, 3, 8, 8), np.uint8), "there is no picture"),
-        (np.zeros((8, 8), np.uint8), r"inputs is uint8 of shape \(8, 8\)"),
+        (np.zeros((8, 8), np.uint8), r"picture 0 is uint8 of shape \(8, 8\)"),
         ([np.zeros((8, 8, 4), np.uint8)], r"picture 0 is uint8 of shape \(8, 8, 4\)"),
     ):
         with pytest.raises(DataError, match=words):
