@@ -44,7 +44,7 @@ def test_every_kind_of_picture_gives_the_same(tmp_path: Path) -> None:
     assert (images.shape, count, shapes) == ((2, 3, 32, 32), 2, [(40, 24), (32, 32)])
     np.testing.assert_array_equal(preprocess([Image.fromarray(one) for one in made], 2, 32)[0], images)
     np.testing.assert_array_equal(preprocess(tuple(made), 2, [32, 32])[0], images)
-    np.testing.assert_array_equal(preprocess(made[0], 1, 32)[0], images[:1])
+    np.testing.assert_array_equal(preprocess(made[0], 1, np.int64(32))[0], images[:1])
 
 
 def test_a_batch_of_the_loader_keeps_every_pixel() -> None:
@@ -86,7 +86,7 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=words):
             preprocess(wrong, 1, 32)
-    for size in (0, (32, -1), (1, 2, 3)):
+    for size in (0, (32, -1), (1, 2, 3), 32.5, "32", (None, 3)):
         with pytest.raises(ConfigError, match="input_size"):
             preprocess(pixels(8, 8), 1, size)
     with pytest.raises(ConfigError, match="batch_size 0"):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine import Array, ConfigError, DataError
 from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.letterbox import letterbox
+from utils.preprocess.image.letterbox import letterbox, sides_of
 from utils.torch_array import as_array, is_tensor, like
 
 __all__ = ["IMG_FORMATS", "preprocess"]
@@ -50,7 +50,7 @@ def preprocess(
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)
-    size = _size(input_size)
+    size = sides_of(input_size, "input_size")
     if batch_size < 1:
         raise ConfigError(f"batch_size {batch_size} must be at least 1")
     images, shapes = _laid(inputs, size)
@@ -60,14 +60,6 @@ def preprocess(
     for place, image in enumerate(images):
         made[place] = np.divide(image, 255, dtype=np.float32)
     return (like(made, inputs) if is_tensor(inputs) else made), count, shapes
-
-
-def _size(given: Size) -> tuple[int, int]:
-    """Return height and width in pixels."""
-    sides = (given, given) if isinstance(given, int) else tuple(int(side) for side in given)
-    if len(sides) != 2 or min(sides) < 1:
-        raise ConfigError(f"input_size {given} is no height and width in pixels; pass two positive numbers")
-    return sides[0], sides[1]
 
 
 def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tuple[int, int]]]:
