@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
-from engine.historical import Timing, as_arrays, card_of, is_built, names_of, shapes_of
+from engine.built import is_built
+from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}

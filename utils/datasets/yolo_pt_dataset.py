@@ -20,7 +20,7 @@ from utils.datasets.objects import Gathered, Objects
 from utils.datasets.sharding import rank_and_size, shard
 from utils.datasets.yolo import NO_LABELS, label_file, objects_of, pictures_below
 from utils.preprocess.image.images import open_image, upright_size
-from utils.preprocess.image.letterbox import Geometry, Laying, fit, letterbox, to_input
+from utils.preprocess.image.letterbox import Geometry, Laying, fit, letterbox, sides_of, to_input
 from utils.torch_array import of_the_script
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def create_dataloader(
         "cache": cache == "disk" and cache,
     }
     _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
-    size = _size(imgsz)
+    size = sides_of(imgsz, "imgsz")
     for name, value, least in (("batch_size", batch_size, 1), ("stride", stride, 1), ("pad", pad, 0)):
         if value < least:
             raise ConfigError(f"{name} {value} must be at least {least}")
@@ -306,14 +306,6 @@ def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
         warnings.warn(f"{prefix}files that are left out: {total}, the first {first.path}: {first.reason}", stacklevel=3)
 
 
-def _size(given: int | Sequence[int]) -> tuple[int, int]:
-    """Return height and width of the input in pixels."""
-    sides = (given, given) if isinstance(given, int) else tuple(int(side) for side in given)
-    if len(sides) != 2 or min(sides) < 1:
-        raise ConfigError(f"imgsz {given} is no height and width in pixels; pass one or two positive numbers")
-    return sides[0], sides[1]
-
-
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
     """Read the labels of all pictures."""
     places = [Path(path)] if isinstance(path, (str, os.PathLike)) else [Path(one) for one in path]
@@ -328,7 +320,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
             gathered.add(picture, objects, sides, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels))
+        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))

@@ -41,6 +41,14 @@ OBJECT, PLAIN, FINAL = "object", "plain", "final"
 """What a row says behind its box: an object score and class scores, class scores alone, or one score and its class."""
 
 
+_FEWEST, _MOST = 100, 1000
+"""Boxes that any model gives at least, and answers that heads of the layout :data:`FINAL` give at most."""
+
+
+_ONE = 1.001
+"""The largest score that rounding makes of 1."""
+
+
 def first_of(prediction: Any) -> Any:
     """Return a model's output, the first one where there are several.
 
@@ -57,16 +65,17 @@ def first_of(prediction: Any) -> Any:
 def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
     """Return a model's output as N x A x columns, and what the columns are.
 
+    - :data:`OBJECT`, N x A x (5 + C + nm): centre, width, height in pixels, object score, class scores, mask
+      coefficients, as of YOLOv5, v6 and v7.
+    - :data:`PLAIN`, N x (4 + C + nm) x A: the same without the object score, as of v8, v9, v11 and v12.
+    - :data:`FINAL`, N x A x 6: left, top, right, bottom, score, class, each object once, as of v10 and v26. Known by
+      its numbers: 100 to 1000 rows, the surest first, whose classes are whole, and corners in order.
+
     Args:
-        prediction: N x A x (5 + C + nm), as of YOLOv5, v6 and v7: centre, width, height in pixels, object score, class
-            scores, mask coefficients (:data:`OBJECT`); or N x (4 + C + nm) x A, as of v8, v9, v11 and v12: the same
-            without the object score (:data:`PLAIN`); or N x A x 6, as of v10 and v26: left, top, right, bottom, score,
-            class, each object once (:data:`FINAL`), known by its numbers: all classes are whole, and no box's right or
-            bottom is less than its left or top. A list or tuple of outputs: its first. One picture's may come without
-            N.
+        prediction: one of these, or a list or tuple of outputs, whose first is taken. One picture's may come without N.
         nm: how many mask coefficients there are.
-        names: how many classes the caller has names for. It tells the layouts apart where the number of columns fits;
-            else, since a model has more boxes than columns, the longer axis is that of the boxes.
+        names: how many classes the caller has names for. It tells the first two layouts apart where it fits one of
+            them; else the second one has more boxes than rows, and at least 100, or scores from 0 to 1 only there.
 
     Raises:
         InputError: it is neither.
@@ -79,7 +88,9 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
             "its decoding inside"
         )
     rows, columns = found.shape[1:]
-    in_rows = columns == 5 + names + nm or (rows != 4 + names + nm and columns <= rows)
+    in_rows = columns == 5 + names + nm or (rows != 4 + names + nm and columns < max(rows + 1, _FEWEST))
+    if in_rows and 5 + nm <= rows < columns and _are_shares(found[:, 4 : rows - nm]):
+        in_rows = _are_shares(found[..., 4 : columns - nm])
     width = columns if in_rows else rows
     if width < (6 if in_rows else 5) + nm:
         raise InputError(
@@ -91,12 +102,24 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
     return found, FINAL if columns == 6 and nm == 0 and _is_final(found) else OBJECT
 
 
+def _are_shares(scores: Array) -> bool:
+    """Say whether all scores are from 0 to 1, as float16 rounds them."""
+    return bool(((scores >= 0) & (scores <= _ONE)).all())
+
+
 def _is_final(rows: Array) -> bool:
-    """Say whether rows of six numbers are corners, a score and a class."""
-    boxes, labels = rows[..., :4], rows[..., 5]
-    with np.errstate(invalid="ignore"):
-        ordered = (boxes[..., 2:] >= boxes[..., :2]).all()
-    return bool(ordered and (labels == np.rint(labels)).all() and (labels >= 0).all())
+    """Say whether rows of six numbers are corners, a score and a class.
+
+    All of it has to fit, since rows of a model of one class are six numbers too: as many as such heads give, the surest
+    first, classes whole, corners in order.
+    """
+    if not _FEWEST <= rows.shape[1] <= _MOST:
+        return False
+    known = np.where(np.isnan(rows).any(axis=-1, keepdims=True), 0, rows)
+    boxes, scores, labels = known[..., :4], rows[..., 4], known[..., 5]
+    falling = not (np.diff(scores, axis=1) > 0).any()  # NaN says nothing
+    ordered = (boxes[..., 2:] >= boxes[..., :2]).all()
+    return bool(falling and ordered and (labels == np.rint(labels)).all() and (labels >= 0).all())
 
 
 def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
@@ -125,16 +148,16 @@ def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
 
 def _final(rows: Array, choice: Choice) -> Array:
     """Return the rows of :data:`FINAL` whose score is above the threshold."""
+    _warn_of_nan(rows[:, 4:].max(axis=1))
     found: Array = rows[rows[:, 4] > choice.conf_thres].astype(np.float32)
-    return found
+    return found[~np.isnan(found).any(axis=1)]
 
 
 def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Array:
     """Return the pairs of box and class whose score is above the threshold, as :func:`kept` returns them."""
     start, end = (5 if has_object else 4), rows.shape[1] - choice.nm
     most = rows[:, 4] if has_object else rows[:, 4:end].max(axis=1)
-    if np.isnan(most).any():
-        LOGGER.warning("%d of %d boxes have NaN scores and are left out", np.count_nonzero(np.isnan(most)), len(most))
+    _warn_of_nan(most)
     likely = rows[most > choice.conf_thres].astype(np.float32)
     scores = likely[:, start:end] * likely[:, 4:5] if has_object else likely[:, start:end]
     boxes, masks = xywh2xyxy(likely[:, :4]), likely[:, end:]
@@ -150,7 +173,16 @@ def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Ar
         labels = best[places]
     columns = (boxes[places], scores[places, labels, None], labels[:, None], masks[places])
     made: Array = np.concatenate(columns, axis=1, dtype=np.float32)
+    if made[:, 4].max(initial=0.0) > _ONE:
+        LOGGER.warning("confidences are up to %g: these are no probabilities, or another layout", made[:, 4].max())
     return made[~np.isnan(made[:, :4]).any(axis=1)]
+
+
+def _warn_of_nan(scores: Array) -> None:
+    """Say how many boxes of a picture have no score."""
+    count = np.count_nonzero(np.isnan(scores))
+    if count:
+        LOGGER.warning("%d of %d boxes have NaN scores and are left out", count, len(scores))
 
 
 def _known(known: Any, classes: int) -> Array:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine import Array, ConfigError, DataError
 from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.letterbox import letterbox
+from utils.preprocess.image.letterbox import letterbox, sides_of
 from utils.torch_array import as_array, is_tensor, like
 
 __all__ = ["IMG_FORMATS", "preprocess"]
@@ -50,45 +50,33 @@ def preprocess(
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)
-    size = _size(input_size)
+    size = sides_of(input_size, "input_size")
     if batch_size < 1:
         raise ConfigError(f"batch_size {batch_size} must be at least 1")
-    pictures = _pictures(inputs)
-    shapes = [(picture.height, picture.width) for picture in pictures]
-    count = len(pictures)
+    images, shapes = _laid(inputs, size)
+    count = len(images)
     total = -(-count // batch_size) * batch_size if batch_padding else count
     made = np.zeros((total, 3, *size), np.float16 if half else np.float32)
-    for place, picture in enumerate(pictures):
-        laid = letterbox(picture, size)[0]
-        made[place] = np.divide(laid.transpose(2, 0, 1), 255, dtype=np.float32)
+    for place, image in enumerate(images):
+        made[place] = np.divide(image, 255, dtype=np.float32)
     return (like(made, inputs) if is_tensor(inputs) else made), count, shapes
 
 
-def _size(given: Size) -> tuple[int, int]:
-    """Return height and width in pixels."""
-    sides = (given, given) if isinstance(given, int) else tuple(int(side) for side in given)
-    if len(sides) != 2 or min(sides) < 1:
-        raise ConfigError(f"input_size {given} is no height and width in pixels; pass two positive numbers")
-    return sides[0], sides[1]
-
-
-def _pictures(inputs: Any) -> list[Image.Image]:
-    """Return upright RGB pictures."""
-    if isinstance(inputs, (list, tuple)):
-        pictures = [_picture(one, f"picture {place}") for place, one in enumerate(inputs)]
-    elif isinstance(inputs, (str, os.PathLike, Image.Image)):
-        pictures = [_picture(inputs, "the picture")]
-    else:
+def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tuple[int, int]]]:
+    """Return pictures laid into the input, each 3 x H x W uint8, and the height and width that they had."""
+    given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    if not isinstance(inputs, (list, tuple, str, os.PathLike, Image.Image)):
         batch = as_array(inputs, "inputs")
-        if batch.ndim == 4:
-            if batch.shape[1] != 3 or batch.dtype != np.uint8:
-                raise DataError(f"inputs are {batch.dtype} of shape {batch.shape}; pass N x 3 x H x W uint8")
-            pictures = [Image.fromarray(np.ascontiguousarray(one.transpose(1, 2, 0))) for one in batch]
-        else:
-            pictures = [_picture(batch, "inputs")]
-    if not pictures:
+        if batch.ndim == 4 and (batch.shape[1] != 3 or batch.dtype != np.uint8):
+            raise DataError(f"inputs are {batch.dtype} of shape {batch.shape}; pass N x 3 x H x W uint8")
+        if batch.ndim == 4 and len(batch) and batch.shape[2:] == size:
+            return list(batch), [size] * len(batch)
+        given = list(batch.transpose(0, 2, 3, 1)) if batch.ndim == 4 else [batch]
+    if not given:
         raise DataError("there is no picture to preprocess; pass at least one")
-    return pictures
+    pictures = [_picture(one, f"picture {place}") for place, one in enumerate(given)]
+    laid = [letterbox(picture, size)[0].transpose(2, 0, 1) for picture in pictures]
+    return laid, [(picture.height, picture.width) for picture in pictures]
 
 
 def _picture(given: Any, name: str) -> Image.Image:
