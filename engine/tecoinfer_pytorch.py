@@ -94,7 +94,7 @@ class TecoInferEngine:
         self._open(self.spec)
         if built and dtype != self.engine.dtype:
             warnings.warn(
-                f"{path} was built for {self.engine.dtype}, which counts; dtype {dtype} is ignored",
+                f"{path} is a built engine of its own precision, {self.engine.dtype}; dtype {dtype} is ignored",
                 stacklevel=self._caller,
             )
 

@@ -38,7 +38,9 @@ print(float(average), float(latency))
 """
 
 
-@pytest.mark.parametrize(("ending", "flags"), [(".tecoengine", ""), ("", " --runSync")])
+@pytest.mark.parametrize(
+    ("ending", "flags"), [(".tecoengine", ""), pytest.param("", " --runSync", marks=pytest.mark.slow)]
+)
 def test_a_harness(ending: str, flags: str, tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "harness.py").write_text(HARNESS)
     done = run_python(
