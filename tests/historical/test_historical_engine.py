@@ -81,7 +81,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("framework", "place", "torch"),
     [
         ("pytorch", "example", False),
-        ("paddle", "contrib/example", False),
+        pytest.param("paddle", "contrib/example", False, marks=pytest.mark.slow),
         pytest.param("pytorch", "contrib/example", True, marks=[pytest.mark.torch, pytest.mark.slow]),
     ],
 )
