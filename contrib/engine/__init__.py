@@ -15,4 +15,4 @@ if not (_CORE / "engine" / "__init__.py").is_file():
 _places = [i for i, folder in enumerate(sys.path) if Path(folder or ".").resolve() == _CONTRIB]
 sys.path.insert(_places[0] if _places else 0, str(_CORE))
 del sys.modules[__name__]
-import_module(__name__)
+sys.modules[__name__] = import_module("engine")

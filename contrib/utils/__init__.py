@@ -11,4 +11,4 @@ _places = [i for i, folder in enumerate(sys.path) if Path(folder or ".").resolve
 if _places and (_CONTRIB.parent / "utils" / "__init__.py").is_file():
     sys.path.insert(_places[0], str(_CONTRIB.parent))
     del sys.modules[__name__]
-    import_module(__name__)
+    sys.modules[__name__] = import_module("utils")

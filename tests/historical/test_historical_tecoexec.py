@@ -15,6 +15,7 @@ from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import ConfigError, InputError, ModelError
 from engine.tecoinfer_pytorch import TecoInferEngine
+from tecoexec.config import load_cases
 from tecoexec.save_engine import SaveEngine, execute as save
 from tecoexec.sweep import execute as sweep
 
@@ -38,7 +39,9 @@ print(float(average), float(latency))
 """
 
 
-@pytest.mark.parametrize(("ending", "flags"), [(".tecoengine", ""), ("", " --runSync")])
+@pytest.mark.parametrize(
+    ("ending", "flags"), [(".tecoengine", ""), pytest.param("", " --runSync", marks=pytest.mark.slow)]
+)
 def test_a_harness(ending: str, flags: str, tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "harness.py").write_text(HARNESS)
     done = run_python(
@@ -211,6 +214,19 @@ def test_a_bad_value_of_the_older_form_is_named(key: str, value: object, reason:
         sweep([f"--config={config}", f"--out={tmp_path / 'out'}"])
     assert str(config) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_left_empty_has_its_default(tmp_path: Path) -> None:
+    (case, _) = yaml.safe_load(CONFIG.format(onnx=DIGITS / "digits_dyn.onnx"))
+    config = tmp_path / "c.yaml"
+    empty = dict.fromkeys(("iterations", "warm_up", "input_dtype", "pass_path", "run_sync", "desc", "benchmark"))
+    config.write_text(yaml.safe_dump([{**case, **empty, "input_shapes": ["4*3*32*32"]}]))
+    (read,) = load_cases(config)
+    assert (read.shapes, read.iterations, read.warm_up, read.run_sync) == (((4, 3, 32, 32),), 100, 10, False)
+    assert (read.desc, read.input_dtypes, read.pass_path) == ("", (), None)
+    config.write_text(yaml.safe_dump([{**case, "input_dtype": "float16", "batch_index": 0}]))
+    (read,) = load_cases(config)
+    assert (read.desc, read.input_dtypes) == ("dataset: digits, shape: 32*32", ("float16",))
 
 
 def test_figures_are_of_a_card_of_four(
