@@ -62,7 +62,8 @@ from utils.datasets.groundingdinot_dataset import CocoDetection, collate_fn
 
 if __name__ == "__main__":
     infer_engine = engine()
-    dataset = CocoDetection(opt.data_path, opt.data_path.replace("images/val2017", "annotations/instances_val2017.json"))
+    dataset = CocoDetection(opt.data_path,
+                            opt.data_path.replace("images/val2017", "annotations/instances_val2017.json"))
     loader = DataLoader(dataset, batch_size=opt.batch_size, shuffle=False, num_workers=1, collate_fn=collate_fn)
     tokenlizer = get_tokenlizer(opt.tokenlizer)
     postprocessor = PostProcessCocoGrounding(coco_api=dataset.coco, tokenlizer=tokenlizer)
@@ -91,7 +92,8 @@ def show(path, infer_engine, postprocessor, tokenizer):
     caption = " . ".join([item["name"] for item in category_dict]) + " ."
     width, height = Image.open(path).size
     shape = torch.tensor([[width, height]])
-    images, input_ids, token_type_ids, attention_mask = preprocess(path, tokenizer, caption, half=opt.dtype == "float16")
+    images, input_ids, token_type_ids, attention_mask = preprocess(path, tokenizer, caption,
+                                                                   half=opt.dtype == "float16")
     prec = infer_engine([images, input_ids, token_type_ids, attention_mask])
     found = postprocessor(split(prec), shape)[0]
     names = {category["id"]: category["name"] for category in category_dict}
