@@ -97,9 +97,9 @@ class CocoGroundingEvaluator:
                     f"label {unknown[0]} of image {key!r} is no category id of {self._file}; "
                     "give coco_api=dataset.coco to PostProcessCocoGrounding"
                 )
-            classes = np.array([self._places[label] if self.useCats else 0 for label in labels], np.int64)
+            classes = np.array([self._places[label] for label in labels], np.int64)
             scores = array_of(found["scores"]).reshape(-1).astype(np.float64)
-            self._found[key] = Detections(boxes, scores, classes)
+            self._found[key] = self._compared(Detections(boxes, scores, classes))
 
     def synchronize_between_processes(self) -> None:
         """Put the processes of ``torch.distributed`` together, where the script has started it; alone, do nothing."""
@@ -134,9 +134,17 @@ class CocoGroundingEvaluator:
         """Write the twelve figures to the standard output, a line each, as COCO's own evaluation words them."""
         lines = ["IoU metric: bbox"]
         for (_, what, short, overlap, size, most), value in zip(FIGURES, self.coco_eval["bbox"].stats, strict=True):
-            title = f"{what} ({short})"
-            lines.append(f" {title:<23} @[ IoU={overlap:<9} | area={size:>6} | maxDets={most:>3} ] = {value:.3f}")
+            lines.append(
+                f" {what:<18} ({short}) @[ IoU={overlap:<9} | area={size:>6} | maxDets={most:>3} ] = {value:.3f}"
+            )
         sys.stdout.write("\n".join(lines) + "\n")  # what this call is for
+
+    def _compared(self, found: Detections) -> Detections:
+        """Return detections in one class where classes are not compared; of equal scores COCO takes the lower id."""
+        if self.useCats or not len(found.classes):
+            return found
+        order = np.argsort(found.classes, kind="stable")
+        return Detections(found.boxes[order], found.scores[order], np.zeros_like(found.classes))
 
     def _targets(self, ids: Sequence[Any]) -> list[Objects]:
         """Return the objects of pictures, numbered in the order of their ids as COCO counts equal scores."""
@@ -150,7 +158,7 @@ class CocoGroundingEvaluator:
                     raise DataError(f"{self._file}: annotations[{place}]: {error}") from error
         found = []
         for number, key in enumerate(ids):
-            objects = annotations[key]
+            objects = annotations[key] if self.useCats else sorted(annotations[key], key=lambda one: one.label)
             boxes = np.array([one.box for one in objects], np.float64).reshape(-1, 4)
             own = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1).tolist()
             classes = np.array([one.label if self.useCats else 0 for one in objects], np.int64)
