@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
-    from engine.declared import declared as declared
+    from engine.declared import declared_shapes as declared_shapes
     from engine.errors import (
         ConfigError as ConfigError,
         DataError as DataError,
@@ -107,7 +107,7 @@ _HOMES = {
         "DTYPES",
         "Engine",
     ),
-    "engine.declared": ("declared",),
+    "engine.declared": ("declared_shapes",),
     "engine.errors": (
         "ConfigError",
         "DataError",

@@ -13,11 +13,11 @@ Shapes = tuple[tuple[int | None, ...], ...]
 _last: list[Shapes] = []
 
 
-def declare(shapes: Sequence[Sequence[int | None]] | None) -> None:
+def declare_shapes(shapes: Sequence[Sequence[int | None]] | None) -> None:
     """Keep the shapes of an engine's inputs in place of those before; ``None``: the script gave none."""
     _last[:] = [tuple(tuple(shape) for shape in shapes)] if shapes else []
 
 
-def declared() -> Shapes:
+def declared_shapes() -> Shapes:
     """Return the shapes kept last, in the caller's order of inputs; empty where there are none."""
     return _last[0] if _last else ()

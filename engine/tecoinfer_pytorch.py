@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
-from engine.declared import declare
+from engine.declared import declare_shapes
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
@@ -82,7 +82,7 @@ class TecoInferEngine:
             divided=devide and divided and not card_bs1,
         )
         self.engine: Engine = open_engine(self.target, self.spec)
-        declare(self.spec.input_size)
+        declare_shapes(self.spec.input_size)
 
     @property
     def run_time(self) -> float:

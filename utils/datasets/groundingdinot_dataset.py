@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, InputError, declared
+from engine import Array, DataError, InputError, declared_shapes
 from utils.datasets.coco import load_coco, pictures_root
 from utils.datasets.coco_api import CocoAnnotations
 from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS
@@ -55,7 +55,7 @@ class CocoDetection:
         self._paths, self._objects = data.samples, data.targets or ()
         self.ids = [data.notes[IMAGE_IDS][found.number] for found in self._objects]
         self._categories = np.array(data.notes[CATEGORY_IDS] or [0])
-        shape = next((shape for shape in declared() if len(shape) == 4), (None,) * 4)
+        shape = next((shape for shape in declared_shapes() if len(shape) == 4), (None,) * 4)
         self._size = (shape[2] or SIDE, shape[3] or SIDE)
 
     def __len__(self) -> int:

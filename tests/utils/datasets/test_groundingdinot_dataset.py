@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from engine import DataError, InputError
-from engine.declared import declare
+from engine.declared import declare_shapes
 from utils.datasets.groundingdinot_dataset import CocoDetection, collate_fn
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tensors import array_of
@@ -20,9 +20,9 @@ from utils.tensors import array_of
 
 @pytest.fixture(autouse=True)
 def no_engine() -> Iterator[None]:
-    declare(None)
+    declare_shapes(None)
     yield
-    declare(None)
+    declare_shapes(None)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_samples(data: Path) -> None:
 
 
 def test_batches_are_as_large_as_the_engine_takes(data: Path) -> None:
-    declare([[1, 3, 64, 64], [2, 195]])
+    declare_shapes([[1, 3, 64, 64], [2, 195]])
     dataset = opened(data)
     images, targets = collate_fn([dataset[0], dataset[1]])
     assert (tuple(images.tensors.shape), tuple(images.mask.shape)) == ((2, 3, 64, 64), (2, 64, 64))

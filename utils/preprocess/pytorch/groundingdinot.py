@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, InputError, declared
+from engine import Array, ConfigError, InputError, declared_shapes
 from utils.preprocess.pytorch.classification import preprocess as normalised
 from utils.preprocess.text.captions import encoded
 from utils.tensors import array_of, like
@@ -69,7 +69,7 @@ def _is_picture(image: object) -> bool:
 
 def _side() -> int:
     """Return the side of the pictures that the engine was opened for, or the usual one."""
-    shape = next((shape for shape in declared() if len(shape) == 4), ())
+    shape = next((shape for shape in declared_shapes() if len(shape) == 4), ())
     height, width = shape[2:] or (None, None)
     if height is None or width is None:
         return int(SIZE)
@@ -80,7 +80,7 @@ def _side() -> int:
 
 def _padded(rows: Sequence[Array]) -> list[Array]:
     """Return the tokens at the length that the engine was opened for; without one, as they are."""
-    length = next((shape[1] for shape in declared() if len(shape) == 2), None)
+    length = next((shape[1] for shape in declared_shapes() if len(shape) == 2), None)
     if length is None:
         return list(rows)
     if len(rows[0]) > length:

@@ -123,7 +123,7 @@ def _read(file: Path) -> Any:
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file))
-    from tokenizers.implementations import BertWordPieceTokenizer
+    from tokenizers import BertWordPieceTokenizer
 
     config: Mapping[str, Any] = {}
     beside = file.with_name("tokenizer_config.json")

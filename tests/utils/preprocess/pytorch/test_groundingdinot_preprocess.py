@@ -11,8 +11,8 @@ import pytest
 from grounding_model import write_tokenizer
 from PIL import Image
 
-from engine import ConfigError, DataError, InputError, declared
-from engine.declared import declare
+from engine import ConfigError, DataError, InputError, declared_shapes
+from engine.declared import declare_shapes
 from utils.preprocess.pytorch.classification import preprocess as classify
 from utils.preprocess.pytorch.groundingdinot import preprocess
 from utils.preprocess.text.captions import CaptionTokenizer, get_tokenlizer
@@ -29,9 +29,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> CaptionTokenizer:
 
 @pytest.fixture(autouse=True)
 def no_engine() -> Iterator[None]:
-    declare(None)
+    declare_shapes(None)
     yield
-    declare(None)
+    declare_shapes(None)
 
 
 @pytest.fixture
@@ -74,22 +74,22 @@ def test_tensors_give_tensors(bert: CaptionTokenizer) -> None:
 
 
 def test_sizes_follow_the_engine_where_nobody_says_one(picture: Path, bert: CaptionTokenizer) -> None:
-    declare([[1, 3, 96, 96], [4, 10], [4, 10], [4, 10]])
+    declare_shapes([[1, 3, 96, 96], [4, 10], [4, 10], [4, 10]])
     images, numbers, kinds, mask = preprocess(picture, bert, CAPTION)
     assert (images.shape, numbers.shape) == ((1, 3, 96, 96), (1, 10))
     assert mask.tolist() == [[1] * 7 + [0] * 3]
     assert (numbers[0, 7:].any(), kinds.any()) == (False, False)
     assert preprocess(picture, bert, CAPTION, resize_shape=320)[0].shape[2:] == (320, 320)
-    declare([[1, 3, None, None], [1, None]])
+    declare_shapes([[1, 3, None, None], [1, None]])
     images, numbers, *_ = preprocess(picture, bert, CAPTION)
     assert (images.shape[2:], numbers.shape) == ((320, 320), (1, 7))
-    declare([[1, 3, 96, 64], [4, 5]])
+    declare_shapes([[1, 3, 96, 64], [4, 5]])
     with pytest.raises(ConfigError, match="96x64; this preprocessing makes squares"):
         preprocess(picture, bert, CAPTION)
     with pytest.raises(ConfigError, match="7 tokens, input_size of the engine says 5"):
         preprocess(picture, bert, CAPTION, resize_shape=64)
-    declare(None)
-    assert declared() == ()
+    declare_shapes(None)
+    assert declared_shapes() == ()
 
 
 def test_what_is_no_picture(tmp_path: Path, bert: CaptionTokenizer) -> None:
