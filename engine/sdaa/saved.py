@@ -33,6 +33,9 @@ SCHEMA_VERSION = 2
 
 SUFFIX = ".tecoengine"
 
+BUILT_SUFFIXES = (SUFFIX, ".engine")
+"""Endings of files that are opened by themselves; the second is what the scripts of older zoos use."""
+
 MAX_MANIFEST = 2**26
 """Largest manifest that is read, in bytes; ResNet50's has 30 KB."""
 
@@ -185,8 +188,8 @@ class Saved:
 
 
 def saved_path(ckpt: Path) -> Path:
-    """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``."""
-    return ckpt.with_suffix(SUFFIX)
+    """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``; itself if it is one."""
+    return ckpt if ckpt.suffix in BUILT_SUFFIXES else ckpt.with_suffix(SUFFIX)
 
 
 @lru_cache(maxsize=1)
@@ -295,6 +298,11 @@ def read_model(path: Path, saved: Saved) -> bytes:
 
 def _header(path: Path, start: bytes) -> tuple[int, int, str]:
     """Return where the manifest begins, its size, and its hash."""
+    if path.suffix != SUFFIX and not start.startswith(b"tecoengine "):
+        raise ModelError(
+            f"{path} is no engine of target sdaa (a plan of TensorRT is for target cuda); save one with "
+            "tecoexec/save_engine.py, or open the ONNX file"
+        )
     match = _HEADER.match(start)
     if match is None or int(match[2]) > MAX_MANIFEST:
         raise _damaged(path)
