@@ -44,8 +44,8 @@ def write_model(path: Path, vocabulary: Path) -> Path:
     constants = {
         "scale": scale / 0.25,
         "shift": (shift - 0.5) / 0.25,
-        "map_shape": np.array([-1, 1, 20, 20]),
-        "row_shape": np.array([-1, QUERIES, 1]),
+        "map_shape": np.array([-1, 10, 20, 20]),
+        "row_shape": np.array([-1, 10, QUERIES]),
         "least": np.float32(2e-3),
         "most": np.float32(0.998),
         "one": np.float32(1),
@@ -57,7 +57,6 @@ def write_model(path: Path, vocabulary: Path) -> Path:
         "side": np.array([1 / SIDE], np.float32),
         "zero": np.int64(0),
         "before": np.zeros(5, np.int64),
-        "last": np.array([2]),
         "axes": np.array([1]),
     }
     text = """
@@ -65,11 +64,12 @@ def write_model(path: Path, vocabulary: Path) -> Path:
         centred = Add(scaled, shift)
     """
     after = """
-        best = ReduceMax <keepdims = 1> (scores, last)
-        map = Reshape(best, map_shape)
-        peaks = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (map)
+        columns = Transpose <perm = [0, 2, 1]> (scores)
+        map = Reshape(columns, map_shape)
+        peaks = MaxPool <kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (map)
         is_peak = Equal(map, peaks)
-        peak = Reshape(is_peak, row_shape)
+        rows = Reshape(is_peak, row_shape)
+        peak = Transpose <perm = [0, 2, 1]> (rows)
         kept = Where(peak, scores, least)
         share = Clip(kept, least, most)
         rest = Sub(one, share)

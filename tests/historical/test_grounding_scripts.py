@@ -134,7 +134,7 @@ SCRIPTS = {"valid": HEAD + VALID, "single_batch": HEAD + SHOW + SINGLE, "multi_b
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the zoo beside COCO's layout of a few pictures, a tokenizer and a model."""
     root = tmp_path_factory.mktemp("grounding")
-    for folder in ("engine", "tecoinfer_modelzoo", "utils"):
+    for folder in ("contrib/engine", "contrib/utils", "engine", "tecoinfer_modelzoo", "utils"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for where in ("example", "contrib/example"):
         home = root / where / "detection" / "groundingdinot"
@@ -165,7 +165,7 @@ def run(run_python: RunPython, place: Path, where: str, name: str, data: Path, *
         *("--ckpt", place / "grounding.onnx", "--tokenlizer", place / "bert"),
         *("--data_path", data, "--input_size", str(SIDE), *flags),
         cwd=home,
-        path=[place] if where.startswith("contrib") else [],
+        path=[],
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -191,7 +191,7 @@ def test_valid_gives_the_zoos_own_mean_average_precision(where: str, place: Path
     annotations = place / "coco/annotations/instances_val2017.json"
     done = run_python(script, "--data_path", annotations, "--json", report)
     assert done.returncode == 0, done.stderr
-    assert onnx[0] == pytest.approx(json.loads(report.read_text())["metric"]["value"], abs=0.02)
+    assert onnx[0] == pytest.approx(json.loads(report.read_text())["metric"], abs=0.03)
     if where == "example":
         return
     for batch in ("4", "5"):  # whole and in parts of different lengths
