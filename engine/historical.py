@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -10,14 +9,6 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigError
-
-BUILT = (".tecoengine", ".engine")
-"""Endings of files that hold a built engine: passes are in it already, and it says its precision itself."""
-
-
-def is_built(ckpt: str | os.PathLike[str]) -> bool:
-    """Say whether a path names a built engine by its ending."""
-    return os.fspath(ckpt).endswith(BUILT) if isinstance(ckpt, (str, os.PathLike)) else False
 
 
 def as_arrays(inputs: Any) -> Any:

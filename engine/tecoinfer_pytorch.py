@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
+from engine.built import is_built
 from engine.declared import declare_shapes
-from engine.historical import Timing, as_arrays, card_of, is_built, names_of, shapes_of
+from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}

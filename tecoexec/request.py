@@ -62,6 +62,13 @@ class Request:
             raise ConfigError(f"--warmUp {self.warm_up} must be at least 0 (it counts iterations)")
 
 
+def is_saved(path: Path) -> bool:
+    """Say whether a file is a saved engine: by its ending, or by how it begins."""
+    from engine.sdaa import is_built
+
+    return is_built(path)
+
+
 def spa_count(target: str) -> int:
     """Return how many SPA share a call on a target: those visible, on a simulated card; else ``MAX_ENGINE_NUMS``."""
     if not engine_class(target).simulated:
@@ -82,7 +89,7 @@ def read_signature(path: Path) -> Signature:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, _: int) -> Signature:
-    if path.suffix == ENGINE_SUFFIX:
+    if is_saved(path):
         from engine.sdaa import read_saved
 
         saved = read_saved(path)
@@ -114,7 +121,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
     Raises:
         TecoInferError: the model, its shapes or an option cannot be used.
     """
-    saved = request.save_to is not None or request.model.suffix == ENGINE_SUFFIX
+    saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
     shapes = call_shapes(request)

@@ -51,7 +51,7 @@ class SdaaEngine(Engine):
     the one of its arrays' sizes. On each SPA all plans share their constants, and one set of buffers for activations,
     inputs and outputs, as large as the largest plan's (:func:`engine.sdaa.plan.shared_cost`).
 
-    A ``ckpt`` that ends in ``.tecoengine`` or ``.engine`` is loaded as it is. One that lies beside an ONNX file is
+    A ``ckpt`` that is a saved engine (``.tecoengine``, ``.engine``) is loaded as it is. One beside an ONNX file is
     loaded in its place where it was made from exactly that; with ``save_engine`` it is written where it was not.
 
     Args:
