@@ -14,7 +14,7 @@ from engine import Array, DataError, InputError, declared_shapes
 from utils.datasets.coco import load_coco, pictures_root
 from utils.datasets.coco_api import CocoAnnotations
 from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS
-from utils.tensors import array_of, tensor_of
+from utils.torch_array import as_array, of_the_script
 
 __all__ = ["CocoDetection", "Pictures", "collate_fn"]
 
@@ -88,9 +88,9 @@ class CocoDetection:
             "orig_size": np.array((image.height, image.width), np.int64),
             "size": np.array(self._size, np.int64),
         }
-        return tensor_of(pixels), {
+        return of_the_script(pixels), {
             "image_id": self.ids[index],
-            **{name: tensor_of(column) for name, column in columns.items()},
+            **{name: of_the_script(column) for name, column in columns.items()},
         }
 
 
@@ -109,14 +109,14 @@ def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, l
     """
     if not batch:
         raise InputError("an empty batch cannot be collated; pass at least one sample")
-    pictures = [array_of(image) for image, _ in batch]
+    pictures = [as_array(image, "a picture") for image, _ in batch]
     height, width = (max(picture.shape[axis] for picture in pictures) for axis in (1, 2))
     tensors = np.zeros((len(pictures), 3, height, width), np.float32)
     mask = np.ones((len(pictures), height, width), bool)
     for place, picture in enumerate(pictures):
         tensors[place, :, : picture.shape[1], : picture.shape[2]] = picture
         mask[place, : picture.shape[1], : picture.shape[2]] = False
-    return Pictures(tensor_of(tensors), tensor_of(mask)), [target for _, target in batch]
+    return Pictures(of_the_script(tensors), of_the_script(mask)), [target for _, target in batch]
 
 
 def _root(folder: Path, file: Path, coco: CocoAnnotations) -> Path:

@@ -15,7 +15,7 @@ from utils.datasets.coco import categories_of, found_in
 from utils.datasets.objects import Objects
 from utils.metrics.detection import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections
-from utils.tensors import array_of
+from utils.torch_array import as_array
 
 FIGURES = (
     ("mAP", "Average Precision", "AP", "0.50:0.95", "all", 100),
@@ -89,8 +89,8 @@ class CocoGroundingEvaluator:
             key = given.item() if hasattr(given, "item") else given
             if key not in self._images:
                 raise InputError(f"image_id {key!r} is none of {self._file}; pass the target's image_id")
-            boxes = array_of(found["boxes"]).reshape(-1, 4).astype(np.float64)
-            labels = array_of(found["labels"]).reshape(-1).tolist()
+            boxes = as_array(found["boxes"], "boxes").reshape(-1, 4).astype(np.float64)
+            labels = as_array(found["labels"], "labels").reshape(-1).tolist()
             unknown = [label for label in labels if label not in self._places]
             if unknown:
                 raise InputError(
@@ -98,7 +98,7 @@ class CocoGroundingEvaluator:
                     "give coco_api=dataset.coco to PostProcessCocoGrounding"
                 )
             classes = np.array([self._places[label] for label in labels], np.int64)
-            scores = array_of(found["scores"]).reshape(-1).astype(np.float64)
+            scores = as_array(found["scores"], "scores").reshape(-1).astype(np.float64)
             self._found[key] = self._compared(Detections(boxes, scores, classes))
 
     def synchronize_between_processes(self) -> None:

@@ -15,7 +15,6 @@ from engine import DataError, InputError
 from engine.declared import declare_shapes
 from utils.datasets.groundingdinot_dataset import CocoDetection, collate_fn
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tensors import array_of
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +56,9 @@ def test_samples(data: Path) -> None:
     assert [category["name"] for category in dataset.coco.dataset["categories"]] == ["x", "y"]
     image, target = dataset[1]
     path = data / "images" / "val2017" / "a.png"
-    assert np.array_equal(array_of(image), preprocess(path, "float32", (800, 800), (800, 800))[0])
+    assert np.array_equal(np.asarray(image), preprocess(path, "float32", (800, 800), (800, 800))[0])
     assert target["image_id"] == 4
-    plain = {name: array_of(column).tolist() for name, column in target.items() if name != "image_id"}
+    plain = {name: np.asarray(column).tolist() for name, column in target.items() if name != "image_id"}
     assert plain == {
         "boxes": [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]],
         "labels": [11, 3],
@@ -68,7 +67,7 @@ def test_samples(data: Path) -> None:
         "orig_size": [20, 40],
         "size": [800, 800],
     }
-    assert array_of(dataset[0][1]["boxes"]).shape == (0, 4)
+    assert np.asarray(dataset[0][1]["boxes"]).shape == (0, 4)
 
 
 def test_batches_are_as_large_as_the_engine_takes(data: Path) -> None:
@@ -76,13 +75,13 @@ def test_batches_are_as_large_as_the_engine_takes(data: Path) -> None:
     dataset = opened(data)
     images, targets = collate_fn([dataset[0], dataset[1]])
     assert (tuple(images.tensors.shape), tuple(images.mask.shape)) == ((2, 3, 64, 64), (2, 64, 64))
-    assert not array_of(images.mask).any()
+    assert not np.asarray(images.mask).any()
     assert [target["image_id"] for target in targets] == [9, 4]
 
 
 def test_pictures_of_several_sizes_are_padded() -> None:
     images, _ = collate_fn([(np.ones((3, 2, 4), np.float32), {}), (np.ones((3, 3, 1), np.float32), {})])
-    tensors, mask = array_of(images.tensors), array_of(images.mask)
+    tensors, mask = np.asarray(images.tensors), np.asarray(images.mask)
     assert tensors.shape == (2, 3, 3, 4)
     assert tensors.sum(axis=(1, 2, 3)).tolist() == [24, 9]
     assert mask.sum(axis=(1, 2)).tolist() == [4, 9]

@@ -12,7 +12,7 @@ from engine import Array, ConfigError, InputError
 from utils.coco_classes import IDS, NAMES
 from utils.metrics.coco_evaluator import CocoGroundingEvaluator
 from utils.preprocess.text.captions import get_tokenlizer, tokens_of
-from utils.tensors import array_of, like
+from utils.torch_array import as_array, like
 
 __all__ = ["CocoGroundingEvaluator", "PostProcessCocoGrounding", "get_tokenlizer"]
 
@@ -67,8 +67,8 @@ class PostProcessCocoGrounding:
             InputError: shapes that do not belong together, or fewer tokens than the caption has.
         """
         given = outputs["pred_logits"]
-        logits, boxes = array_of(given), array_of(outputs["pred_boxes"])
-        sizes = array_of(target_sizes)
+        logits, boxes = as_array(given, "pred_logits"), as_array(outputs["pred_boxes"], "pred_boxes")
+        sizes = as_array(target_sizes, "target_sizes")
         if logits.ndim != 3 or boxes.shape != (*logits.shape[:2], 4) or sizes.shape != (len(logits), 2):
             raise InputError(
                 f"pred_logits {logits.shape}, pred_boxes {boxes.shape} and target_sizes {sizes.shape} do not belong "

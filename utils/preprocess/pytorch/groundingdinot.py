@@ -12,7 +12,7 @@ from PIL import Image
 from engine import Array, ConfigError, InputError, declared_shapes
 from utils.preprocess.pytorch.classification import preprocess as normalised
 from utils.preprocess.text.captions import encoded
-from utils.tensors import array_of, like
+from utils.torch_array import as_array, like
 
 __all__ = ["preprocess"]
 
@@ -57,7 +57,7 @@ def preprocess(
     if _is_picture(images) or (isinstance(images, (list, tuple)) and all(map(_is_picture, images))):
         pixels = normalised(images, dtype, (side, side), (side, side))
     else:
-        pixels = _stretched(array_of(images), int(side)).astype(dtype)
+        pixels = _stretched(as_array(images, "images"), int(side)).astype(dtype)
     texts = [np.tile(row, (len(pixels), 1)) for row in _padded(encoded(tokenizer, caption))]
     first, second, third, fourth = (like(array, images) for array in (pixels, *texts))
     return first, second, third, fourth

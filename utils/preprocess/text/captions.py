@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError, reason_of
 from utils.extra import extra
-from utils.tensors import tensor_of
+from utils.torch_array import of_the_script
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -82,7 +82,7 @@ class CaptionTokenizer:
             if len({len(row) for row in columns["input_ids"]}) > 1:
                 raise InputError("texts of several lengths are no one tensor; pass padding='longest'")
             arrays = {name: np.array(rows, np.int64) for name, rows in columns.items()}
-            return arrays if return_tensors == "np" else {name: tensor_of(array) for name, array in arrays.items()}
+            return arrays if return_tensors == "np" else {name: of_the_script(array) for name, array in arrays.items()}
         return {name: rows[0] for name, rows in columns.items()} if isinstance(text, str) else dict(columns)
 
 
