@@ -11,6 +11,7 @@ import numpy as np
 from engine import Array, ConfigError, InputError
 from utils.coco_classes import IDS, NAMES
 from utils.metrics.coco_evaluator import CocoGroundingEvaluator
+from utils.preprocess.pytorch.groundingdinot import last_read
 from utils.preprocess.text.captions import get_tokenlizer, tokens_of
 from utils.torch_array import as_array, like
 
@@ -56,8 +57,9 @@ class PostProcessCocoGrounding:
         Args:
             outputs: ``pred_logits``, N x Q x T for T tokens, -infinity where there is none; and ``pred_boxes``,
                 N x Q x 4: centre, width and height as shares of the picture. Tensors or arrays.
-            target_sizes: N x 2: *height*, then *width* of each picture in pixels. (The historical scripts for one
-                picture and for a folder pass width first; boxes of a picture that is no square then come out wrong.)
+            target_sizes: N x 2: *height*, then *width* of each picture in pixels. The historical scripts for one
+                picture and for a folder pass width first. Where that is seen, as ``preprocess`` has just read pictures
+                of exactly the turned sizes from files, they are turned with a warning.
 
         Returns:
             Per picture ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
@@ -74,6 +76,7 @@ class PostProcessCocoGrounding:
                 f"pred_logits {logits.shape}, pred_boxes {boxes.shape} and target_sizes {sizes.shape} do not belong "
                 "together; pass N x Q x T, N x Q x 4 and N x 2"
             )
+        sizes = _height_first(sizes)
         last = max(int(places[-1]) for places in self._tokens)
         if logits.shape[2] <= last:
             raise InputError(f"the caption has tokens up to place {last}, pred_logits only {logits.shape[2]}")
@@ -98,3 +101,16 @@ class PostProcessCocoGrounding:
         centre, half = boxes[queries, :2].astype(np.float32), boxes[queries, 2:].astype(np.float32) / 2
         corners = np.concatenate([centre - half, centre + half], axis=1) * np.array([width, height] * 2, np.float32)
         return {"scores": flat[best], "labels": self._ids[classes], "boxes": corners}
+
+
+def _height_first(sizes: Array) -> Array:
+    """Return N x 2 heights and widths; where they are given the other way round, they are turned and a warning says so.
+
+    They are taken to be the other way round where ``preprocess`` has read the pictures from files in its last call, and
+    each has exactly the turned size.
+    """
+    known = np.array(last_read()).reshape(-1, 2)
+    if known.shape != sizes.shape or (sizes == known).all() or not (sizes[:, ::-1] == known).all():
+        return sizes
+    warnings.warn("target_sizes have the width first; they are taken as (height, width): write them so", stacklevel=3)
+    return known

@@ -10,11 +10,20 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError, InputError, declared_shapes
+from utils.preprocess.image.images import upright_size
 from utils.preprocess.pytorch.classification import preprocess as normalised
 from utils.preprocess.text.captions import encoded
 from utils.torch_array import as_array, like
 
-__all__ = ["preprocess"]
+__all__ = ["last_read", "preprocess"]
+
+_read: list[tuple[int, int]] = []
+"""Height and width of the files that the last call read."""
+
+
+def last_read() -> list[tuple[int, int]]:
+    """Return height and width in pixels of the pictures that the last :func:`preprocess` read from files, in order."""
+    return list(_read)
 
 
 class _Usual(int):
@@ -54,8 +63,12 @@ def preprocess(
     if not isinstance(side, (int, np.integer)) or side < 1:
         raise ConfigError(f"resize_shape {side!r} must be the side of a square in pixels, such as 800")
     dtype = "float16" if half else "float32"
+    _read.clear()
     if _is_picture(images) or (isinstance(images, (list, tuple)) and all(map(_is_picture, images))):
         pixels = normalised(images, dtype, (side, side), (side, side))
+        pictures = images if isinstance(images, (list, tuple)) else [images]
+        if not any(isinstance(picture, Image.Image) for picture in pictures):
+            _read.extend(upright_size(path)[::-1] for path in pictures)
     else:
         pixels = _stretched(as_array(images, "images"), int(side)).astype(dtype)
     texts = [np.tile(row, (len(pixels), 1)) for row in _padded(encoded(tokenizer, caption))]

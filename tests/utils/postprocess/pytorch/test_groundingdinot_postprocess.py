@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from grounding_model import write_tokenizer
 from hypothesis import given, settings, strategies as st
+from PIL import Image
 
 from engine import ConfigError, InputError
 from utils.postprocess.pytorch.groundingdinot import PostProcessCocoGrounding, get_tokenlizer
+from utils.preprocess.pytorch.groundingdinot import preprocess
 from utils.preprocess.text.captions import CaptionTokenizer
 
 pytest.importorskip("tokenizers")
@@ -81,6 +84,23 @@ def test_tensors_in_tensors_out(bert: CaptionTokenizer) -> None:
     got = post(tensors, torch.tensor([[30, 40]]))[0]
     assert all(isinstance(column, torch.Tensor) for column in got.values())
     assert all(np.array_equal(got[name].numpy(), want[name]) for name in want)
+
+
+def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokenizer, tmp_path: Path) -> None:
+    """As in scripts for one picture: preprocess(path), then the picture's ``size`` as Pillow gives it."""
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    outputs, post = random_outputs(1, 5), PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
+    want = post(outputs, [[30, 40]])[0]["boxes"]
+    other = post(outputs, [[40, 30]])[0]["boxes"]
+    assert not np.array_equal(want, other)
+    images, *_ = preprocess(tmp_path / "a.png", bert, "cat .", resize_shape=8)
+    assert np.array_equal(post(outputs, [[30, 40]])[0]["boxes"], want)
+    with pytest.warns(UserWarning, match="target_sizes have the width first"):
+        turned = post(outputs, [[40, 30]])[0]["boxes"]
+    assert np.array_equal(turned, want)
+    assert post(outputs, [[80, 60]])[0]["boxes"].max() > want.max()  # another size than the file's is what it says
+    preprocess(images, bert, "cat .", resize_shape=8)  # no file any more
+    assert np.array_equal(post(outputs, [[40, 30]])[0]["boxes"], other)
 
 
 def test_what_is_not_a_number_finds_nothing(bert: CaptionTokenizer) -> None:
