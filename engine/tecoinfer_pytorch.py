@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
-from engine.built import is_built
+from engine.built import SUFFIX, is_built
 from engine.declared import declare_shapes
 from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
@@ -81,6 +81,10 @@ class TecoInferEngine:
         self.backend = BACKENDS.get(self.target, "tvm")
         self.model_path = str(path)
         built = is_built(path)
+        if pass_path and built and not self.model_path.endswith(SUFFIX):
+            text = f"{path} is a built engine, in which passes are done already; pass_path {pass_path} is ignored"
+            warnings.warn(text, stacklevel=self._caller)
+            pass_path = None
         self.spec = EngineSpec(
             ckpt=path,
             batch_size=batch_size or 1,
@@ -95,7 +99,7 @@ class TecoInferEngine:
         self._open(self.spec)
         if built and dtype != self.engine.dtype:
             warnings.warn(
-                f"{path} was built for {self.engine.dtype}, which counts; dtype {dtype} is ignored",
+                f"{path} is a built engine of its own precision, {self.engine.dtype}; dtype {dtype} is ignored",
                 stacklevel=self._caller,
             )
 

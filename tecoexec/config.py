@@ -178,7 +178,8 @@ class _Entry:
         for key in _REQUIRED:
             if data.get(key) is None:
                 raise self._problem(key, "is missing")
-        self.data = {**_OPTIONAL, **data}
+        left_out = [key for key, value in data.items() if value is None and key != "batch_index"]
+        self.data = {**_OPTIONAL, **{key: value for key, value in data.items() if key not in left_out}}
 
     def _problem(self, key: str, text: str) -> ConfigError:
         return ConfigError(f"{self.path}: case {self.name}: {key} {text}")
@@ -212,6 +213,8 @@ class _Entry:
     def _shapes(self) -> tuple[Shape, ...]:
         """Read lists of sizes, or a text such as ``4*3*224*224``, commas between inputs."""
         given = self.data["input_shapes"]
+        if isinstance(given, list) and given and all(isinstance(shape, str) for shape in given):
+            given = ",".join(given)
         if not isinstance(given, str):
             return tuple(self._numbers("input_shapes", shape, 1) for shape in self._list("input_shapes"))
         try:

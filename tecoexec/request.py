@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -111,8 +112,19 @@ def call_shapes(request: Request) -> CardShapes:
     Raises:
         ConfigError: they do not fit the model. ModelError: the model cannot be read.
     """
-    model = read_signature(request.model)
-    return fit_shapes(request.shapes, model) if request.shapes else own_shapes(model, spa_count(request.target))
+    model, spas = read_signature(request.model), spa_count(request.target)
+    if not request.shapes:
+        return own_shapes(model, spas)
+    fitted = fit_shapes(request.shapes, model)
+    if is_saved(request.model) and fitted.whole == model.dims and fitted.per_spa(spas) != model.dims:
+        whole = own_shapes(model, spas)
+        warnings.warn(
+            f"{request.model}: --input_shapes are those of one SPA, which the engine was saved with; a call of the "
+            f"whole card has {whole.batch} samples",
+            stacklevel=2,
+        )
+        return whole
+    return fitted
 
 
 def open_request(request: Request) -> tuple[Engine, CardShapes]:

@@ -175,7 +175,7 @@ class SaveEngine:
             pass_path=find_pass(self.pass_path or "none"),
         )
         with SdaaEngine(spec, save_to=place) as engine:
-            return [list(shape) for shape in engine.spec.input_size or ()]
+            return [[size for size in shape if size] for shape in engine.spec.input_size or ()]
 
 
 def _lists(shapes: Sequence[Any] | str | None) -> list[list[int]] | None:

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from engine import ConfigError, TecoInferError, add_version
-from tecoexec import references, report
+from tecoexec import beside, report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
 from tecoexec.point import Point
@@ -62,23 +62,23 @@ def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str
             warnings=report.caveats(measured, engine, shapes),
             references=case.references.get(batch, {}),
         )
-    return point, text + beside(point)
+    return point, text + _beside(point)
 
 
-def beside(point: Point) -> str:
+def _beside(point: Point) -> str:
     """Return lines that set a point beside the figures its case gives: its ratios to them, and where it drops."""
-    heads, (cells,) = references.columns([point])
+    heads, (cells,) = beside.columns([point])
     label = "simulated figures beside others" if point.simulated else "figures beside others"
     shown = ", ".join(f"{head} {cell}" for head, cell in zip(heads, cells, strict=True))
     said = [f"{label}: {shown}"] if shown else []
-    return "".join(f"{line}\n" for line in (*said, *references.drops(point)))
+    return "".join(f"{line}\n" for line in (*said, *beside.drops(point)))
 
 
 def table(points: Sequence[Point]) -> str:
     """Return a sweep as an aligned table; published figures and errors stand beside the own ones."""
     label = "simulated " if any(point.simulated for point in points) else ""
     head = ["case", "shape", f"{label}latency", f"{label}throughput", "published latency", "published throughput"]
-    heads, others = references.columns(points)
+    heads, others = beside.columns(points)
     rows = [[*head, "latency error", "throughput error", *heads]]
     for point, cells in zip(points, others, strict=True):
         row = [point.case, point.shape, f"{milliseconds(point.latency_ms * 1e-3)} ms", f"{point.throughput:.1f}/s"]
@@ -86,7 +86,7 @@ def table(points: Sequence[Point]) -> str:
             row += [f"{point.published.latency_ms:.2f} ms", f"{point.published.throughput:.1f}/s"]
             row += [f"{error:+.1%}" for error in point.errors]
         rows.append(row + [""] * (len(rows[0]) - len(row) - len(cells)) + cells)
-    said = [line for point in points for line in references.drops(point)]
+    said = [line for point in points for line in beside.drops(point)]
     return "\n".join([*aligned(rows), *_overall(points), *said]) + "\n"
 
 
@@ -129,7 +129,7 @@ def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] 
 def _plain(point: Point) -> dict[str, Any]:
     published = point.published._asdict() if point.published is not None else None
     errors = dict(zip(("latency", "throughput"), point.errors, strict=True)) if point.errors is not None else None
-    others = {"references": references.to_dict(point), "drops": list(references.drops(point))}
+    others = {"references": beside.to_dict(point), "drops": list(beside.drops(point))}
     return {**asdict(point), "published": published, "errors": errors, **others}
 
 

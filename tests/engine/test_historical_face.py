@@ -185,8 +185,10 @@ def test_a_saved_engine_by_the_old_ending(save_onnx: SaveOnnx, tmp_path: Path) -
     assert engine.engine.loaded  # type: ignore[attr-defined]
     assert (engine.dtype, engine.batch_size, engine.input_size) == ("float16", 8, [[2, 4]])
     np.testing.assert_array_equal(engine(X.astype(np.float16)), np.maximum(X, 0))
-    with pytest.warns(UserWarning, match=r"old\.engine was built for float16, which counts; dtype float32 is ignored"):
+    with pytest.warns(UserWarning, match=r"old\.engine is a built engine of its own precision, float16; dtype"):
         TecoInferEngine(ckpt=str(old), target="sdaa")
+    with pytest.warns(UserWarning, match=r"passes are done already; pass_path default_pass\.py is ignored$"):
+        TecoInferEngine(ckpt=str(old), target="sdaa", dtype="float16", pass_path=Path("default_pass.py"))
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,9 @@ def _fold(model: ir.Model, conv: ir.Node) -> bool:
     pads = [2 * pad for pad in conv.attributes.get_ints("pads", [0, 0, 0, 0])]
     wide = _widened(old, corners)
     name = free_name(model.graph, f"{weight.name}_focus")
-    value = ir.Value(name=name, const_value=ir.tensor(wide, name=name))
-    value.shape, value.dtype = ir.Shape(wide.shape), weight.dtype
+    tensor = ir.tensor(wide, name=name)
+    value = ir.Value(name=name, const_value=tensor)
+    value.shape, value.dtype = ir.Shape(wide.shape), tensor.dtype
     model.graph.register_initializer(value)
     conv.replace_input_with(0, x)
     conv.replace_input_with(1, value)
