@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         InputError as InputError,
         ModelError as ModelError,
         PassError as PassError,
+        PictureError as PictureError,
         TargetError as TargetError,
         TecoInferError as TecoInferError,
     )
@@ -117,6 +118,7 @@ _HOMES = {
         "InputError",
         "ModelError",
         "PassError",
+        "PictureError",
         "TargetError",
         "TecoInferError",
     ),
