@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
 from engine.built import SUFFIX, is_built
+from engine.declared import declare_shapes
 from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
@@ -106,6 +107,7 @@ class TecoInferEngine:
         self.engine: Engine = open_engine(self.target, spec)
         self.module = Timing(self.engine.device_seconds, self.engine.simulated)
         """Times of each SPA, by ``start_timing()`` and ``get_infer_time()``; simulated on the simulated card."""
+        declare_shapes(spec.input_size)
 
     @property
     def run_time(self) -> float:

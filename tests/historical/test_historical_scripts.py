@@ -189,6 +189,9 @@ PATHS = {
     "utils.preprocess.paddle.classification": "preprocess",
     "utils.postprocess.pytorch.classification": "postprocess",
     "utils.postprocess.paddle.classification": "postprocess",
+    "utils.preprocess.pytorch.groundingdinot": "preprocess",
+    "utils.postprocess.pytorch.groundingdinot": "PostProcessCocoGrounding CocoGroundingEvaluator get_tokenlizer",
+    "utils.datasets.groundingdinot_dataset": "CocoDetection collate_fn",
     "utils.pipeline": "evaluate predict",
 }
 """What scripts that people have import, whatever room the code itself moves to."""
