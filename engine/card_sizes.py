@@ -9,7 +9,7 @@ from dataclasses import replace
 from engine.errors import ConfigError
 from engine.signature import Dim, may_be_batch
 from engine.spec import MAX_SPA, EngineSpec
-from engine.text import shape_text
+from engine.text import level_of_user, shape_text
 
 
 def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
@@ -43,10 +43,22 @@ def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
     warnings.warn(
         f"{spec.ckpt}: input_size {_shown([spec.input_size[i] for i in whole])} has the batch of the whole card, the "
         f"other inputs that of one SPA; it is taken as {mine[0]}",
-        stacklevel=5,
+        stacklevel=level_of_user(),
     )
     sizes = [(mine[0], *shape[1:]) if i in whole else shape for i, shape in enumerate(spec.input_size)]
     return replace(spec, input_size=tuple(sizes))
+
+
+def of_two_batches(spec: EngineSpec) -> str | None:
+    """Return in words that some shapes have the batch of the whole card and others a share; ``None`` where none has."""
+    sizes = [shape[0] for shape in spec.input_size or () if shape and shape[0]]
+    shares = sorted({size for size in sizes if size < spec.batch_size <= size * MAX_SPA})
+    if len(shares) != 1 or spec.batch_size not in sizes:
+        return None
+    return (
+        f"input_size {_shown(spec.input_size or ())} has inputs of {shares[0]} and of {spec.batch_size} samples, which "
+        f"the model does not join; give every input the batch of one SPA, {shares[0]}"
+    )
 
 
 def _same(one: Dim, other: Dim) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from engine.errors import ConfigError, InputError
+from engine.text import level_of_user
 
 if TYPE_CHECKING:
     from engine.spec import EngineSpec
@@ -242,9 +243,9 @@ def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int
         if _other_order(names, wanted):
             raise ConfigError(f"{told} does not match the model's inputs: {', '.join(names)}; name each once, or none")
         shown = f"is not used: it does not name the model's inputs, which are taken in the order {', '.join(names)}"
-        warnings.warn(f"{told} {shown}", stacklevel=5)
+        warnings.warn(f"{told} {shown}", stacklevel=level_of_user())
     elif wanted and names:
-        warnings.warn(f"{told} is not the model's; its only input {names[0]!r} is used", stacklevel=5)
+        warnings.warn(f"{told} is not the model's; its only input {names[0]!r} is used", stacklevel=level_of_user())
     return list(range(len(names)))
 
 
@@ -383,7 +384,7 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
         warnings.warn(
             f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; "
             f"preprocess to {spec.dtype} to save the copy",
-            stacklevel=4,
+            stacklevel=level_of_user(),
         )
     with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
         return array.astype(spec.dtype)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
+from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, ModelError
 from engine.built import SUFFIX, is_built
+from engine.card_sizes import of_two_batches
 from engine.declared import declare_shapes
 from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
@@ -104,7 +105,7 @@ class TecoInferEngine:
             )
 
     def _open(self, spec: EngineSpec) -> None:
-        self.engine: Engine = open_engine(self.target, spec)
+        self.engine: Engine = _opened(self.target, spec)
         self.module = Timing(self.engine.device_seconds, self.engine.simulated)
         """Times of each SPA, by ``start_timing()`` and ``get_infer_time()``; simulated on the simulated card."""
         declare_shapes(spec.input_size)
@@ -169,3 +170,14 @@ class TecoInferEngine:
     def release(self) -> None:
         """Free the engine's resources; a second call does nothing."""
         self.engine.release()
+
+
+def _opened(target: str, spec: EngineSpec) -> Engine:
+    """Open an engine; where it fails on sizes that the script has mixed up, say so in place of the runtime's words."""
+    try:
+        return open_engine(target, spec)
+    except ModelError as error:
+        mixed = of_two_batches(spec)
+        if mixed is None or "ShapeInferenceError" not in str(error):
+            raise
+        raise ConfigError(f"{spec.ckpt}: {mixed}") from error

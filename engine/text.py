@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 
@@ -45,3 +46,14 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return `` did you mean 'x'?``, with a blank in front, for the :func:`nearest` known word; else nothing."""
     near = nearest(word, known, cutoff)
     return "" if near is None else f" did you mean {near!r}?"
+
+
+def level_of_user() -> int:
+    """Return the ``stacklevel`` with which the function that asks warns at the line that called the zoo's engine.
+
+    How many calls lie between is another number on every target. Where all are the engine's, it is the outermost.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "engine":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -20,7 +20,7 @@ if not __package__:
     # SaveEngine`, with this folder on the path, leaves the path and puts the root before it.
     sys.path[: int(__name__ == "__main__")] = [str(Path(__file__).resolve().parents[1])]
 
-from engine import DTYPES, ConfigError, EngineSpec, add_version, find_pass, shape_text
+from engine import DTYPES, PASS_PATH, ConfigError, EngineSpec, add_version, find_pass, shape_text
 from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, read_signature, spa_count
 from tecoexec.shapes import parse_shapes
@@ -127,7 +127,8 @@ class SaveEngine:
     Args:
         onnx_path: the model.
         dtype: ``"float16"`` or ``"float32"``.
-        pass_path: optimisation passes by any name :func:`engine.find_pass` takes; ``None`` runs the model as it is.
+        pass_path: optimisation passes by any name :func:`engine.find_pass` takes; ``None`` takes ``default_pass.py``, as
+            ``TecoInferEngine`` does, and ``"none"`` runs the model as it is.
         save_path: where to, by any name; ``None``: ``m.onnx.tecoengine`` in the working folder.
         topsort: accepted and ignored: the nodes are always put in order.
         input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None`` takes the
@@ -172,7 +173,7 @@ class SaveEngine:
             batch_size=(rows[0] if rows else 1) * spas,
             input_size=tuple(tuple(shape) for shape in sizes),
             dtype=self.dtype,
-            pass_path=find_pass(self.pass_path or "none"),
+            pass_path=find_pass(self.pass_path or PASS_PATH / "default_pass.py"),
         )
         with SdaaEngine(spec, save_to=place) as engine:
             return [[size for size in shape if size] for shape in engine.spec.input_size or ()]

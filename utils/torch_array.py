@@ -109,12 +109,19 @@ def as_array(value: Any, what: str) -> Array:
 def like(result: Array, *given: object) -> Any:
     """Return a result as a tensor, on the device of the first tensor that was given; without one a :class:`TorchArray`.
 
-    The memory is the result's own, except on another device.
+    The memory is the result's own, except on another device. Lists of what was given count with their items.
     """
-    tensor: Any = next((value for value in given if is_tensor(value)), None)
+    tensor = first_tensor(given)
     if tensor is None:
         return result.view(TorchArray)
     return _shared(sys.modules["torch"], result).to(tensor.device)
+
+
+def first_tensor(value: object) -> Any:
+    """Return a tensor of torch itself, of a list or tuple the first one; ``None`` without one."""
+    if isinstance(value, (list, tuple)):
+        return next((found for found in map(first_tensor, value) if found is not None), None)
+    return value if is_tensor(value) else None
 
 
 def of_the_script(result: Array) -> Any:

@@ -26,6 +26,7 @@ from engine.backends.trt_plan import (
 )
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
 from engine.signature import batch_of
+from engine.text import level_of_user
 from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class CudaEngine(Engine):
                 f"and rank 0, or run: {install_command('tensorrt')}"
             )
         if self.spec.save_engine:
-            warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=4)
+            warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=level_of_user())
         model = load_model(self.spec.ckpt)
         self.metadata = metadata(model)
         self.bind(*signature(model))

@@ -12,6 +12,7 @@ from engine.base import Array, PassError, TecoInferError
 from engine.independence import RANDOM, difference
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
+from engine.text import level_of_user
 
 if TYPE_CHECKING:
     import onnx
@@ -207,4 +208,6 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _warn_unchecked(where: str, reason: str) -> None:
     if where not in _warned:
         _warned.add(where)
-        warnings.warn(f"{where}: its result was not compared with the original model: {reason}", stacklevel=4)
+        warnings.warn(
+            f"{where}: its result was not compared with the original model: {reason}", stacklevel=level_of_user()
+        )

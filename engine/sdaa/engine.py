@@ -27,6 +27,7 @@ from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path,
 from engine.sdaa.status import Publisher
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
+from engine.text import level_of_user
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ class SdaaEngine(Engine):
             warnings.warn(
                 f"{self.spec.ckpt}: {len(unknown)} kernels work on data of a size not known beforehand "
                 f"({', '.join(unknown[:3])}, ...); the simulated time counts only their launch",
-                stacklevel=4,
+                stacklevel=level_of_user(),
             )
 
     def _take_tensors(self, plan: Plan) -> None:
@@ -347,7 +348,7 @@ class SdaaEngine(Engine):
         if not self._said and total > 1:
             self._said = True
             reason = f"samples depend on one another ({self.why_dependent})"
-            warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=5)
+            warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=level_of_user())
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -291,3 +292,33 @@ def test_a_dimension_of_another_name_is_no_batch(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,4] x, float[anchors,4] t) => (float[N,4] y) { y = Relu(x) }")
     engine = TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 4], [8, 4]], dtype="float32")
     assert engine.input_size == [[2, 4], [8, 4]]
+
+
+# ------------------------------------------------------------------------------------------------- sizes and warnings
+
+JOINED = """
+g (float[batch,3] images, int64[tokens,5] text) => (float[batch,8] y) {
+  f = Cast<to=1>(text)
+  y = Concat<axis=1>(images, f)
+}
+"""
+
+
+def test_two_batches_that_the_model_does_not_join_are_a_line(save_onnx: SaveOnnx) -> None:
+    words = r"input_size 2x3, 8x5 has inputs of 2 and of 8 samples, .* give every input the batch of one SPA, 2$"
+    path = save_onnx(JOINED)
+    with pytest.raises(ConfigError, match=words), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # passes were not compared, as the model as it is does not run either
+        TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 3], [8, 5]])
+    engine = TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 3], [2, 5]])
+    assert engine([np.zeros((8, 3), np.float32), np.ones((8, 5), np.int64)]).shape == (8, 8)
+
+
+@faces
+@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+def test_warnings_point_at_the_script(face: type[TecoInferEngine], target: str, save_onnx: SaveOnnx) -> None:
+    path = save_onnx(JOINED.replace("tokens", "batch"))
+    with pytest.warns(UserWarning, match="input_name input is not used") as said:
+        face(ckpt=path, target=target, batch_size=8, input_size=[[2, 3], [8, 5]], input_name="input", anything=1)
+    assert len(said) == 3
+    assert {one.filename for one in said} == {__file__}

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from utils.datasets.objects import BoxedPictures, Objects
-from utils.datasets.voc import NAMES, load_voc
+from utils.datasets.voc import NAMES, load_voc, voc_years
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.ssd import STRETCHED
@@ -42,7 +42,8 @@ class VOCDataset:
     """The pictures of a split of Pascal VOC, by their places.
 
     Args:
-        root_dir: a folder such as ``VOC2007`` with ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``.
+        root_dir: a folder such as ``VOC2007`` with ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``; or
+            ``VOCdevkit``, or what holds it, where one year in it has the list.
         datashape: side of the squares that pictures are stretched to, in pixels, as a number or as text.
         image_set: the list in ``ImageSets/Main`` without its ``.txt``.
 
@@ -132,6 +133,11 @@ def _side(datashape: str | int) -> int:
 
 
 def _load(root: Path, image_set: str) -> BoxedPictures:
+    years = voc_years(root) if root.is_dir() and not (root / "ImageSets").is_dir() else ()
+    years = [year for year in years if (year / "ImageSets" / "Main" / f"{image_set}.txt").is_file()]
+    if len(years) > 1:
+        raise DataError(f"{root} holds {', '.join(year.name for year in years)}; give one of them: {years[0]}")
+    root = years[0] if years else root
     folder = root / "ImageSets" / "Main"
     listed = folder / f"{image_set}.txt"
     if not root.is_dir():

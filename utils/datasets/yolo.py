@@ -57,7 +57,7 @@ def load_yolo(path: Path) -> Gathered:
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels))
+        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     if pictures and not labelled:
         raise DataError(f"{path}: none of its {len(pictures)} pictures has a label file; one goes to {file}")
     _without_pictures(pictures, gathered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import threading
 import warnings
@@ -280,9 +281,7 @@ def create_dataloader(
     }
     _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
     size = sides_of(imgsz, "imgsz")
-    for name, value, least in (("batch_size", batch_size, 1), ("stride", stride, 1), ("pad", pad, 0)):
-        if value < least:
-            raise ConfigError(f"{name} {value} must be at least {least}")
+    _check_numbers(batch_size=(batch_size, 1), stride=(stride, 1), pad=(pad, 0), workers=(workers, None))
     dataset = _load(path, size, single_cls, rank)
     if rect:
         dataset.by_proportions(batch_size, stride, pad)
@@ -290,6 +289,16 @@ def create_dataloader(
         dataset.keep()
     _warn_of_rejected(prefix, dataset)
     return YoloLoader(dataset, batch_size, workers, shuffle and not rect), dataset
+
+
+def _check_numbers(**given: tuple[Any, int | None]) -> None:
+    """Refuse what is no number, or less than the least that there may be."""
+    for name, (value, least) in given.items():
+        kind = numbers.Real if name == "pad" else numbers.Integral
+        if not isinstance(value, kind) or not math.isfinite(value) or (least is not None and value < least):
+            what = "number" if kind is numbers.Real else "whole number"
+            bound = "" if least is None else f" of at least {least}"
+            raise ConfigError(f"{name} {one_line(repr(value))} must be a {what}{bound}")
 
 
 def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
@@ -308,9 +317,15 @@ def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
 
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
     """Read the labels of all pictures."""
-    places = [Path(path)] if isinstance(path, (str, os.PathLike)) else [Path(one) for one in path]
-    if not places:
-        raise DataError("path is an empty list; name a folder, or a text file that lists pictures")
+    named = [path] if isinstance(path, (str, os.PathLike)) else path
+    if (
+        not isinstance(named, Sequence)
+        or not named
+        or not all(one and isinstance(one, (str, os.PathLike)) for one in named)
+    ):
+        shown = "an empty list" if isinstance(path, (list, tuple)) and not path else one_line(repr(path))
+        raise DataError(f"path is {shown}; name a folder, or a text file that lists pictures")
+    places = [Path(one) for one in named]
     gathered = Gathered(places[0])
     for picture in (picture for place in places for picture in _pictures_of(place)):
         file = label_file(picture)

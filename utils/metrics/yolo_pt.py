@@ -42,7 +42,8 @@ def ap_per_class(
 
     Returns:
         Arrays over the C classes that have objects, in rising order: right and wrong detections, precision, recall and
-        F1 at that confidence, C float64 each; average precisions, C x T float64; the classes, C int64.
+        F1 at that confidence, C float64 each, where a class without any detection has precision 0; average precisions,
+        C x T float64; the classes, C int64.
 
     Raises:
         InputError: the arrays do not belong together, or a confidence is NaN.
@@ -63,7 +64,9 @@ def ap_per_class(
         found[place] = np.searchsorted(-confidence[own], -LEVELS, side="right")
         if right.shape[1]:
             hits[place] = np.append(0, summed[:, 0])[found[place].astype(np.int64)]
-    precision = np.divide(hits, found, out=np.ones_like(hits), where=found > 0)
+    # above the surest detection of a class no precision is wrong, so it is 1; a class without any detection has none
+    empty = np.where(np.isin(classes, predicted), 1.0, 0.0)[:, None] * np.ones_like(hits)
+    precision = np.divide(hits, found, out=empty, where=found > 0)
     recall = hits / counts[:, None]
     f1 = np.divide(2 * hits, found + counts[:, None])
     best = int(f1.mean(axis=0).argmax()) if len(classes) else 0

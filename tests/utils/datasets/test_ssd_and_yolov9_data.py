@@ -96,6 +96,17 @@ def test_other_classes_are_numbered_and_said(voc: Path) -> None:
         assert VOCDataset(voc).class_names == ("__background__", "emu", "gnu")
 
 
+def test_the_folder_above_is_taken_where_it_holds_one_year(voc: Path, tmp_path: Path) -> None:
+    kit = tmp_path / "data" / "VOCdevkit"
+    kit.mkdir(parents=True)
+    (kit / "VOC2007").symlink_to(voc)
+    for root in (kit, kit.parent, kit / "VOC2007"):
+        assert VOCDataset(root, 32).ids == VOCDataset(voc, "32").ids
+    (kit / "VOC2012").symlink_to(voc)
+    with pytest.raises(DataError, match=r"holds VOC2007, VOC2012; give one of them: .*VOC2007$"):
+        VOCDataset(kit)
+
+
 def test_what_is_no_voc_is_named(voc: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere does not exist or is no folder"):
         VOCDataset(tmp_path / "nowhere")

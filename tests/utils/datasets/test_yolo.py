@@ -94,6 +94,14 @@ def test_labels_of_pictures_that_are_not_in_the_list_are_nothing_wrong(tmp_path:
     assert (len(found), found.rejected) == (1, [])
 
 
+def test_a_listed_picture_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+    tree(tmp_path, ".")
+    (tmp_path / "data.yaml").write_text("names: [cat, dog]\nval: val.txt\n")
+    (tmp_path / "val.txt").write_text("images/a.png\nimages/gone.png\n")
+    found = load_boxes(tmp_path)  # a warning of its label file would be an error
+    assert (len(found), [one.path.name for one in found.rejected]) == (1, ["gone.png"])
+
+
 def test_where_labels_are() -> None:
     assert label_file(Path("/x/images/y/images/z/a.b.jpg")) == Path("/x/images/y/labels/z/a.b.txt")
     assert label_file(Path("images/a.jpg")) == Path("labels/a.txt")

@@ -202,6 +202,9 @@ def test_arguments_for_training_are_not_used_and_said(data: Path) -> None:
         )
 
 
+WRONG = ({"batch_size": "4"}, {"batch_size": None}, {"stride": 2.5}, {"pad": None}, {"workers": None})
+
+
 def test_what_cannot_be_used_is_refused(data: Path) -> None:
     (data / "empty.txt").write_text("\n")
     (data / "zero.txt").write_text("a\0b.png\n")
@@ -213,11 +216,14 @@ def test_what_cannot_be_used_is_refused(data: Path) -> None:
         (data / "notes.md", "is neither a folder"),
         ("a" * 5000, "does not exist"),
         ([], "path is an empty list"),
+        ("", "path is ''; name a folder"),
+        (None, "path is None; name a folder"),
+        ([None], r"path is \[None\]; name a folder"),
         (data / "labels", "lists no image"),
     ):
         with pytest.raises(DataError, match=words):
             create_dataloader(path, 64, 2, 32)
-    for wrong in ({"imgsz": 0}, {"imgsz": (1, 2, 3)}, {"batch_size": 0}, {"stride": 0}, {"pad": -1}):
+    for wrong in ({"imgsz": 0}, {"imgsz": (1, 2, 3)}, {"batch_size": 0}, {"stride": 0}, {"pad": -1}, *WRONG):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             create_dataloader(**{"path": data, "imgsz": 64, "batch_size": 2, "stride": 32, **wrong})
 

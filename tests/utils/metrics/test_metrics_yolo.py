@@ -57,7 +57,7 @@ def test_it_is_what_the_definitions_say(seed: int, count: int, classes: int, obj
     hits, shown, totals = at
     np.testing.assert_allclose(found, hits)
     np.testing.assert_allclose(wrong, shown - hits)
-    np.testing.assert_allclose(p, np.where(shown > 0, hits / np.maximum(shown, 1), 1))
+    np.testing.assert_allclose(p, np.where(shown > 0, hits / np.maximum(shown, 1), np.isin(labels, predicted)))
     np.testing.assert_allclose(r, hits / totals)
     np.testing.assert_allclose(f1.mean(), best)
     for place, label in enumerate(labels):
@@ -117,7 +117,7 @@ def test_all_right_is_one_and_nothing_found_is_zero() -> None:
     assert (ap == 1).all()
     assert ap.shape == (2, 10)
     none = ap_per_class(np.zeros((0, 10), bool), [], [], [1.0, 1.0])
-    assert (none[3].tolist(), none[5].sum(), none[6].tolist()) == ([0], 0, [1])
+    assert (none[2].tolist(), none[3].tolist(), none[5].sum(), none[6].tolist()) == ([0], [0], 0, [1])
     assert ap_per_class(tp, conf, labels, np.array([], int))[5].shape == (0, 10)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine import ConfigError, DataError
+from engine import ConfigError, DataError, InputError
 from utils.datasets.folders import is_picture
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.yolo_pt import IMG_FORMATS, preprocess
@@ -66,6 +66,7 @@ def test_tensors_give_tensors() -> None:
     assert (images.dtype, tuple(images.shape), count) == (torch.float16, (3, 3, 32, 64), 2)
     np.testing.assert_array_equal(images.numpy(), preprocess(batch, 3, (32, 64), half=True)[0])
     assert isinstance(preprocess(batch, 3, (32, 64))[0], np.ndarray)
+    assert isinstance(preprocess([torch.from_numpy(pixels(32, 64))], 1, (32, 64))[0], torch.Tensor)
 
 
 def test_the_formats_are_those_of_the_zoo() -> None:
@@ -81,13 +82,14 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         ([], "there is no picture"),
         (np.zeros((2, 3, 8, 8), np.float32), "inputs are float32 of shape"),
         (np.zeros((0, 3, 8, 8), np.uint8), "there is no picture"),
-        (np.zeros((8, 8), np.uint8), r"picture 0 is uint8 of shape \(8, 8\)"),
-        ([np.zeros((8, 8, 4), np.uint8)], r"picture 0 is uint8 of shape \(8, 8, 4\)"),
+        (np.zeros((8, 8), np.uint8), "picture 0 is 8x8 of uint8"),
+        ([np.zeros((8, 8, 4), np.uint8)], "picture 0 is 8x8x4 of uint8"),
     ):
-        with pytest.raises(DataError, match=words):
+        with pytest.raises((DataError, InputError), match=words):
             preprocess(wrong, 1, 32)
     for size in (0, (32, -1), (1, 2, 3), 32.5, "32", (None, 3)):
         with pytest.raises(ConfigError, match="input_size"):
             preprocess(pixels(8, 8), 1, size)
-    with pytest.raises(ConfigError, match="batch_size 0"):
-        preprocess(pixels(8, 8), 0, 32)
+    for batch_size in (0, "4", 2.5, None):
+        with pytest.raises(ConfigError, match=f"batch_size {batch_size!r} must be a whole number"):
+            preprocess(pixels(8, 8), batch_size, 32)  # type: ignore[arg-type]

@@ -202,7 +202,8 @@ def get_metrics(
 
 def _in_picture(found: Any, place: int, size: tuple[int, int]) -> Detections:
     """Return what was found in a picture, in its own pixels; classes from 0 on."""
-    missing = [name for name in ("boxes", "labels", "scores", "img_width", "img_height") if name not in found]
+    names = ("boxes", "labels", "scores", "img_width", "img_height")
+    missing = [name for name in names if not isinstance(found, Mapping) or name not in found]
     if missing:
         raise InputError(
             f"the prediction of picture {place} has no {', '.join(missing)}; pass what postprocess returned"

@@ -21,7 +21,7 @@ class Choice:
 
     conf_thres: float
     iou_thres: float
-    classes: Sequence[int] | None
+    classes: Sequence[int] | int | None
     agnostic: bool
     multi_label: bool
     max_det: int
@@ -135,7 +135,7 @@ def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
     """
     found = _final(rows, choice) if layout == FINAL else _candidates(rows, layout == OBJECT, choice, known)
     if choice.classes is not None:
-        found = found[np.isin(found[:, 5], list(choice.classes))]
+        found = found[np.isin(found[:, 5], _numbers(choice.classes))]
     if len(found) > choice.max_nms:
         found = found[np.argsort(-found[:, 4], kind="stable")[: choice.max_nms]]
     # the places travel as the classes, so that the columns behind can be found again
@@ -144,6 +144,11 @@ def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
     groups = waiting.classes if layout == FINAL else groups
     stay = non_maximum_suppression(waiting, choice.iou_thres, choice.max_det, groups)
     return found[stay.classes]
+
+
+def _numbers(classes: Any) -> Array:
+    """Return the classes to look for."""
+    return as_array(classes, "classes") if np.size(classes) else np.empty(0)
 
 
 def _final(rows: Array, choice: Choice) -> Array:

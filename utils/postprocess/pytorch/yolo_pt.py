@@ -59,14 +59,14 @@ def postprocess(
     padding_shape: Any,
     conf_thres: float = 0.25,
     iou_thres: float = 0.45,
-    classes: Sequence[int] | None = None,
+    classes: Sequence[int] | int | None = None,
     agnostic: bool = False,
     multi_label: bool = False,
     labels: Sequence[Any] = (),
     max_det: int = 300,
     nm: int = 0,
     image: Any = None,
-    image0_shapes: Sequence[Sequence[int]] = (),
+    image0_shapes: Sequence[Sequence[int]] = [],  # the older default; it is only read
     class_name: Mapping[int, str] | Sequence[str] | None = CLASSES,
     card_num: int = 0,
     max_nms: int = 30000,
@@ -82,7 +82,7 @@ def postprocess(
         padding_shape: how many pictures of the batch are real, as ``preprocess`` says; what follows them is dropped.
             ``None``: all. Of a tuple the first number counts.
         conf_thres: scores count above it. iou_thres: of two boxes that overlap by more than this one goes.
-        classes: the numbers of the classes to look for; ``None``: all.
+        classes: the numbers of the classes to look for, or the number of one; ``None``: all.
         agnostic: boxes of different classes compete too.
         multi_label: a box may count with several classes.
         labels: per picture m x 5 objects that are known: class, centre x, centre y, width, height in pixels of the
@@ -140,10 +140,11 @@ def _real(given: Any, pictures: int) -> int:
 def _shown(
     found: Sequence[Array],
     size: tuple[int, ...],
-    shapes: Sequence[Sequence[int]],
+    shapes: Sequence[Sequence[int]] | None,
     names: Mapping[int, str] | Sequence[str] | None,
 ) -> list[dict[str, list[list[float]]]]:
     """Return boxes in pixels of the original pictures by the names of their classes."""
+    shapes = () if shapes is None else shapes
     if len(size) < 2 or len(shapes) < len(found):
         raise InputError(
             f"{len(found)} pictures in an input of shape {size} have {len(shapes)} shapes; pass image and "

@@ -84,7 +84,7 @@ class Metrics(NamedTuple):
 def postprocess(
     images: Any,
     preds: Any,
-    data_config: Config = None,
+    data_config: Config,
     targets: Any = None,
     source_image: Any = None,
     conf_thres: float = 0.001,
@@ -273,7 +273,7 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
     return ((right[:, None] >> bits.astype(np.uint16)) & 1).astype(bool)
 
 
-def get_metrics(stats: Iterable[Any], data_config: Config = None) -> Metrics:
+def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
     """Return the metric of all pictures (:class:`Metrics`), from what :func:`get_stats` collected.
 
     Average precision is COCO's, the mean of the best precisions at 101 recalls or later ones, and so is the matching
@@ -314,6 +314,10 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
         from utils.coco_classes import NAMES
 
         return NAMES if classes == len(NAMES) else [str(place) for place in range(classes)]
+    if not isinstance(data_config, (str, os.PathLike, Mapping)):
+        raise DataError(
+            f"data_config {one_line(repr(data_config))} is neither a YAML file nor a mapping with names and nc"
+        )
     content = data_config if isinstance(data_config, Mapping) else _content(Path(data_config))
     names, count = content.get("names"), content.get("nc")
     if isinstance(names, Mapping) and sorted(map(str, names)) == sorted(map(str, range(len(names)))):

@@ -44,20 +44,28 @@ def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Arr
     pictures = list(images) if isinstance(images, (list, tuple)) else [images]
     if not pictures:
         raise DataError("there is no picture; pass at least one")
-    return np.stack([letterbox(_picture(one), size, laying)[0].transpose(2, 0, 1) for one in pictures])
+    return np.stack([letterbox(picture_of(one), size, laying)[0].transpose(2, 0, 1) for one in pictures])
 
 
-def _picture(given: Any) -> Image.Image:
-    """Return one picture, upright RGB."""
+def picture_of(given: Any, name: str = "a picture") -> Image.Image:
+    """Return one picture, upright RGB.
+
+    Args:
+        given: a file, a PIL image, or height x width x 3 uint8 in RGB order, an array or a tensor.
+        name: what errors call pixels.
+
+    Raises:
+        DataError: a file that is no picture. InputError: something else.
+    """
     if isinstance(given, (str, os.PathLike)):
         return open_image(Path(given))
     if isinstance(given, Image.Image):
-        return to_rgb(given)
-    pixels = as_array(given, "a picture")
-    if pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.dtype == np.uint8:
-        return Image.fromarray(pixels)
+        return to_rgb(given, name)
+    pixels = as_array(given, name)
+    if pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.dtype == np.uint8 and 0 not in pixels.shape:
+        return Image.fromarray(np.ascontiguousarray(pixels))
     raise InputError(
-        f"a picture is {shape_text(pixels.shape)} of {pixels.dtype}; pass a path, a PIL image or H x W x 3 uint8"
+        f"{name} is {shape_text(pixels.shape)} of {pixels.dtype}; pass a path, a PIL image or H x W x 3 uint8, RGB"
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError
-from utils.preprocess.image.images import open_image, to_rgb
+from engine import Array, ConfigError, DataError, InputError
+from utils.preprocess.image.batches import picture_of
 from utils.preprocess.image.letterbox import letterbox, sides_of
-from utils.torch_array import as_array, is_tensor, like
+from utils.torch_array import as_array, first_tensor, like
 
 __all__ = ["IMG_FORMATS", "preprocess"]
 
@@ -41,25 +41,25 @@ def preprocess(
         **kw: accepted for scripts that pass more; what is given is named in a warning and not used.
 
     Returns:
-        N x 3 x H x W, a tensor where ``inputs`` is one; how many of the N are real pictures, which ``postprocess``
-        calls ``padding_shape``; the height and width of each real picture before it was laid in.
+        N x 3 x H x W, a tensor where ``inputs`` is one or has one; how many of the N are real pictures, which
+        ``postprocess`` calls ``padding_shape``; the height and width of each real picture before it was laid in.
 
     Raises:
         ConfigError: a batch size or input size that is not positive.
-        DataError: there is no picture, one cannot be read, or an array is no picture.
+        DataError: there is no picture, or one cannot be read. InputError: an array is no picture.
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)
     size = sides_of(input_size, "input_size")
-    if batch_size < 1:
-        raise ConfigError(f"batch_size {batch_size} must be at least 1")
+    if not hasattr(batch_size, "__index__") or batch_size < 1:
+        raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
     images, shapes = _laid(inputs, size)
     count = len(images)
     total = -(-count // batch_size) * batch_size if batch_padding else count
     made = np.zeros((total, 3, *size), np.float16 if half else np.float32)
     for place, image in enumerate(images):
         made[place] = np.divide(image, 255, dtype=np.float32)
-    return (like(made, inputs) if is_tensor(inputs) else made), count, shapes
+    return (made if first_tensor(inputs) is None else like(made, inputs)), count, shapes
 
 
 def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tuple[int, int]]]:
@@ -68,24 +68,12 @@ def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tup
     if not isinstance(inputs, (list, tuple, str, os.PathLike, Image.Image)):
         batch = as_array(inputs, "inputs")
         if batch.ndim == 4 and (batch.shape[1] != 3 or batch.dtype != np.uint8):
-            raise DataError(f"inputs are {batch.dtype} of shape {batch.shape}; pass N x 3 x H x W uint8")
+            raise InputError(f"inputs are {batch.dtype} of shape {batch.shape}; pass N x 3 x H x W uint8")
         if batch.ndim == 4 and len(batch) and batch.shape[2:] == size:
             return list(batch), [size] * len(batch)
         given = list(batch.transpose(0, 2, 3, 1)) if batch.ndim == 4 else [batch]
     if not given:
         raise DataError("there is no picture to preprocess; pass at least one")
-    pictures = [_picture(one, f"picture {place}") for place, one in enumerate(given)]
+    pictures = [picture_of(one, f"picture {place}") for place, one in enumerate(given)]
     laid = [letterbox(picture, size)[0].transpose(2, 0, 1) for picture in pictures]
     return laid, [(picture.height, picture.width) for picture in pictures]
-
-
-def _picture(given: Any, name: str) -> Image.Image:
-    """Return one picture in RGB."""
-    if isinstance(given, (str, os.PathLike)):
-        return open_image(given)
-    if isinstance(given, Image.Image):
-        return to_rgb(given, name)
-    pixels: Array = as_array(given, name)
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
-        raise DataError(f"{name} is {pixels.dtype} of shape {pixels.shape}; pass a path or H x W x 3 uint8, RGB")
-    return Image.fromarray(np.ascontiguousarray(pixels))
