@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigError
+from engine.text import one_line
 
 
 def as_arrays(inputs: Any) -> Any:
@@ -61,11 +62,34 @@ class Timing:
 
 
 def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
-    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model."""
-    if not input_size:
+    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    given = input_size.tolist() if isinstance(input_size, np.ndarray) else input_size
+    if not given:
         return None
-    shapes = [input_size] if input_size[0] is None or isinstance(input_size[0], Integral) else input_size
-    return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        shapes = [given] if given[0] is None or isinstance(given[0], Integral) else given
+        return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"input_size {one_line(repr(input_size))} must be a list of shapes, one per input: [[1, 3, 224, 224]]"
+        ) from error
+
+
+def batch_of_call(batch_size: Any) -> int:
+    """Return the samples of one call; 1 where nothing, or 0, is said.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
+    if batch_size is None or isinstance(batch_size, Integral):
+        return int(batch_size or 1)
+    raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
 
 
 def names_of(input_name: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, Model
 from engine.built import SUFFIX, is_built
 from engine.card_sizes import of_two_batches
 from engine.declared import declare_shapes
-from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
+from engine.historical import Timing, as_arrays, batch_of_call, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
@@ -88,12 +88,12 @@ class TecoInferEngine:
             pass_path = None
         self.spec = EngineSpec(
             ckpt=path,
-            batch_size=batch_size or 1,
+            batch_size=batch_of_call(batch_size),
             input_size=shapes_of(input_size),
             input_name=names_of(input_name),
             dtype=None if built else dtype,
             pass_path=pass_path or (None if built else PASS_PATH / "default_pass.py"),
-            rank=int(index) if index.isdigit() else card_of(rank),
+            rank=card_of(index or rank),
             save_engine=save_engine,
             divided=devide and divided and not card_bs1,
         )

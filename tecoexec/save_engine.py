@@ -127,8 +127,8 @@ class SaveEngine:
     Args:
         onnx_path: the model.
         dtype: ``"float16"`` or ``"float32"``.
-        pass_path: optimisation passes by any name :func:`engine.find_pass` takes; ``None`` takes ``default_pass.py``, as
-            ``TecoInferEngine`` does, and ``"none"`` runs the model as it is.
+        pass_path: optimisation passes by any name :func:`engine.find_pass` takes; ``None`` takes ``default_pass.py``,
+            as ``TecoInferEngine`` does, and ``"none"`` runs the model as it is.
         save_path: where to, by any name; ``None``: ``m.onnx.tecoengine`` in the working folder.
         topsort: accepted and ignored: the nodes are always put in order.
         input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None`` takes the

@@ -304,12 +304,36 @@ g (float[batch,3] images, int64[tokens,5] text) => (float[batch,8] y) {
 """
 
 
+@faces
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"input_size": "1*4"}, r"input_size '1\*4' must be a list of shapes, one per input"),
+        ({"input_size": [["a"]]}, "must be a list of shapes"),
+        ({"batch_size": "8"}, "batch_size '8' must be a whole number"),
+        ({"batch_size": 2.5}, "batch_size 2.5 must be a whole number"),
+        ({"target": "sdaa:x"}, "card 'x' must be the index of a card"),
+    ],
+)
+def test_values_that_are_none_are_a_line(
+    face: type[TecoInferEngine], keywords: dict[str, object], words: str, save_onnx: SaveOnnx
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        face(**{"ckpt": save_onnx(RELU), "target": "onnx", **keywords})  # type: ignore[arg-type]
+
+
+def test_sizes_may_be_numpys(save_onnx: SaveOnnx) -> None:
+    engine = TecoInferEngine(ckpt=save_onnx(RELU), target="onnx", batch_size=np.int64(8), input_size=np.array([[2, 4]]))
+    assert (engine.input_size, engine.batch_size, type(engine.batch_size)) == ([[2, 4]], 8, int)
+
+
 def test_two_batches_that_the_model_does_not_join_are_a_line(save_onnx: SaveOnnx) -> None:
     words = r"input_size 2x3, 8x5 has inputs of 2 and of 8 samples, .* give every input the batch of one SPA, 2$"
     path = save_onnx(JOINED)
-    with pytest.raises(ConfigError, match=words), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # passes were not compared, as the model as it is does not run either
-        TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 3], [8, 5]])
+        with pytest.raises(ConfigError, match=words):
+            TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 3], [8, 5]])
     engine = TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 3], [2, 5]])
     assert engine([np.zeros((8, 3), np.float32), np.ones((8, 5), np.int64)]).shape == (8, 8)
 
@@ -318,7 +342,8 @@ def test_two_batches_that_the_model_does_not_join_are_a_line(save_onnx: SaveOnnx
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 def test_warnings_point_at_the_script(face: type[TecoInferEngine], target: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx(JOINED.replace("tokens", "batch"))
-    with pytest.warns(UserWarning, match="input_name input is not used") as said:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         face(ckpt=path, target=target, batch_size=8, input_size=[[2, 3], [8, 5]], input_name="input", anything=1)
     assert len(said) == 3
     assert {one.filename for one in said} == {__file__}

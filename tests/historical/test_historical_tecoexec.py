@@ -14,7 +14,7 @@ import yaml
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import ConfigError, InputError, ModelError
-from engine.sdaa.saved import read_saved
+from engine.sdaa import read_saved
 from engine.tecoinfer_pytorch import TecoInferEngine
 from tecoexec.config import load_cases
 from tecoexec.save_engine import SaveEngine, execute as save
@@ -79,7 +79,7 @@ def test_defaults_of_save_engine(save_onnx: SaveOnnx, model: Path, tmp_path: Pat
     assert SaveEngine(model, "float32", None, "d.engine", True, "2*3*32*32").save() == [[2, 3, 32, 32]]
     assert TecoInferEngine(ckpt="d.engine", dtype="float32").input_size == [[2, 3, 32, 32]]
     assert SaveEngine(model, save_path="any_name", input_shapes=[2, 3, 32, 32]).save() == [[2, 3, 32, 32]]
-    SaveEngine(model, pass_path="none", save_path="plain", input_shapes=[2, 3, 32, 32]).save()
+    SaveEngine(model, "float16", "none", "plain", True, [2, 3, 32, 32]).save()
     passes = [read_saved(Path(name)).origin.pass_file for name in ("any_name", "plain")]
     assert passes == ["default_pass.py", ""]
     assert TecoInferEngine(ckpt="any_name", dtype="float16").batch_size == 8
