@@ -152,13 +152,21 @@ def check(
     return re.fullmatch(r"eval_metric (0\.9[89][0-9]*)", metric).group(1)
 
 
-@pytest.mark.parametrize("place", ["example", "contrib/example"])
-@pytest.mark.parametrize("framework", ["pytorch", "paddle"])
+@pytest.mark.parametrize(
+    ("framework", "place"),
+    [
+        ("pytorch", "contrib/example"),
+        pytest.param("pytorch", "example", marks=pytest.mark.slow),
+        pytest.param("paddle", "example", marks=pytest.mark.slow),
+        pytest.param("paddle", "contrib/example", marks=pytest.mark.slow),
+    ],
+)
 def test_a_historical_script(place: str, framework: str, copy: Path, digits: Path, run_python: RunPython) -> None:
     metrics = {check(run_python, copy, place, digits, framework, target) for target in ("onnx", "sdaa")}
     assert len(metrics) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("place", ["example", "contrib/example"])
 def test_a_historical_script_that_uses_torch(place: str, copy: Path, digits: Path, run_python: RunPython) -> None:

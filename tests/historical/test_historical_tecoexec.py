@@ -166,6 +166,7 @@ CONFIG = """
 """
 
 
+@pytest.mark.slow
 def test_an_older_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import csv
     import json
