@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import json
 import re
 import shutil
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 from support import ROOT, RunPython
 from yolo_models import DETECTOR, SIDE, V5, V8, save_detector, save_scenes
+
+from utils.coco_classes import NAMES
 
 SCENES = 48
 
@@ -206,6 +210,34 @@ if __name__ == "__main__":
 
 SCRIPTS = {"example_valid": VALID, "example_single_batch": SINGLE, "example_multi_batch": MULTI}
 PLACES = ("example", "contrib/example")
+
+
+FACES: dict[str, tuple[str, list[object]]] = {
+    "preprocess.pytorch.yolo_pt.preprocess": (
+        "inputs batch_size input_size batch_padding half kw",
+        [True, False],
+    ),
+    "postprocess.pytorch.yolo_pt.postprocess": (
+        "prediction padding_shape conf_thres iou_thres classes agnostic multi_label labels max_det nm image "
+        "image0_shapes class_name card_num max_nms",
+        [0.25, 0.45, None, False, False, (), 300, 0, None, [], NAMES, 0, 30000],
+    ),
+    "datasets.yolo_pt_dataset.create_dataloader": (
+        "path imgsz batch_size stride single_cls hyp augment cache pad rect rank workers image_weights quad prefix "
+        "shuffle",
+        [False, None, False, False, 0.0, False, -1, 8, False, False, "", False],
+    ),
+}
+"""What scripts call, in ``utils``: the arguments in their order, and the defaults of the last ones."""
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_function_has_the_arguments_that_scripts_know(name: str) -> None:
+    module, _, function = f"utils.{name}".rpartition(".")
+    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    names, defaults = FACES[name]
+    assert " ".join(parameters) == names
+    assert [one.default for one in parameters.values() if one.default is not one.empty] == defaults
 
 
 @pytest.fixture(scope="module")

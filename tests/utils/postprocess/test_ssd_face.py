@@ -274,3 +274,5 @@ def test_predictions_that_do_not_belong_are_named() -> None:
         get_metrics(data([ONE]), {})
     with pytest.raises(InputError, match="picture 0 has no scores, img_width, img_height"):
         get_metrics(data([ONE]), {0: {"boxes": [], "labels": []}})
+    with pytest.raises(InputError, match="picture 0 has no boxes, labels"):
+        get_metrics(data([ONE]), {0: None})

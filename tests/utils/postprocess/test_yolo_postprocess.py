@@ -222,6 +222,10 @@ def test_rows_that_are_answers_already_are_not_suppressed() -> None:
     np.testing.assert_array_equal(first, answers[0, :2])
     assert second.shape == (0, 6)
     assert postprocess(answers, 2, 0.05, classes=[1])[0][:, 5].tolist() == [1]
+    assert postprocess(answers, 2, 0.05, classes=1)[0][:, 5].tolist() == [1]
+    assert postprocess(answers, 2, 0.05, classes=[])[0].shape == (0, 6)
+    with pytest.raises(InputError, match="have 0 shapes; pass image and image0_shapes"):
+        postprocess(answers, 2, 0.05, image=np.zeros((2, 3, 64, 64)), image0_shapes=None)  # type: ignore[arg-type]
     # a model of one class gives six numbers too; its classes are scores
     (scored,) = postprocess(rows(5, 300, 1), 1, max_det=300)
     assert 0 < len(scored) < 300

@@ -204,6 +204,8 @@ def test_a_data_config_that_cannot_be_read_is_named(text: str | None, words: str
         file.write_text(text)
     with pytest.raises(DataError, match=f"coco.yaml.*{words}"):
         postprocess(IMAGES, output(NEAR), file)
+    with pytest.raises(DataError, match="data_config 5 is neither a YAML file nor a mapping"):
+        postprocess(IMAGES, output(NEAR), 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["names: [a, b, c]", "nc: 3\nnames: {0: a, 1: b, 2: c}", "nc: 3"])
