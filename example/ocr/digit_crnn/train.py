@@ -87,7 +87,9 @@ def main() -> int:
     def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
         save(averaged, args.out)
         minutes = (time.process_time() - started) / 60
-        print(f"step {step}: {minutes:.1f} min, loss {late:.4f}, {evaluate(averaged, 100):.2f} of 100 lines", flush=True)
+        print(
+            f"step {step}: {minutes:.1f} min, loss {late:.4f}, {evaluate(averaged, 100):.2f} of 100 lines", flush=True
+        )
 
     averaged = fit(network, lambda lines: loss(network, lines), training_batches(3, BATCH), PLAN, mark)
     save(averaged, args.out)

@@ -21,7 +21,8 @@ def test_runs_are_merged_blanks_go_and_a_blank_parts_two_of_a_kind():
     outputs = np.stack([path(1, 1, 0, 1, 2, 2, 0), path(0, 0, 0, 0, 0, 0, 0), path(3, 3, 3, 3, 3, 3, 3)])
     read = greedy(outputs, "abc")
     assert [one.text for one in read] == ["aab", "", "c"]
-    assert read[0].score == pytest.approx(0.7) and read[1].score == 0
+    assert read[0].score == pytest.approx(0.7)
+    assert read[1].score == 0
 
 
 def test_the_score_is_the_mean_of_the_steps_that_gave_a_character():
@@ -45,7 +46,8 @@ def test_logits_their_logarithms_and_probabilities_say_the_same():
     assert np.allclose(sure.sum(axis=-1), 1)
     for outputs in (sure, np.log(sure), logits, sure.astype(np.float16)):
         for one, wanted in zip(greedy(outputs, "abc"), greedy(sure, "abc", logits=False), strict=True):
-            assert one.text == wanted.text and one.score == pytest.approx(wanted.score, abs=1e-3)
+            assert one.text == wanted.text
+            assert one.score == pytest.approx(wanted.score, abs=1e-3)
 
 
 def test_one_line_for_what_does_not_fit():
