@@ -1,8 +1,8 @@
 """Lines of real handwritten digits on real photographs, with the text they say.
 
-Digits and photographs are those of :mod:`utils.datasets.digit_scenes`, split in two as there: no digit and no photograph
-of a training line is in a validation line. A line is made of a seed and a number, the same on every machine with the
-same packages. Lines differ in height, length, slant, ink, light, blur and noise, and neighbours may touch.
+Digits and photographs are those of :mod:`utils.datasets.digit_scenes`, split in two as there: no digit and no
+photograph of a training line is in a validation line. A line is made of a seed and a number, the same on every machine
+with the same packages. Lines differ in height, length, slant, ink, light, blur and noise, and neighbours may touch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From a recogniser's outputs to text: CTC, where a model says at every step one of its characters, or a blank.
 
 Connectionist temporal classification (Graves et al., 2006): a text is what is left of a path, one class per step, once
-runs of one class are merged and blanks are taken away. *Greedy* takes the likeliest path.
+runs of one class are merged and blanks are taken away. *Greedy* takes the likeliest path; the likeliest text, all paths
+that say it together, is what :mod:`utils.postprocess.text.beam` looks for.
 """
 
 from __future__ import annotations
@@ -48,21 +49,26 @@ def greedy(
         logits: the outputs are no probabilities; ``None``: see :func:`probabilities`.
 
     Returns:
-        One :class:`Text` per sample. The score is of the first step of each run, as PP-OCR has it.
+        One :class:`Text` per sample. The score is of the first step of each run, as PP-OCR has it. A sample with NaN
+        has no text, and NaN for its score.
 
     Raises:
         ConfigError: the outputs have another form, or the charset another length.
     """
-    steps, names = _steps(outputs, time_major), _names(outputs, charset, blank)
+    steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
     empty = blank % len(names)
     path = steps.argmax(axis=-1)
     kept = path != empty
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]
     best = _best(steps, path, logits)
-    return [
-        Text("".join([names[place] for place in row[mask].tolist()]), float(score[mask].mean()) if mask.any() else 0.0)
-        for row, mask, score in zip(path, kept, best, strict=True)
-    ]
+    return [_read(row[mask], score, mask, names) for row, mask, score in zip(path, kept, best, strict=True)]
+
+
+def _read(classes: Array, score: Array, kept: Array, names: Sequence[str]) -> Text:
+    if np.isnan(score).any():
+        return Text("", float("nan"))
+    text = "".join([names[place] for place in classes.tolist()])
+    return Text(text, float(score[kept].mean()) if len(classes) else 0.0)
 
 
 def probabilities(outputs: Array, logits: bool | None = None) -> Array:
@@ -99,15 +105,24 @@ def _best(steps: Array, path: Array, logits: bool | None) -> Array:
     return np.asarray(1 / np.exp(steps.astype(np.float32) - top[..., None]).sum(axis=-1), np.float32)
 
 
-def _steps(outputs: Array, time_major: bool) -> Array:
+def batch_first(outputs: Array, time_major: bool) -> Array:
+    """Return the outputs as N x T x C.
+
+    Raises:
+        ConfigError: they have not three dimensions.
+    """
     steps = np.asarray(outputs)
     if steps.ndim != 3:
         raise ConfigError(f"the output has the shape {list(steps.shape)}; CTC needs samples x steps x classes")
     return steps.swapaxes(0, 1) if time_major else steps
 
 
-def _names(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
-    """Return a text per class, the blank's among them."""
+def class_texts(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
+    """Return a text per class, the blank's, which is empty, among them.
+
+    Raises:
+        ConfigError: the charset has not one text less than there are classes, or the blank is none of them.
+    """
     classes = np.shape(outputs)[-1]
     if len(charset) != classes - 1:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Pictures of one line of text as a recogniser's input: to its height, the width by the picture's own proportions.
 
-The width is rounded up, at most ``most``, beyond which a line is squeezed, as PaddleOCR has it; what a line lacks of the
-input is filled at its right end with 0 after the normalisation.
+The width is rounded up, at most ``most``, beyond which a line is squeezed, as PaddleOCR has it; what a line lacks of
+the input is filled at its right end with 0 after the normalisation.
 """
 
 from __future__ import annotations
