@@ -147,6 +147,7 @@ class Engine(ABC):
         """
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
         self.spec = self.spec.with_shapes([len(shapes[i]) for i in order])
+        self.spec = self.spec.with_open_sizes([shapes[i] for i in order])
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:
             self.take_batching(ask(self._known_axes()))

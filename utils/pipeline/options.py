@@ -220,6 +220,7 @@ class Options(argparse.Namespace):
             streams=self.streams or streams,
             calibration=self.calib,
             dims=_dims(self.dim, name, self.models),
+            open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
         )
 

@@ -63,7 +63,11 @@ class Tiles(NamedTuple):
         height, width = self.size
         result = np.empty((height, width), maps[0].dtype)
         down, across = _shares(self.rows, self.side[0], height), _shares(self.columns, self.side[1], width)
-        places = [(row, column) for row in zip(self.rows, down, strict=True) for column in zip(self.columns, across, strict=True)]
+        places = [
+            (row, column)
+            for row in zip(self.rows, down, strict=True)
+            for column in zip(self.columns, across, strict=True)
+        ]
         for one, ((row, (top, bottom)), (column, (left, right))) in zip(maps, places, strict=True):
             result[top:bottom, left:right] = one[top - row : bottom - row, left - column : right - column]
         return result
