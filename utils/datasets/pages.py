@@ -1,4 +1,4 @@
-"""Pages and the lines of text on them: PaddleOCR's ``Label.txt``, ICDAR 2015's ``gt_*.txt``, a text per page, or none."""
+"""Pages and the lines on them: PaddleOCR's ``Label.txt``, ICDAR 2015's ``gt_*.txt``, a text per page, or nothing."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Pages(ListDataset):
         return digest.hexdigest()
 
 
-# ----------------------------------------------------------------------------------------------------------- label files
+# ---------------------------------------------------------------------------------------------------------- label files
 
 
 def _label_file(path: Path) -> ListDataset:
@@ -177,7 +177,7 @@ def _outline(points: Any, place: int) -> Array:
     return outline
 
 
-# --------------------------------------------------------------------------------------------------------------- folders
+# -------------------------------------------------------------------------------------------------------------- folders
 
 
 def _folder(images: Path, labels: Path) -> ListDataset:

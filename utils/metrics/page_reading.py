@@ -132,7 +132,7 @@ def _matched(found: Sequence[Polygon], wanted: Sequence[Polygon]) -> list[tuple[
     shares = [(-found[i].overlap(wanted[j]), i, j) for i in range(len(found)) for j in range(len(wanted))]
     pairs: list[tuple[int, int]] = []
     taken: tuple[set[int], set[int]] = set(), set()
-    for share, i, j in sorted(one for one in shares if -one[0] > OVERLAP):
+    for _, i, j in sorted(one for one in shares if -one[0] > OVERLAP):
         if i not in taken[0] and j not in taken[1]:
             pairs.append((i, j))
             taken[0].add(i)
