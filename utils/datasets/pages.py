@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError, one_line
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import Dataset, ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 from utils.datasets.objects import shown
 
@@ -72,11 +72,11 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
         raise DataError(f"data path {path} does not exist; check the path")
     if path.suffix.lower() == ".txt":
         return _label_file(path)
-    return _dataset([Path(sample.path) for sample in _samples(single_picture(path))], None, path, [])
+    return _dataset(_paths(single_picture(path)), None, path, [])
 
 
-def _samples(dataset: Any) -> list[Any]:
-    return list(dataset.batch(range(len(dataset))).samples)
+def _paths(dataset: Dataset) -> list[Path]:
+    return [Path(sample) for sample in dataset.batch(range(len(dataset))).samples]
 
 
 def _dataset(
@@ -185,7 +185,7 @@ def _folder(images: Path, labels: Path) -> ListDataset:
     if not images.is_dir():
         raise DataError(f"data folder {images} does not exist; check the path")
     listed = flat_folder(images)
-    pictures = [Path(sample.path) for sample in _samples(listed)]
+    pictures = _paths(listed)
     texts = {path: _label_of(path, labels) for path in pictures}
     if not any(texts.values()):
         if labels != images:
