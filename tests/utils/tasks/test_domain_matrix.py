@@ -27,6 +27,7 @@ from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
@@ -61,6 +62,7 @@ DOMAINS = {
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
+    "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
 }
 
 
