@@ -23,7 +23,7 @@ from utils.tasks.base import Artifact, Flag, Options, Saver, Task, str2bool
 from utils.tasks.model import Model
 from utils.tasks.page_reading_steps import Context, Line, Reader
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.notices import TEMPLATE
+from utils.tasks.templates.ribbons import TEMPLATE
 
 SHOWN = 4
 """Lines that the answer's line shows; the JSON has all."""
