@@ -97,7 +97,13 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context
 def decode(outputs: list[list[Line]], contexts: Any, model: Model, options: Options) -> list[list[Line]]:
     """Return the lines of each page in reading order, without those that say nothing or are unsure."""
     kept = [[line for line in lines if line.text.strip() and line.score >= options.text_score] for lines in outputs]
-    return [[lines[place] for place in reading_order([line.outline for line in lines])] for lines in kept]
+    return [_in_order(lines) for lines in kept]
+
+
+def _in_order(lines: list[Line]) -> list[Line]:
+    """Return lines in reading order; a page most lines of which lie on their heads is read from its other end."""
+    sign = -1.0 if 2 * sum(line.turned for line in lines) > len(lines) else 1.0
+    return [lines[place] for place in reading_order([line.outline * sign for line in lines])]
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:

@@ -21,8 +21,9 @@ def main() -> int:
     for file in files:
         if args.out is not None:
             args.out.mkdir(parents=True, exist_ok=True)
-            file = Path(shutil.copyfile(file, args.out / file.name))  # noqa: PLW2901
-        print(f"{file} ({file.stat().st_size / 1e6:.1f} MB)")
+            shutil.copyfile(file, args.out / file.name)
+        place = file if args.out is None else args.out / file.name
+        print(f"{place} ({file.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 

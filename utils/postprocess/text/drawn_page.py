@@ -50,9 +50,9 @@ def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str 
         outline = np.array(line.get("outline") or line["points"], np.float64) * scale
         colour = _colour(number)
         pen.polygon([(x, y) for x, y in outline.tolist()], outline=colour, width=2)
-        _write(canvas, _shown(line["text"], number, chosen), outline + (page.width + _GAP, 0), chosen)
+        _write(canvas, _shown(line["text"], number, chosen), outline + np.array([page.width + _GAP, 0]), chosen)
         for shift in (0, page.width + _GAP):
-            left, top = (outline[0] + (shift, 0)).tolist()
+            left, top = (outline[0] + np.array([shift, 0])).tolist()
             pen.text(
                 (max(shift, left), max(0, top)), str(number), fill=colour, font=small, anchor="lb" if top > 20 else "lt"
             )

@@ -14,7 +14,7 @@ ONE_ROW = 0.5
 GUTTER = 1.0
 """Columns are apart by at least this many heights of a line."""
 
-LINES = 2
+LINES = 3
 """Lines that a column has at least."""
 
 
