@@ -91,7 +91,7 @@ def test_a_straight_line_is_grown_by_what_the_training_shrank_it(angle: float) -
     distance = 200 * 24 * 1.5 / (2 * 224)
     wanted = Polygon(rectangle(angle, (200 + 2 * distance, 24 + 2 * distance)))
     assert Polygon(found.outline).overlap(wanted) > 0.88
-    assert found.score > 0.95
+    assert found.score > 0.9
     run = found.outline[1] - found.outline[0]
     assert np.hypot(*run) > 200  # along the text
     assert run[0] > 0 or angle == 90
