@@ -45,7 +45,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     if options.script != "valid":
         found = load_text_lines(paths)
         return TextLines(found.samples, None, found.files[0], found.rejected)
-    return load_text_lines(paths, options.units)
+    return load_text_lines(paths, getattr(options, "units", UNITS[0]))
 
 
 def prepare(samples: Sequence[Path | Image.Image], model: Model, options: Options) -> Prepared:
