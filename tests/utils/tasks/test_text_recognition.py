@@ -16,8 +16,8 @@ from engine import ConfigError, DataError, InputError, ModelError, TensorSpec
 from utils.pipeline import answers, valid
 from utils.postprocess.text.ctc import Text
 from utils.tasks.model import Model
-from utils.tasks.text_recognition import TEXT_RECOGNITION, agreement, decode, prepare, show, steps_of
-from utils.tasks.text_recognition_input import charset_of, form_of
+from utils.tasks.text_recognition import TEXT_RECOGNITION, agreement, decode, prepare, show
+from utils.tasks.text_recognition_input import charset_of, form_of, steps_of
 from utils.tasks.text_recognition_results import TextHinter, read_answers
 
 FOLDER = ROOT / "example" / "ocr" / "digit_crnn"
