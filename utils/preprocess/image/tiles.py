@@ -59,7 +59,7 @@ class Tiles(NamedTuple):
 
         Returns:
             H x W of the maps' dtype.
-        """
+        """  # noqa: D205
         height, width = self.size
         result = np.empty((height, width), maps[0].dtype)
         down, across = _shares(self.rows, self.side[0], height), _shares(self.columns, self.side[1], width)
