@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from constructed_models import options
 from PIL import Image
@@ -198,3 +201,20 @@ def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
     assert abs(card - baseline) <= 0.004
     searched = run(tmp_path, "--target", "onnx", "--decoder", "beam", "--metric", "cer")
     assert searched["metric"] < 0.02
+
+
+@pytest.mark.slow
+def test_the_usual_mistakes_are_found_from_the_sources_own_texts(tmp_path):
+    run(tmp_path, "--target", "onnx", "--save_predictions", str(tmp_path / "own.txt"))
+    proto = onnx.load(FOLDER / "digit_crnn_dyn.onnx")
+    for prop in proto.metadata_props:
+        if prop.key == "text_recognition":
+            prop.value = json.dumps({**json.loads(prop.value), "blank": -1, "pixel_values": "0..255"})
+    onnx.save(proto, tmp_path / "wrong.onnx")
+    words = ["fix", tmp_path / "wrong.onnx", "--task", "text_recognition", "--data", FOLDER / "data" / "val"]
+    words += ["--golden", tmp_path / "own.txt", "--samples", "60", "--out", tmp_path]
+    call = "import sys; from tecoinfer_modelzoo.commands import teco; sys.exit(teco())"
+    done = subprocess.run(
+        [sys.executable, "-c", call, *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "this explains it: --blank 0 --pixel_values -1..1" in done.stdout, done.stdout + done.stderr
