@@ -58,7 +58,8 @@ class TextLines(ListDataset):
         Pictures are not read: a change that keeps size and time is not seen.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
-        units = [None if unit is None else os.path.relpath(unit, root) for unit in self.units or [None] * len(self)]
+        own: Sequence[str | None] = self.units or [None] * len(self)
+        units = [None if unit is None else os.path.relpath(unit, root) for unit in own]
         rows = zip(self.samples, self.targets or [None] * len(self), units, strict=True)
         digest = hashlib.sha256()
         for picture, text, unit in rows:

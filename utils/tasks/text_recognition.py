@@ -8,9 +8,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from engine import Array, InputError
 from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.ctc import Text, class_texts, greedy
@@ -19,7 +16,17 @@ from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.bars import TEMPLATE
-from utils.tasks.text_recognition_input import CHOICES, FLAGS, NOTE, charset_of, check, form_of, input_size, lines_of
+from utils.tasks.text_recognition_input import (
+    CHOICES,
+    FLAGS,
+    NOTE,
+    charset_of,
+    check,
+    form_of,
+    input_size,
+    lines_of,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,7 +52,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     if options.script != "valid":
         found = load_text_lines(paths)
         return TextLines(found.samples, None, found.files[0], found.rejected)
-    return load_text_lines(paths, options.units)
+    return load_text_lines(paths, getattr(options, "units", UNITS[0]))
 
 
 def prepare(samples: Sequence[Path | Image.Image], model: Model, options: Options) -> Prepared:
@@ -89,28 +96,6 @@ def decode(outputs: Any, contexts: Sequence[Any] | None, model: Model, options: 
     names = tuple(class_texts(steps, charset.characters, charset.blank))
     words = None if options.lexicon is None else lexicon_of(Path(options.lexicon), names)
     return beam(steps, charset.characters, charset.blank, width=options.beam_width, lexicon=words)
-
-
-def steps_of(outputs: Any, count: int | None, model: Model) -> Array:
-    """Return the first output as N x T x C; the batch is its second axis where the graph or the batch says so.
-
-    Raises:
-        InputError: it has not three dimensions, or none of the first two is the batch.
-    """
-    found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
-    if found.ndim != 3 or found.dtype.kind != "f":
-        raise InputError(
-            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; text recognition reads "
-            "samples x steps x classes, or steps x samples x classes"
-        )
-    axis = model.outputs[0].batch_axis if model.outputs else None
-    if axis not in (0, 1) or (count is not None and found.shape[axis] != count):
-        axis = 1 if count is not None and found.shape[0] != count else 0
-    if count is not None and found.shape[axis] != count:
-        raise InputError(
-            f"{model.ckpt}: its first output has shape {found.shape} for {count} lines; none of its axes is"
-        )
-    return found if axis == 0 else found.swapaxes(0, 1)
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""What a recogniser's training and export decided: how lines go in, and which character each of its classes is.
+"""What a recogniser's training and export decided: how lines go in, how outputs lie, which character a class is.
 
 The value in use is what the flag says, or else what the export stored (metadata ``text_recognition``, a JSON object by
 flag), or else PP-OCR's.
@@ -11,7 +11,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import ConfigError, DataError, ModelError
+import numpy as np
+
+from engine import Array, ConfigError, DataError, InputError, ModelError
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
 from utils.tasks.base import Choice, Flag, Options
 from utils.tasks.model import Model
@@ -161,6 +163,28 @@ def _characters(model: Model, file: str | None) -> tuple[str, tuple[str, ...]]:
 @lru_cache(maxsize=4)
 def _split(text: str) -> tuple[str, ...]:
     return tuple(text.removesuffix("\n").split("\n"))
+
+
+def steps_of(outputs: Any, count: int | None, model: Model) -> Array:
+    """Return the first output as N x T x C; the batch is its second axis where the graph or the batch says so.
+
+    Raises:
+        InputError: it has not three dimensions, or none of the first two is the batch.
+    """
+    found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
+    if found.ndim != 3 or found.dtype.kind != "f":
+        raise InputError(
+            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; text recognition reads "
+            "samples x steps x classes, or steps x samples x classes"
+        )
+    axis = model.outputs[0].batch_axis if model.outputs else None
+    if axis not in (0, 1) or (count is not None and found.shape[axis] != count):
+        axis = 1 if count is not None and found.shape[0] != count else 0
+    if count is not None and found.shape[axis] != count:
+        raise InputError(
+            f"{model.ckpt}: its first output has shape {found.shape} for {count} lines; none of its axes is"
+        )
+    return found if axis == 0 else found.swapaxes(0, 1)
 
 
 def lines_of(file: Path, flag: str) -> list[str]:

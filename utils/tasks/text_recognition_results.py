@@ -13,8 +13,7 @@ from utils.datasets.base import Batch, Dataset
 from utils.postprocess.text.ctc import Text
 from utils.tasks.base import Options
 from utils.tasks.model import Model
-from utils.tasks.text_recognition import steps_of
-from utils.tasks.text_recognition_input import charset_of
+from utils.tasks.text_recognition_input import charset_of, lines_of, steps_of
 
 SHOWN = 8
 """Characters that a hint names."""
@@ -102,8 +101,6 @@ def read_answers(file: Path, dataset: Dataset) -> list[Text | None]:
     Raises:
         DataError: the file cannot be read, a row has no tab, or no row is of a picture of the data set.
     """
-    from utils.tasks.text_recognition_input import lines_of
-
     rows = {}
     for number, row in enumerate(lines_of(file, "--golden"), 1):
         path, tab, text = row.partition("\t")
