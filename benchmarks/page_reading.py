@@ -6,8 +6,7 @@ rapidocr_onnxruntime needs OpenCV, pyclipper and Shapely, so it runs in a Python
     python benchmarks/page_reading.py --peer /tmp/rapid/bin/python
 
 The peers take turns on one thread each, page by page; the first turn of each warms up and is not counted. The pages are
-those
-of ``example/ocr/ppocr_v4/data``, and of scikit-image's photographed page where that is installed.
+those of ``example/ocr/ppocr_v4/data``, and of scikit-image's photographed page where that is installed.
 """
 
 from __future__ import annotations

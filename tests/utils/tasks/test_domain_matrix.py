@@ -25,6 +25,7 @@ from support import DIGITS, ROOT
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
+from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
@@ -63,6 +64,7 @@ DOMAINS = {
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
+    "page_reading": Domain(PAGE_READING, "data"),
 }
 
 
@@ -74,8 +76,9 @@ class Model:
     folder: Path
 
     def command(self, script: str, *words: object) -> list[str]:
-        ckpt = self.folder / self.row.file
-        line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", ckpt, *self.row.words, *words]
+        several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.task.models]
+        ckpt = several or [self.folder / self.row.file]
+        line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", *ckpt, *self.row.words, *words]
         return [str(word) for word in line]
 
     def run(self, script: str, *words: object, front: tuple[str, ...] = (), **env: str) -> Any:
