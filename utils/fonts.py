@@ -84,8 +84,8 @@ def font_for(text: str, size: int, given: str | os.PathLike[str] | None = None) 
         best = _better(best, path, text, size)
         if not best.missing:
             break
-    if best.missing and (path := _downloaded()) is not None:
-        best = _better(best, path, text, size)
+    if best.missing and (fetched := _downloaded()) is not None:
+        best = _better(best, fetched, text, size)
     return best
 
 
@@ -119,7 +119,7 @@ def _folders() -> Iterator[Path]:
     """Yield where this system keeps fonts, as fontconfig and the systems themselves document."""
     home = Path.home()
     if sys.platform == "win32":
-        yield Path(os.environ.get("WINDIR", r"C:\Windows"), "Fonts")
+        yield Path(os.environ.get("WINDIR", home), "Fonts")
         yield Path(os.environ.get("LOCALAPPDATA", home), "Microsoft", "Windows", "Fonts")
     elif sys.platform == "darwin":
         yield from (Path("/System/Library/Fonts"), Path("/Library/Fonts"), home / "Library/Fonts")

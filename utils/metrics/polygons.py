@@ -63,7 +63,7 @@ def _twice(triangle: tuple[Point, Point, Point]) -> float:
 def _overlap(one: tuple[Point, Point, Point], other: tuple[Point, Point, Point]) -> float:
     """Return the area two triangles have in common: one is cut along each side of the other (Sutherland, Hodgman)."""
     if _twice(other) < 0:
-        other = other[::-1]  # type: ignore[assignment]
+        other = other[::-1]
     part: list[Point] = list(one)
     for (ax, ay), (bx, by) in zip(other, (*other[1:], other[0]), strict=True):
         sides = [(bx - ax) * (y - ay) - (by - ay) * (x - ax) for x, y in part]
