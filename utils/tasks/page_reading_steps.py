@@ -76,15 +76,15 @@ class Reader:
         self._margin, self._turn = options.crop_margin, options.turn
         self._dtypes = {name: model.dtype for name, model in models.items()}
         self._heights = {name: _height(models[name]) for name in ("cls", "rec")}
+        self._files = {name: model.ckpt for name, model in models.items()}
         shape = models["cls"].inputs[0].shape
         self._across = shape[3] or 192
-        declared = models["rec"].inputs[0].shape[3]
-        self._widths = (declared,) if declared else tuple(sorted(set(options.rec_widths)))
+        self._widths = _widths(models["rec"], options)
         self._model, self._options = models["rec"], options
 
     def read(self, engines: Mapping[str, Engine], tiles: Array, contexts: Sequence[Context]) -> list[list[Line]]:
         """Return the lines of each page, in the order in which they were found."""
-        maps = _in_parts(engines["det"], tiles, TILES, lambda found: np.asarray(_only(found), np.float32)[:, 0])
+        maps = _in_parts(engines["det"], tiles, TILES, self._maps)
         pages: list[list[Found]] = []
         first = 0
         for context in contexts:
@@ -104,6 +104,24 @@ class Reader:
             result[i].append(Line(text.text, text.score, line.outline, line.score, flag))
         return result
 
+    def _maps(self, outputs: Any) -> Array:
+        """Return the detector's maps, N x H x W."""
+        found = np.asarray(_only(outputs), np.float32)
+        if found.ndim != 4 or found.shape[1] != 1:
+            raise self._error("det", found, "N x 1 x H x W, how likely each pixel is of a line")
+        return found[:, 0]
+
+    def _directions(self, outputs: Any) -> Array:
+        """Return how likely lines stand upright, and on their heads, N x 2."""
+        found = np.asarray(_only(outputs), np.float32)
+        if found.ndim != 2 or found.shape[1] != 2:
+            raise self._error("cls", found, "N x 2, how likely a line stands upright, and on its head")
+        return found
+
+    def _error(self, name: str, found: Array, wanted: str) -> ModelError:
+        file = self._files[name]
+        return ModelError(f"{file}: as model {name} it must give {wanted}; it gives {list(found.shape)}; check --ckpt")
+
     def _found(self, maps: Sequence[Array], context: Context) -> list[Found]:
         """Return the lines of one page, in its own pixels."""
         height, width = context.pixels.shape[:2]
@@ -119,7 +137,7 @@ class Reader:
             return []
         form = LineForm(self._heights["cls"], self._across, self._across)
         lines = np.stack([line_input(crop, form, self._dtypes["cls"])[0] for crop in crops])
-        scores = _in_parts(engine, lines, LINES, lambda found: np.asarray(_only(found), np.float32).reshape(-1, 2))
+        scores = _in_parts(engine, lines, LINES, self._directions)
         return [bool(score[1] > TURNED) for score in scores]
 
     def _texts(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
@@ -153,6 +171,13 @@ def _height(model: Model) -> int:
             "reading feeds one of N x 3 x H x W; give models as PP-OCR exports them"
         )
     return shape[2] or 48
+
+
+def _widths(model: Model, options: Options) -> tuple[int, ...]:
+    """Return the widths that lines are padded to, rising: the model's own, those of ``--dim``, or ``--rec_widths``."""
+    spec = model.inputs[0]
+    declared, symbol = spec.shape[3], spec.symbols[3] if spec.symbols else None
+    return (declared,) if declared else model.dims.get(symbol or "") or tuple(sorted(set(options.rec_widths)))
 
 
 def _only(outputs: Any) -> Array:

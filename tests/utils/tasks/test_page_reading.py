@@ -16,7 +16,7 @@ from constructed_models import NAME, options, written
 from PIL import Image
 from support import ROOT
 
-from engine import ConfigError, EngineSpec, open_engine
+from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.fetch import FetchError, fetched
 from utils.pipeline.options import described
 from utils.tasks.page_reading import PAGE_READING, check, open_sizes
@@ -109,6 +109,14 @@ def test_a_bad_page_costs_that_page(tiny: Path, tmp_path: Path) -> None:
     assert found["samples"] == 5
     assert "page_1.png" in done.stdout + done.stderr
     assert found["metric"] == 0
+
+
+def test_models_in_each_others_place(files: dict[str, Path], truth: dict[Path, list[str]]) -> None:
+    page = list(truth)[:1]
+    with pytest.raises(ModelError, match=r"tiny_det_dyn.onnx: as model cls it must give N x 2, .* check --ckpt"):
+        read({**files, "cls": files["det"]}, page, "onnx", **SMALL)
+    with pytest.raises(ModelError, match=r"tiny_rec_dyn.onnx: as model det it must give N x 1 x H x W"):
+        read({**files, "det": files["rec"]}, page, "onnx", **{**SMALL, "det_side": 320})
 
 
 @pytest.mark.parametrize(
