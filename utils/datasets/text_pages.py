@@ -1,7 +1,7 @@
 """Pages of text that are drawn, not scanned: what is on them is known to the pixel.
 
-They say how lines are found and read that lie straight, turned, upside down, along an arc, in columns, in small print on
-a large page, or that are not there. They do not say how a model reads photographs.
+They say how lines are found and read that lie straight, turned, upside down, along an arc, in columns or in small
+print, or that are not there. They do not say how a model reads photographs.
 """
 
 from __future__ import annotations

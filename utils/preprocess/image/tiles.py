@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -51,19 +52,22 @@ class Tiles(NamedTuple):
         return found
 
     def joined(self, maps: Sequence[Array]) -> Array:
-        """Return the map of the whole picture out of those of its tiles: of each pixel what the tile says that it lies
-        deeper in.
+        """Return the map of the whole picture: of each pixel what that tile says which it lies deeper in.
 
         Args:
             maps: one per tile, h x w.
 
         Returns:
             H x W of the maps' dtype.
-        """  # noqa: D205
+        """
         height, width = self.size
         result = np.empty((height, width), maps[0].dtype)
         down, across = _shares(self.rows, self.side[0], height), _shares(self.columns, self.side[1], width)
-        places = [(row, column) for row in zip(self.rows, down, strict=True) for column in zip(self.columns, across, strict=True)]
+        places = [
+            (row, column)
+            for row in zip(self.rows, down, strict=True)
+            for column in zip(self.columns, across, strict=True)
+        ]
         for one, ((row, (top, bottom)), (column, (left, right))) in zip(maps, places, strict=True):
             result[top:bottom, left:right] = one[top - row : bottom - row, left - column : right - column]
         return result
@@ -78,5 +82,5 @@ def _starts(whole: int, part: int, overlap: int) -> tuple[int, ...]:
 
 def _shares(starts: Sequence[int], part: int, whole: int) -> list[tuple[int, int]]:
     """Return what each tile says: up to the middle of what it has in common with its neighbours."""
-    middles = [(after + before + part) // 2 for before, after in zip(starts[:-1], starts[1:], strict=True)]
+    middles = [(after + before + part) // 2 for before, after in pairwise(starts)]
     return list(zip([0, *middles], [*middles, whole], strict=True))
