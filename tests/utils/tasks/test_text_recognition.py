@@ -189,6 +189,22 @@ def test_the_digit_reader_reads_nineteen_of_twenty_lines(tmp_path):
     assert rows[0].split("\t")[0].endswith("0000.jpg")
 
 
+def test_a_picture_that_cannot_be_read_costs_itself_alone(tmp_path, capsys):
+    for name in ("0000.jpg", "0001.jpg"):
+        whole = (FOLDER / "data" / "val" / "images" / name).read_bytes()
+        (tmp_path / name).write_bytes(whole if name == "0000.jpg" else whole[:200])
+    text = (FOLDER / "data" / "val" / "rec_gt.txt").read_text().split("\n")[0].split("\t")[1]
+    (tmp_path / "rec_gt.txt").write_text(f"0000.jpg\t{text}\n0001.jpg\t12\n0002.jpg\t3\n")
+    where: dict[str, Any] = {"ckpt": FOLDER / "digit_crnn_dyn.onnx", "data_path": tmp_path, "batch_size": 2}
+    argv = ["--target", "onnx", "--json", str(tmp_path / "result.json")]
+    assert valid.main(None, TEXT_RECOGNITION, argv=argv, **where) == 1
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert (found["metric"], found["samples"]) == (1, 1)
+    said = capsys.readouterr()
+    assert "0001.jpg" in said.out + said.err
+    assert "0002.jpg" in said.out + said.err
+
+
 def test_drawn_answers(tmp_path):
     run(tmp_path, "--target", "onnx", "--save", str(tmp_path / "drawn"), script="multi", data="data/samples")
     assert len(list((tmp_path / "drawn").glob("*.png"))) == 8
