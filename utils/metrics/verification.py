@@ -1,4 +1,4 @@
-"""Metrics of verification: is it the same person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
+"""Metrics of verification, is it one person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from utils.metrics.base import RecordMetric
 RECORD = np.dtype(
     [("score", np.float64), ("same", np.bool_), ("first", np.int64), ("second", np.int64), ("fold", np.int16)]
 )
-"""A pair: how alike both are (higher is more), whether they are one person, who they are (the first 8 bytes of a hash of
-the name), and its fold, negative where accuracy does not count it."""
+"""A pair: how alike both are (higher is more), whether they are one person, who they are (63 bits of a hash of the
+name), and its fold, negative where accuracy does not count it."""
 
 FARS = (0.01, 0.001)
 """Rates of false acceptance at which the true acceptance is told."""
@@ -113,7 +113,9 @@ class Verification(RecordMetric):
         intervals = _intervals(kept, self.fars)
         for far, (low, high) in zip(self.fars, intervals, strict=True):
             name = f"tar_at_far_{far:g}"
-            figures |= {name: _tar(curve, far), f"{name}_low": low, f"{name}_high": high}
+            figures[name] = _tar(curve, far)
+            if not math.isnan(low):
+                figures |= {f"{name}_low": low, f"{name}_high": high}
         return figures
 
     def _by_fold(self, kept: Array, ones: Array) -> dict[str, float]:
@@ -196,7 +198,7 @@ def _best_threshold(score: Array, same: Array, weights: Array) -> float:
 
 
 class Ordered(NamedTuple):
-    """Pairs by falling score: which of them are one person, their places among the records, and the last of each score."""
+    """Pairs by falling score: which are one person, their places among the records, and the last of each score."""
 
     same: Array
     places: Array
