@@ -79,10 +79,10 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
     """Load the pairs that a list names, in its order.
 
     A first line ``10 300`` says that there are 10 folds, each of 300 pairs of one person and then 300 of two; one
-    number alone says how many of each kind there are, without folds. Where the list has no folds, its people are dealt to
-    :data:`~utils.datasets.face_pairs.FOLDS` folds, those together whom a pair joins; where all hang together there are
-    none, and a warning says so. A line that cannot be used costs its pair and is in ``rejected``; the pairs behind it
-    stay in their folds.
+    number alone says how many of each kind there are, without folds. Where the list has no folds, its people are dealt
+    to :data:`~utils.datasets.face_pairs.FOLDS` folds, those together whom a pair joins; where all hang together there
+    are none, and a warning says so. A line that cannot be used costs its pair and is in ``rejected``; the pairs behind
+    it stay in their folds.
 
     Args:
         file: the list, UTF-8, columns separated by tabs or blanks.

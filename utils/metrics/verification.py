@@ -102,7 +102,7 @@ class Verification(RecordMetric):
         """Return the further figures that the class's text names.
 
         Beside those: ``accuracy_se``, the standard error of the mean over the folds, as LFW's tables have it;
-        ``threshold``, the mean of the folds'; and the ends of TAR's intervals, ``_low`` and ``_high``.
+        ``threshold``, the mean of the folds' finite ones; and the ends of TAR's intervals, ``_low`` and ``_high``.
         """
         kept = self._all()
         ones = np.ones(len(kept))
@@ -124,7 +124,7 @@ class Verification(RecordMetric):
             return {}
         values = [fold.accuracy for fold in folds.values()]
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-        thresholds = _mean([fold.threshold for fold in folds.values()])
+        thresholds = _mean([fold.threshold for fold in folds.values() if math.isfinite(fold.threshold)])
         return {"accuracy": _mean(values), "accuracy_se": error, "threshold": thresholds}
 
     def _folds(self, kept: Array, weights: Array) -> dict[int, Fold]:
@@ -133,11 +133,18 @@ class Verification(RecordMetric):
         return _by_folds(kept[order], weights[order])
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none."""
+        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none.
+
+        A threshold is NaN where the best is to accept all, or none.
+        """
         kept = self._all()
         folds = self._folds(kept, np.ones(len(kept)))
         return {
-            f"fold {number + 1}": {"accuracy": one.accuracy, "threshold": one.threshold, "pairs": one.pairs}
+            f"fold {number + 1}": {
+                "accuracy": one.accuracy,
+                "threshold": one.threshold if math.isfinite(one.threshold) else math.nan,
+                "pairs": int(one.pairs),
+            }
             for number, one in folds.items()
         }
 
