@@ -1,4 +1,4 @@
-"""Faces in pictures, listed in a text file as WIDER FACE has them, or with five points each as in RetinaFace's labels."""
+"""Faces in pictures, listed in a text file: as WIDER FACE has them, or with five points each as RetinaFace has."""
 
 from __future__ import annotations
 
