@@ -21,6 +21,7 @@ from utils.tasks.detection_choices import CHOICES
 from utils.tasks.detection_data import check_classes
 from utils.tasks.detection_heads import note, overlap, threshold
 from utils.tasks.model import Model
+from utils.tasks.templates.drawn_faces import TEMPLATE
 
 LEAST = 0.05
 """Default of ``--score_threshold`` of an evaluation, whose average precision wants the unsure faces too."""
@@ -176,6 +177,7 @@ FACE_DETECTION = replace(
     show=show,
     check=_check,
     flags=FLAGS,
+    template=TEMPLATE,
     data_help="WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of pictures, or a picture",
     choices=tuple(one for one in CHOICES if one.key not in (*DECODING, *REPLACED)),
     hinter=None,
