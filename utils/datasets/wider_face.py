@@ -48,7 +48,7 @@ def face_lists(path: Path) -> list[Path]:
         return [path] if path.suffix.lower() == ".txt" and is_face_list(path) else []
     places = [*sorted(path.glob(f"*{ENDING}")), *(path / name for name in LISTS)]
     places += sorted((path / SPLITS).glob(f"*_val{ENDING}"))
-    return [place for place in places if place.is_file() and is_face_list(place)]
+    return [place for place in places if place.is_file() and (place.name.endswith(ENDING) or is_face_list(place))]
 
 
 def is_face_list(file: Path) -> bool:
@@ -79,9 +79,11 @@ def load_wider(path: Path) -> Gathered:
         path: the list, or a folder with one.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or there is none.
     """
-    file = path if path.is_file() else next(iter(face_lists(path)), path)
+    file = path if path.is_file() else next(iter(face_lists(path)), None)
+    if file is None:
+        raise DataError(f"{path} holds no list of faces; give one such as wider_face_val_bbx_gt.txt or label.txt")
     blocks, has_points = _blocks(file)
     root = _root(file, blocks)
     gathered = Gathered(file, NAMES)
