@@ -48,16 +48,16 @@ class _People:
     root: Path
     found: dict[str, dict[int, Path]] = field(default_factory=dict)
 
-    def picture(self, name: str, number: int) -> Path | str:
-        """Return a picture, or why there is none."""
+    def picture(self, name: str, number: int) -> Path:
+        """Return a picture; raise LookupError with what is missing."""
         if name not in self.found:
             self.found[name] = self._listed(name)
         path = self.found[name].get(number)
         if path is not None:
             return path
         if not self.found[name]:
-            return f"person {name!r} has no folder of pictures in {self.root}"
-        return f"person {name!r} has no picture {number} ({name}_{number:04d}.jpg) in {self.root / name}"
+            raise LookupError(f"person {name!r} has no folder of pictures in {self.root}")
+        raise LookupError(f"person {name!r} has no picture {number} ({name}_{number:04d}.jpg) in {self.root / name}")
 
     def _listed(self, name: str) -> dict[int, Path]:
         """Return a person's pictures by number: ``NAME_0001.jpg``, else ``1.jpg``, of any kind of picture."""
@@ -78,11 +78,11 @@ class _People:
 def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
     """Load the pairs that a list names, in its order.
 
-    A first line ``10 300`` says that there are 10 folds, each of 300 pairs of one person and then 300 of two; one number
-    alone says how many of each kind there are, without folds. Where the list has no folds, its people are dealt to
-    :data:`~utils.datasets.face_pairs.FOLDS` folds, those together whom a pair joins; where all hang together there are
-    none, and a warning says so. A line that cannot be used costs its pair and is in ``rejected``; the pairs behind it
-    stay in their folds.
+    A first line ``10 300`` says that there are 10 folds, each of 300 pairs of one person and then 300 of two; one
+    number alone says how many of each kind there are, without folds. Where the list has no folds, its people are dealt
+    to :data:`~utils.datasets.face_pairs.FOLDS` folds, those together whom a pair joins; where all hang together there
+    are none, and a warning says so. A line that cannot be used costs its pair and is in ``rejected``; the pairs behind
+    it stay in their folds.
 
     Args:
         file: the list, UTF-8, columns separated by tabs or blanks.
@@ -179,19 +179,16 @@ def _resolved(
     pairs: list[tuple[int, int]] = []
     kept: list[Line] = []
     for line in lines:
-        paths = [known.picture(name, number) for name, number in zip(line.people, line.pictures, strict=True)]
-        missing = next((path for path in paths if isinstance(path, str)), None)
-        if missing is not None:
-            rejected.append(Rejected(Path(f"{file}:{line.number}"), missing))
+        try:
+            paths = [known.picture(name, number) for name, number in zip(line.people, line.pictures, strict=True)]
+        except LookupError as error:
+            rejected.append(Rejected(Path(f"{file}:{line.number}"), str(error.args[0])))
             continue
-        places = []
         for path, name in zip(paths, line.people, strict=True):
-            assert isinstance(path, Path)
             if path not in pictures:
                 pictures[path] = len(pictures)
                 owners.append(names.setdefault(name, len(names)))
-            places.append(pictures[path])
-        pairs.append((places[0], places[1]))
+        pairs.append((pictures[paths[0]], pictures[paths[1]]))
         kept.append(line)
     return list(pictures), np.array(owners, np.int32), list(names), np.array(pairs, np.int32).reshape(-1, 2), kept
 

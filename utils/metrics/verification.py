@@ -1,4 +1,4 @@
-"""Metrics of verification: is it the same person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
+"""Metrics of verification, is it one person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from utils.metrics.base import RecordMetric
 RECORD = np.dtype(
     [("score", np.float64), ("same", np.bool_), ("first", np.int64), ("second", np.int64), ("fold", np.int16)]
 )
-"""A pair: how alike both are (higher is more), whether they are one person, who they are (the first 8 bytes of a hash of
-the name), and its fold, negative where accuracy does not count it."""
+"""A pair: how alike both are (higher is more), whether they are one person, who they are (63 bits of a hash of the
+name), and its fold, negative where accuracy does not count it."""
 
 FARS = (0.01, 0.001)
 """Rates of false acceptance at which the true acceptance is told."""
@@ -102,7 +102,7 @@ class Verification(RecordMetric):
         """Return the further figures that the class's text names.
 
         Beside those: ``accuracy_se``, the standard error of the mean over the folds, as LFW's tables have it;
-        ``threshold``, the mean of the folds'; and the ends of TAR's intervals, ``_low`` and ``_high``.
+        ``threshold``, the mean of the folds' finite ones; and the ends of TAR's intervals, ``_low`` and ``_high``.
         """
         kept = self._all()
         ones = np.ones(len(kept))
@@ -113,7 +113,9 @@ class Verification(RecordMetric):
         intervals = _intervals(kept, self.fars)
         for far, (low, high) in zip(self.fars, intervals, strict=True):
             name = f"tar_at_far_{far:g}"
-            figures |= {name: _tar(curve, far), f"{name}_low": low, f"{name}_high": high}
+            figures[name] = _tar(curve, far)
+            if not math.isnan(low):
+                figures |= {f"{name}_low": low, f"{name}_high": high}
         return figures
 
     def _by_fold(self, kept: Array, ones: Array) -> dict[str, float]:
@@ -122,7 +124,7 @@ class Verification(RecordMetric):
             return {}
         values = [fold.accuracy for fold in folds.values()]
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-        thresholds = _mean([fold.threshold for fold in folds.values()])
+        thresholds = _mean([fold.threshold for fold in folds.values() if math.isfinite(fold.threshold)])
         return {"accuracy": _mean(values), "accuracy_se": error, "threshold": thresholds}
 
     def _folds(self, kept: Array, weights: Array) -> dict[int, Fold]:
@@ -131,11 +133,18 @@ class Verification(RecordMetric):
         return _by_folds(kept[order], weights[order])
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none."""
+        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none.
+
+        A threshold is NaN where the best is to accept all, or none.
+        """
         kept = self._all()
         folds = self._folds(kept, np.ones(len(kept)))
         return {
-            f"fold {number + 1}": {"accuracy": one.accuracy, "threshold": one.threshold, "pairs": one.pairs}
+            f"fold {number + 1}": {
+                "accuracy": one.accuracy,
+                "threshold": one.threshold if math.isfinite(one.threshold) else math.nan,
+                "pairs": int(one.pairs),
+            }
             for number, one in folds.items()
         }
 
@@ -196,7 +205,7 @@ def _best_threshold(score: Array, same: Array, weights: Array) -> float:
 
 
 class Ordered(NamedTuple):
-    """Pairs by falling score: which of them are one person, their places among the records, and the last of each score."""
+    """Pairs by falling score: which are one person, their places among the records, and the last of each score."""
 
     same: Array
     places: Array

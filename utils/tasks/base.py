@@ -217,6 +217,8 @@ class Task:
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
         optional: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
+        watched: NaN is looked for in what every call of ``infer`` gives back; ``False`` where the rows of its calls are
+            no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
@@ -251,6 +253,7 @@ class Task:
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    watched: bool = True
     takes_nan: bool = False
     template: Template | None = None
     sample_data: Path | None = None

@@ -25,10 +25,10 @@ DETECTOR, DESCRIPTOR = "detector", "descriptor"
 
 NOTE = "verification"
 """Key of what a descriptor's export may store: an object with ``compare`` (one of :data:`COMPARES`), ``threshold`` (the
-largest distance, or the least similarity, of one person) and ``points`` (five pairs x, y: shares of the chip's sides)."""
+largest distance, or least similarity, of one person) and ``points`` (five pairs x, y: shares of the chip's sides)."""
 
 EUCLID, COSINE = COMPARES = ("euclid", "cosine")
-"""``euclid``: the distance of two descriptions; a score is less that. ``cosine``: the cosine of the angle between them."""
+"""``euclid``: the distance of two descriptions; a score is less that. ``cosine``: the cosine of their angle."""
 
 CHOICES = ("largest", "central", "surest")
 """Which of several faces is meant."""
@@ -62,6 +62,10 @@ class Seen(NamedTuple):
     points: Array | None = None
     score: float | None = None
     reason: str = ""
+
+
+LOST = Seen(np.full(1, np.nan, np.float32))
+"""A picture for which a detector's output holds NaN: so does every score of it."""
 
 
 class Looked(NamedTuple):
@@ -115,8 +119,8 @@ class Notes:
         return float((a * b).sum()) / size if size else float("nan")
 
     def same(self, score: float) -> bool | None:
-        """Say whether a score is of one person; ``None`` where there is no threshold."""
-        if self.threshold is None:
+        """Say whether a score is of one person; ``None`` where nothing says so: no threshold, NaN."""
+        if self.threshold is None or score != score:  # NaN
             return None
         return score >= (-self.threshold if self.compare == EUCLID else self.threshold)
 
@@ -179,12 +183,17 @@ class Describer:
         if DETECTOR not in self._engines:
             return [Seen(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
         model = self._models[DETECTOR]
-        notes, laid = model.stored.picture, [letterbox(_framed(pixels), self._sizes[DETECTOR]) for pixels in pictures]
+        notes, laid = (
+            model.stored.picture,
+            [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in pictures],
+        )
         raw = [self._normalised(Image.fromarray(canvas), notes, model) for canvas, _ in laid]
         outputs = self._rows_of(DETECTOR, np.concatenate(raw))
         geometries = [geometry for _, geometry in laid]
         found = decode_faces(outputs, geometries, self._options.score_threshold, OVERLAP)
         made = [self._cut(faces, pixels) for faces, pixels in zip(found, pictures, strict=True)]
+        for place in np.flatnonzero([any(np.isnan(one[i]).any() for one in outputs) for i in range(len(pictures))]):
+            made[place] = (LOST, None)
         return [seen for seen, _ in made], [one for _, one in made]
 
     def _cut(self, faces: Faces, pixels: Array) -> tuple[Seen, Image.Image | None]:
@@ -195,7 +204,7 @@ class Describer:
                 return Seen(None, 0), Image.fromarray(_middle(pixels))
             return Seen(None, 0, reason=f"no face with a score of {least:g} or more"), None
         which = _chosen(faces, pixels.shape[:2], self._options.face)
-        box, points = tuple(faces.boxes[which].tolist()), faces.landmarks[which]
+        box, points = tuple(faces.boxes[which].tolist()), np.asarray(faces.landmarks[which])
         seen = Seen(None, len(faces), box, points, float(faces.scores[which]))
         try:
             return seen, Image.fromarray(chip(pixels, points, self._notes.points, self._sizes[DESCRIPTOR]))
@@ -240,10 +249,6 @@ class Describer:
             outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
             parts.append([np.asarray(one)[: len(part)] for one in outputs])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-
-def _framed(pixels: Array) -> Image.Image:
-    return Image.fromarray(pixels)
 
 
 def _middle(pixels: Array) -> Array:

@@ -34,6 +34,7 @@ from utils.tasks.face_describing import (
 )
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared, Shards
+from utils.tasks.templates.portraits import TEMPLATE
 
 KEPT = 1 << 27
 """Bytes of decoded pictures that are kept, as a picture comes in many pairs."""
@@ -212,10 +213,10 @@ def show(sample: Pair, prediction: Comparison, model: Model, options: Options) -
 
 
 def _in_words(prediction: Comparison, notes: Notes, pair: Pair, options: Options) -> str:
-    """Return such as ``same person  distance 0.412 (at most 0.6)``."""
+    """Return such as ``same person: distance 0.412 (at most 0.6)``."""
     word, bound = ("distance", "at most") if notes.compare == EUCLID else ("similarity", "at least")
     value = -prediction.score if notes.compare == EUCLID else prediction.score
-    said = {True: "same person  ", False: "different people  ", None: ""}[prediction.same]
+    said = {True: "same person: ", False: "different people: ", None: ""}[prediction.same]
     limit = "no --threshold is known" if notes.threshold is None else f"{bound} {notes.threshold:g}"
     text = f"{said}{word} {value:.3f} ({limit})"
     for path, seen in ((pair.first, prediction.first), (pair.second, prediction.second)):
@@ -363,6 +364,8 @@ FACE_VERIFICATION = Task(
     check=_check,
     flags=FLAGS,
     models=(DETECTOR, DESCRIPTOR),
+    watched=False,
+    template=TEMPLATE,
     optional=(DETECTOR,),
     data_help="LFW's list of pairs, a folder with one, a folder of people's folders, or pictures",
     hinter=hinter,

