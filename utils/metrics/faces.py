@@ -54,7 +54,7 @@ class FaceAveragePrecision(MeanAveragePrecision):
         records = self._all()
         found = records[(records["score"] >= self.score) & (records["ignored"][:, 0] == 0)]
         right = found[found["right"][:, 0] > 0]
-        faces = np.count_nonzero(_faces(records))
+        faces = int(np.count_nonzero(_faces(records)))
         figures = {}
         if len(found):
             figures["precision"] = len(right) / len(found)
@@ -63,9 +63,9 @@ class FaceAveragePrecision(MeanAveragePrecision):
         errors = right["error"][~np.isnan(right["error"])]
         if len(errors):
             figures["landmark_error"] = float(errors.mean())
-        pictures = np.count_nonzero(records["whole"] & records["faceless"])
+        pictures = int(np.count_nonzero(records["whole"] & records["faceless"]))
         if pictures:
-            figures["false_alarms"] = np.count_nonzero(found["faceless"]) / pictures
+            figures["false_alarms"] = int(np.count_nonzero(found["faceless"])) / pictures
             figures["faceless_pictures"] = float(pictures)
         return figures
 

@@ -19,7 +19,7 @@ from utils.tasks.base import Artifact, Flag, Options, Saver
 from utils.tasks.detection import DETECTION, SHOWN, saver as saver_of_boxes
 from utils.tasks.detection_choices import CHOICES
 from utils.tasks.detection_data import check_classes
-from utils.tasks.detection_heads import note, overlap, threshold
+from utils.tasks.detection_heads import note, threshold
 from utils.tasks.model import Model
 from utils.tasks.templates.drawn_faces import TEMPLATE
 
@@ -29,13 +29,16 @@ LEAST = 0.05
 SURE = 0.5
 """The same of the other scripts, and the score at which precision and recall are told."""
 
+IOU = 0.3
+"""Default of ``--iou_threshold``: faces seldom lie over each other."""
+
 MULTIPLE = 32
 """What the input's sides must be multiples of: CenterFace halves them five times."""
 
 DECODING = ("layout", "best_class", "box_format", "box_units", "class_offset", "score_form", "nms", "metric")
 """Flags of detection that faces do not have."""
 
-REPLACED = ("score_threshold", "max_detections")
+REPLACED = ("score_threshold", "iou_threshold", "max_detections")
 
 
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Faces]:
@@ -51,8 +54,9 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
     if set(HEADS) <= set(by_name):
         arrays = [by_name[name] for name in HEADS]
     most = int(note(model).get("max_detections", MOST) if options.max_detections is None else options.max_detections)
+    overlap = threshold("iou_threshold", model, options, IOU)
     try:
-        return decode_faces(arrays, contexts, _least(model, options), overlap(model, options), most)
+        return decode_faces(arrays, contexts, _least(model, options), overlap, most)
     except InputError as error:
         raise InputError(f"{model.ckpt}: {error}") from error
 
@@ -155,6 +159,11 @@ FLAGS = (
     Flag(
         "--score_threshold",
         f"faces below this score are dropped (default: what is stored, or {LEAST}, for valid, else {SURE})",
+        type=float,
+    ),
+    Flag(
+        "--iou_threshold",
+        f"of two faces that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
         type=float,
     ),
     Flag("--max_detections", f"most faces in a picture (default: what is stored, or {MOST})", None, int),
