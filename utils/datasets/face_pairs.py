@@ -107,6 +107,16 @@ class FacePairs(Dataset):
         ]
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
+    def interleaved(self) -> FacePairs:
+        """Return the pairs with those of all folds in turn, so that a run that is stopped has seen several folds."""
+        folds = self.listed.folds
+        rank = np.empty(len(folds), np.int64)
+        by_fold = np.argsort(folds, kind="stable")
+        _, starts, counts = np.unique(folds[by_fold], return_index=True, return_counts=True)
+        rank[by_fold] = np.arange(len(folds)) - np.repeat(starts, counts)
+        order = np.lexsort((folds, rank))
+        return FacePairs(self.listed._replace(pairs=self.listed.pairs[order], folds=folds[order]), self.root)
+
     def _name(self, path: Path) -> str:
         text, base = str(path), f"{self.root}{os.sep}"
         return text.removeprefix(base)

@@ -80,6 +80,8 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
         ConfigError: the paths' names do not go together.
     """
     found = _pairs(paths, options)
+    if options.script == "valid":
+        return found.interleaved()
     return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
 
 
