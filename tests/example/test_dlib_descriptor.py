@@ -1,4 +1,4 @@
-"""The fetched descriptor behind the fetched detector: what they make of the ORL faces, and files that are not theirs."""
+"""The fetched descriptor behind the fetched detector: what they make of the ORL faces, and other files."""
 
 from __future__ import annotations
 

@@ -262,7 +262,8 @@ def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator
 def _place_in_triangle(pairs: Array, count: int) -> Array:
     """Return where pairs a < b stand among all pairs of so many, in the order of ``triu_indices``."""
     a, b = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-    return a * (2 * count - a - 1) // 2 + b - a - 1
+    found: Array = a * (2 * count - a - 1) // 2 + b - a - 1
+    return found
 
 
 def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
