@@ -173,10 +173,21 @@ class Describer:
         found, chips = self._found(pictures)
         places = [place for place, one in enumerate(chips) if one is not None]
         inputs = [self._input(one) for one in chips if one is not None]
-        described = self._rows_of(DESCRIPTOR, np.concatenate(inputs)) if inputs else []
-        for place, row in zip(places, described[0] if described else (), strict=True):
-            found[place] = found[place]._replace(description=row.astype(np.float32).ravel())
+        for place, row in zip(places, self._descriptions(inputs), strict=True):
+            found[place] = found[place]._replace(description=row)
         return found
+
+    def _descriptions(self, inputs: Sequence[Array]) -> list[Array]:
+        """Return the descriptions of faces, D float32 each, of inputs 1 x C x H x W."""
+        if not inputs:
+            return []
+        found = self._rows_of(DESCRIPTOR, np.concatenate(inputs))[0]
+        if found.ndim < 2 or found.dtype.kind != "f" or found.size != len(found) * max(found.shape[1:]):
+            raise ModelError(
+                f"{self._models[DESCRIPTOR].ckpt}: its first output is {list(found.shape)} {found.dtype}; a descriptor "
+                "gives N x D floats"
+            )
+        return list(found.reshape(len(found), -1).astype(np.float32))
 
     def _found(self, pictures: Sequence[Array]) -> tuple[list[Seen], list[Image.Image | None]]:
         """Return what a detector says of each picture, and the face cut out of it, where there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -87,8 +88,8 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if {"first", "second"} & set(paths):
-        two = [paths["first"], paths["second"]]
-        return every_two(two, two[0].parent)
+        two = [paths["first"].absolute(), paths["second"].absolute()]
+        return every_two(two, Path(os.path.commonpath([path.parent for path in two])))
     if "pairs" in paths:
         return load_pairs(paths["pairs"], paths.get("images"))
     path = paths["data"]

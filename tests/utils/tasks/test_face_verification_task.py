@@ -159,6 +159,13 @@ def test_pictures_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None
         run("valid", tmp_path / "r.json", **how)
 
 
+def test_what_is_no_descriptor(tiny: Path, tmp_path: Path) -> None:
+    wrong = {"detector": tiny / "detector.onnx", "descriptor": tiny / "detector.onnx"}
+    how: dict[str, Any] = {"data_path": tiny / "photographs" / "ben", "input_size": SIDE}
+    with pytest.raises(ModelError, match=r"its first output is \[4, 1, 56, 56\] float32; a descriptor gives N x D"):
+        run("multi", tmp_path / "r.json", ckpt=wrong, **how)
+
+
 def test_an_unreadable_picture_costs_its_pairs(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for person in ("ada", "ben", "cleo", "dora"):
