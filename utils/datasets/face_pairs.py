@@ -241,7 +241,7 @@ def _of_two(people: Array, places: Array, count: int, chance: np.random.Generato
         first, second = np.triu_indices(len(places), 1)
         pairs = np.stack([places[first], places[second]], axis=1)
         pairs = pairs[people[pairs[:, 0]] != people[pairs[:, 1]]]
-        chosen = pairs[np.sort(chance.choice(len(pairs), min(count, len(pairs)), replace=False))]
+        chosen: Array = pairs[np.sort(chance.choice(len(pairs), min(count, len(pairs)), replace=False))]
     else:
         chosen = np.array(_drawn(people, places, count, chance), np.int64).reshape(-1, 2)
     turned = chance.random(len(chosen)) < 0.5
