@@ -107,6 +107,16 @@ class FacePairs(Dataset):
         ]
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
+    def interleaved(self) -> FacePairs:
+        """Return the pairs with those of all folds in turn, so that a run that is stopped has seen several folds."""
+        folds = self.listed.folds
+        rank = np.empty(len(folds), np.int64)
+        by_fold = np.argsort(folds, kind="stable")
+        _, starts, counts = np.unique(folds[by_fold], return_index=True, return_counts=True)
+        rank[by_fold] = np.arange(len(folds)) - np.repeat(starts, counts)
+        order = np.lexsort((folds, rank))
+        return FacePairs(self.listed._replace(pairs=self.listed.pairs[order], folds=folds[order]), self.root)
+
     def _name(self, path: Path) -> str:
         text, base = str(path), f"{self.root}{os.sep}"
         return text.removeprefix(base)
@@ -252,7 +262,8 @@ def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator
 def _place_in_triangle(pairs: Array, count: int) -> Array:
     """Return where pairs a < b stand among all pairs of so many, in the order of ``triu_indices``."""
     a, b = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-    return a * (2 * count - a - 1) // 2 + b - a - 1
+    found: Array = a * (2 * count - a - 1) // 2 + b - a - 1
+    return found
 
 
 def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:

@@ -205,7 +205,7 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
         if wanted != lines:
             _tell(f"{file}: its first line says {wanted} pairs, and {lines} lines follow; their place tells their fold")
     if header is not None and len(header) == 2 and header[0] > 1 and header[1]:
-        folds = np.minimum(np.array(places) // (2 * header[1]), header[0] - 1).astype(np.int16)
+        folds: Array = np.minimum(np.array(places) // (2 * header[1]), header[0] - 1).astype(np.int16)
         torn = _in_several(people, folds)
         if torn:
             _tell(f"{file}: {torn} people are in several folds, so accuracy is measured on people its threshold knows")

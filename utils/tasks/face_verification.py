@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.face_pairs import FOLDS, RULES, FacePairs, Pair, every_two, folder_of_people, has_people
-from utils.datasets.folders import flat_folder
+from utils.datasets.folders import flat_folder, is_picture
 from utils.datasets.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.once import Recent
@@ -79,21 +79,25 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
         DataError: nothing of that is there.
         ConfigError: the paths' names do not go together.
     """
+    found = _pairs(paths, options)
+    if options.script == "valid":
+        return found.interleaved()
+    return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
+
+
+def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if {"first", "second"} & set(paths):
         two = [paths["first"], paths["second"]]
         return every_two(two, two[0].parent)
     if "pairs" in paths:
-        return load_pairs(paths["pairs"], paths.get("images", paths.get("data")))
+        return load_pairs(paths["pairs"], paths.get("images"))
     path = paths["data"]
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
+    if path.is_file() and is_picture(path.name):
+        raise DataError(f"{path}: one picture makes no pair; pass --data_path first={path} second=FILE")
     if path.is_file():
         return load_pairs(path)
-    found = _in_folder(path, options)
-    return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
-
-
-def _in_folder(path: Path, options: Options) -> FacePairs:
     listed = next((path / name for name in LISTS if (path / name).is_file()), None)
     if listed is not None:
         return load_pairs(listed)

@@ -96,6 +96,13 @@ def test_nobody_with_many_pictures_decides_alone(tmp_path: Path, monkeypatch: py
         folder_of_people(root, "all", 0)
 
 
+def test_a_run_that_is_stopped_has_seen_several_folds(tmp_path: Path) -> None:
+    found = folder_of_people(people(tmp_path, dict.fromkeys("abcdefgh", 3)), "all", 0)
+    turned = found.interleaved()
+    assert [truth.fold for truth in turned.batch(range(10)).targets or ()] == [NO_FOLD, 0, 1, 2, 3] * 2
+    assert sorted(shown(turned)) == sorted(shown(found))
+
+
 def test_three_people_make_no_folds(tmp_path: Path) -> None:
     found = folder_of_people(people(tmp_path, {"a": 2, "b": 2, "c": 2}), "balanced", 0)
     assert set(found.listed.folds.tolist()) == {NO_FOLD}

@@ -249,5 +249,9 @@ def test_flags_that_make_no_sense(flag: str, value: Any, words: str) -> None:
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load({"data": tmp_path / "none"}, options(FACE_VERIFICATION))
+    Image.new("L", (2, 2)).save(tmp_path / "one.png")
+    with pytest.raises(DataError, match="one picture makes no pair; pass --data_path first="):
+        load({"data": tmp_path / "one.png"}, options(FACE_VERIFICATION))
+    (tmp_path / "one.png").unlink()
     with pytest.raises(DataError, match="is empty"):
         load({"data": tmp_path}, options(FACE_VERIFICATION))
