@@ -115,7 +115,8 @@ class FaceAveragePrecision(MeanAveragePrecision):
         mean = np.where(known, away, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
         size = np.sqrt((boxes[:, 2:] - boxes[:, :2]).prod(axis=1))[met]
         usable = known.any(axis=1) & (detections["right"][:, 0] > 0) & (size > 0)
-        return np.divide(mean, size, out=np.full(len(mean), np.nan), where=usable)
+        errors: Array = np.divide(mean, size, out=np.full(len(mean), np.nan), where=usable)
+        return errors
 
 
 def _faces(records: Array) -> Array:
