@@ -59,7 +59,7 @@ def test_other_files_are_refused(entries: Any, content: bytes, words: str, netwo
         network.read_weights(manifest(tmp_path, entries, content))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def models(tmp_path_factory: pytest.TempPathFactory, run_python: RunPython) -> list[str]:
     """Both models, exported where the packages can be had."""
     for name in PACKAGES:
