@@ -40,7 +40,7 @@ def pairs(draw: st.DrawFn) -> tuple[list[float], list[bool], list[int]]:
     return scores, same, weights
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(pairs())
 def test_auc_and_eer_are_those_of_scikit_learn(drawn: tuple[list[float], list[bool], list[int]]) -> None:
     scores, same, weights = drawn
@@ -55,7 +55,7 @@ def test_auc_and_eer_are_those_of_scikit_learn(drawn: tuple[list[float], list[bo
     assert kept.secondary()["eer"] == pytest.approx(eer, abs=1e-2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(pairs())
 def test_tar_is_the_best_point_of_the_curve_within_the_rate(drawn: tuple[list[float], list[bool], list[int]]) -> None:
     scores, same, _ = drawn
@@ -86,7 +86,7 @@ def brute(scores: Any, same: Any, folds: Any) -> float:
     return sum(values) / len(values)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(pairs())
 def test_accuracy_by_folds(drawn: tuple[list[float], list[bool], list[int]]) -> None:
     scores, same, weights = drawn
