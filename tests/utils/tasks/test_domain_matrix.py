@@ -25,6 +25,8 @@ from support import DIGITS, ROOT
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
+from utils.tasks.face_detection import FACE_DETECTION
+from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 
@@ -57,6 +59,8 @@ class Domain:
 DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "detection": Domain(DETECTION, "data/val.json"),
+    "face_detection": Domain(FACE_DETECTION, "data"),
+    "face_verification": Domain(FACE_VERIFICATION, "data"),
     "segmentation": Domain(SEGMENTATION, "data"),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
