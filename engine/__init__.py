@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
+    from engine.declared import declared_shapes as declared_shapes
     from engine.errors import (
         ConfigError as ConfigError,
         DataError as DataError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         InputError as InputError,
         ModelError as ModelError,
         PassError as PassError,
+        PictureError as PictureError,
         TargetError as TargetError,
         TecoInferError as TecoInferError,
     )
@@ -106,6 +108,7 @@ _HOMES = {
         "DTYPES",
         "Engine",
     ),
+    "engine.declared": ("declared_shapes",),
     "engine.errors": (
         "ConfigError",
         "DataError",
@@ -115,6 +118,7 @@ _HOMES = {
         "InputError",
         "ModelError",
         "PassError",
+        "PictureError",
         "TargetError",
         "TecoInferError",
     ),

@@ -7,7 +7,6 @@ checking, timing and the context manager live here.
 from __future__ import annotations
 
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
+from engine.card_sizes import per_spa
 from engine.dims import Places, call_sizes, check_dims, shown_shape
 from engine.errors import (
     ConfigError,
@@ -36,6 +36,7 @@ from engine.signature import (
     as_list,
     batch_axes,
     batch_of,
+    cast_to,
     fits,
     input_order,
 )
@@ -89,6 +90,8 @@ class Engine(ABC):
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     """Precisions this target takes."""
     simulated: ClassVar[bool] = False
+    session: Any = None
+    """The ONNX Runtime session of target ``onnx``, for scripts that ask it for names and shapes."""
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
     """Which graph computes, for tools that show what is inside: the ``"file"``'s own, ``"lowered"`` onto the card
     (:mod:`engine.sdaa.lower`), or not known. Not inherited: a subclass may compute something else."""
@@ -146,8 +149,9 @@ class Engine(ABC):
             ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
-        self.spec = self.spec.with_shapes([len(shapes[i]) for i in order])
-        self.spec = self.spec.with_open_sizes([shapes[i] for i in order])
+        found = [shapes[i] for i in order]
+        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_open_sizes(found)
+        self.spec = per_spa(self.spec, found)
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:
             self.take_batching(ask(self._known_axes()))
@@ -260,6 +264,11 @@ class Engine(ABC):
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing that needs freeing
         """Free what the backend holds; called once by :meth:`release`."""
 
+    @property
+    def released(self) -> bool:
+        """Whether :meth:`release` was called."""
+        return self._released
+
     def release(self) -> None:
         """Free the engine's resources; a second call does nothing."""
         if not self._released:
@@ -370,6 +379,13 @@ class Engine(ABC):
         """
         raise EngineError(f"{type(self).__name__} needs no calibration; do not call calibrate()")
 
+    def device_seconds(self) -> list[float]:
+        """Return the seconds each SPA has worked in calls so far: simulated on a simulated device.
+
+        Elsewhere the list has one entry, the host's wall time in calls.
+        """
+        return [self.timeline.seconds("engine")]
+
     def device_report(self) -> dict[str, Any]:
         """Return what a device has to say of a run beyond the host's times; empty where there is none."""
         return {}
@@ -389,7 +405,7 @@ class Engine(ABC):
                     f"input {spec.name!r} is a {type(array).__name__}, not a numpy array; use np.asarray(...)"
                 )
             if array.dtype != spec.dtype:
-                arrays[index] = array = self._cast(array, spec)
+                arrays[index] = array = cast_to(array, spec, self._warned)
             shape = array.shape
             if not fits(shape, spec):
                 return self._checked_again(arrays, spec, array)
@@ -418,23 +434,6 @@ class Engine(ABC):
                 f"input {spec.name!r} has {array.shape[spec.batch_axis]} samples, the inputs before it have {batch}"
             )
         return self._refuse_shape(array, spec)
-
-    def _cast(self, array: Array, spec: TensorSpec) -> Array:
-        """Cast within a kind of dtype; narrowing floats warns once per input, another kind is an error."""
-        if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
-            raise InputError(
-                f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
-                f"use array.astype(np.{spec.dtype})"
-            )
-        if not np.can_cast(array.dtype, spec.dtype) and spec.name not in self._warned:
-            self._warned.add(spec.name)
-            warnings.warn(
-                f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; "
-                f"preprocess to {spec.dtype} to save the copy",
-                stacklevel=4,
-            )
-        with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
-            return array.astype(spec.dtype)
 
     def _refuse_shape(self, array: Array, spec: TensorSpec) -> NoReturn:
         want, got = shown_shape(spec), shape_text(array.shape)

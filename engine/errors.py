@@ -31,6 +31,10 @@ class DataError(TecoInferError, ValueError):
     """A data set, picture or label file cannot be read or does not match."""
 
 
+class PictureError(DataError, OSError):
+    """A picture cannot be read; an ``OSError`` too, as Pillow's own are: scripts catch that and take the next one."""
+
+
 class EngineError(TecoInferError, RuntimeError):
     """The engine failed while computing, or was used after :meth:`Engine.release`."""
 

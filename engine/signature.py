@@ -61,6 +61,11 @@ class TensorSpec:
         return self.batch_axis is not None
 
 
+def may_be_batch(dim: Dim) -> bool:
+    """Say whether a declared dimension may be the batch by its name: it has none, or one that people give the batch."""
+    return not isinstance(dim, int) and (dim is None or bool(_MADE_UP.match(dim) or _BATCH.fullmatch(dim)))
+
+
 def sizes_of(shape: Sequence[Dim]) -> tuple[int | None, ...]:
     """Return the sizes of a declared shape, as :attr:`TensorSpec.shape` has them."""
     return tuple(d if isinstance(d, int) else None for d in shape)
@@ -224,21 +229,32 @@ class BatchAxes:
 def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int]:
     """Return the model's input indices in the order the caller named them.
 
+    Names that are not those of all inputs say no order: the model's own is taken, and a warning says so. Scripts that
+    people have name one input of several, or name it by their own word.
+
     Raises:
-        ConfigError: several inputs, and the names are not exactly theirs. (One input needs no name: a wrong one warns.)
+        ConfigError: some of the names are the model's and stand in another order than the model's.
     """
     if sorted(wanted) == sorted(names):
         return [names.index(name) for name in wanted]
+    told = f"{ckpt}: input_name {', '.join(wanted)}"
     if wanted and len(names) > 1:
-        raise ConfigError(
-            f"{ckpt}: input_name {', '.join(wanted)} does not match the model's inputs: {', '.join(names)}"
-        )
-    if wanted and names:
-        warnings.warn(
-            f"{ckpt}: input_name {', '.join(wanted)} is not the model's; its only input {names[0]!r} is used",
-            stacklevel=5,
-        )
+        if _other_order(names, wanted):
+            raise ConfigError(f"{told} does not match the model's inputs: {', '.join(names)}; name each once, or none")
+        shown = f"is not used: it does not name the model's inputs, which are taken in the order {', '.join(names)}"
+        warnings.warn(f"{told} {shown}", stacklevel=5)
+    elif wanted and names:
+        warnings.warn(f"{told} is not the model's; its only input {names[0]!r} is used", stacklevel=5)
     return list(range(len(names)))
+
+
+def _other_order(names: list[str], wanted: Sequence[str]) -> bool:
+    """Say whether the names that are the model's stand elsewhere than the model has them."""
+    known = [(i, names.index(name)) for i, name in enumerate(wanted) if name in names]
+    if len(wanted) == len(names):
+        return any(i != place for i, place in known)
+    places = [place for _, place in known]
+    return places != sorted(set(places))
 
 
 def bind_sizes(
@@ -346,6 +362,31 @@ def axis_from_json(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"{value!r} is no axis")
     return value
+
+
+def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
+    """Cast within a kind of dtype; narrowing floats warns once per input.
+
+    Args:
+        array: of a call. spec: the input it is for. warned: names of inputs that were warned of; it is added to.
+
+    Raises:
+        InputError: the dtype is of another kind, or wider and not a float.
+    """
+    if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
+        raise InputError(
+            f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
+            f"use array.astype(np.{spec.dtype})"
+        )
+    if not np.can_cast(array.dtype, spec.dtype) and spec.name not in warned:
+        warned.add(spec.name)
+        warnings.warn(
+            f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; "
+            f"preprocess to {spec.dtype} to save the copy",
+            stacklevel=4,
+        )
+    with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
+        return array.astype(spec.dtype)
 
 
 def as_list(inputs: Sequence[Array]) -> list[Array]:

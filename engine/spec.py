@@ -219,6 +219,6 @@ def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Pat
     places = (root / one for root in (Path(), folder, PASS_PATH) for one in names)
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass.py"))
+        known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass*.py"))
         raise PassError(f"pass file {name} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}")
     return found

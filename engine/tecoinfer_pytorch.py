@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from numbers import Integral
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec
+from engine.built import SUFFIX, is_built
+from engine.declared import declare_shapes
+from engine.historical import Timing, as_arrays, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
@@ -24,10 +27,10 @@ class TecoInferEngine:
     Args:
         task, model, model_name: labels of older versions; ``model`` serves as ``ckpt`` where that is missing.
         backend: accepted and ignored: the target decides.
-        ckpt: path of the ONNX file.
+        ckpt: path of the ONNX file, or of a built engine (``.tecoengine``, ``.engine``), whose precision then counts.
         batch_size: samples in one call to the whole card.
         input_size: a list of shapes, one per input, per SPA; needed where the model has dynamic dimensions.
-        input_name: name of the input, or a list of names.
+        input_name: names of all inputs in the order a call lists them. Other names were never used: they warn.
         target: ``"sdaa"``, ``"onnx"``, ``"cuda"``, ... optionally with a device index (``"cuda:1"``).
         dtype: ``"float32"`` or ``"float16"``.
         save_engine: keep the built engine beside the model, where the target builds one.
@@ -36,8 +39,13 @@ class TecoInferEngine:
         pass_path: file with optimisation passes; ``None`` takes ``default_pass.py``, and for a saved engine its own.
         card_bs1: the call carries one sample for the whole card, so one SPA is used.
 
+    Positional arguments behind ``card_bs1`` are ignored.
+
     ``run_time`` is the wall time in seconds of the last call; ``backend`` is ``"tvm"``, ``"onnxruntime"`` or ``"trt"``.
     """
+
+    _caller: ClassVar[int] = 2
+    """How far up the caller of the constructor is, for warnings."""
 
     def __init__(
         self,
@@ -57,60 +65,107 @@ class TecoInferEngine:
         model_name: str | None = None,
         divided: bool = True,
         card_bs1: bool = False,
+        *ignored: object,
         **unknown: object,
     ) -> None:
         if unknown:
-            warnings.warn(f"TecoInferEngine ignores unknown keywords: {', '.join(sorted(unknown))}", stacklevel=2)
+            warnings.warn(
+                f"TecoInferEngine ignores unknown keywords: {', '.join(sorted(unknown))}", stacklevel=self._caller
+            )
         path = ckpt or model
         if path is None or path == "":
             raise ConfigError("TecoInferEngine needs ckpt, the path of an ONNX file")
         name, _, index = target.partition(":")
-        self.task, self.model, self.model_name = task, model, model_name
+        self.task, self.model, self.model_name, self.input_name = task, model, model_name, input_name
         self.target = ALIASES.get(name, name)
         self.backend = BACKENDS.get(self.target, "tvm")
         self.model_path = str(path)
+        built = is_built(path)
+        if pass_path and built and not self.model_path.endswith(SUFFIX):
+            text = f"{path} is a built engine, in which passes are done already; pass_path {pass_path} is ignored"
+            warnings.warn(text, stacklevel=self._caller)
+            pass_path = None
         self.spec = EngineSpec(
             ckpt=path,
             batch_size=batch_size or 1,
-            input_size=_shapes(input_size),
-            input_name=_names(input_name),
-            dtype=dtype,
-            pass_path=_pass(pass_path, path),
-            rank=int(index) if index.isdigit() else max(rank, 0),
+            input_size=shapes_of(input_size),
+            input_name=names_of(input_name),
+            dtype=None if built else dtype,
+            pass_path=pass_path or (None if built else PASS_PATH / "default_pass.py"),
+            rank=int(index) if index.isdigit() else card_of(rank),
             save_engine=save_engine,
             divided=devide and divided and not card_bs1,
         )
-        self.engine: Engine = open_engine(self.target, self.spec)
+        self._open(self.spec)
+        if built and dtype != self.engine.dtype:
+            warnings.warn(
+                f"{path} is a built engine of its own precision, {self.engine.dtype}; dtype {dtype} is ignored",
+                stacklevel=self._caller,
+            )
+
+    def _open(self, spec: EngineSpec) -> None:
+        self.engine: Engine = open_engine(self.target, spec)
+        self.module = Timing(self.engine.device_seconds, self.engine.simulated)
+        """Times of each SPA, by ``start_timing()`` and ``get_infer_time()``; simulated on the simulated card."""
+        declare_shapes(spec.input_size)
 
     @property
     def run_time(self) -> float:
         """Wall time of the last call in seconds."""
         return self.engine.run_time
 
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the model's inputs, in the order a call lists them."""
+        return [tensor.name for tensor in self.engine.inputs]
+
+    @property
+    def input_size(self) -> list[list[int | None]]:
+        """Shapes of the inputs per SPA: those given, else the model's own with ``None`` for what is open."""
+        given = self.engine.spec.input_size or [tensor.shape for tensor in self.engine.inputs]
+        return [list(shape) for shape in given]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one call to the whole card."""
+        return self.engine.spec.batch_size
+
+    @property
+    def dtype(self) -> str:
+        """Precision the engine computes in."""
+        return self.engine.dtype
+
+    @property
+    def rank(self) -> int:
+        """Index of the card."""
+        return self.spec.rank
+
+    @property
+    def session(self) -> Any:
+        """The ONNX Runtime session on target ``onnx``; ``None`` elsewhere, and after :meth:`release`."""
+        return self.engine.session
+
     def __call__(self, inputs: Array | Sequence[Array], *_: object, **__: object) -> Array | list[Array]:
-        """Run the model: one array for a model with one output, a list in the model's output order otherwise."""
-        return self.engine(inputs)
+        """Run the model: one array for a model with one output, a list in the model's output order otherwise.
+
+        Args:
+            inputs: an array, or one per input; tensors of torch or Paddle are taken too. What else is given is ignored.
+        """
+        return self.engine(as_arrays(inputs))
+
+    def init_module(self, card: int = 0) -> None:
+        """Open the engine on a card; one that is open on another card, or was released, is opened again.
+
+        Raises:
+            ConfigError: there is no such card; an engine that was open stays open.
+        """
+        spec = replace(self.spec, rank=card_of(card))
+        if spec.rank != self.rank or self.engine.released:
+            before = self.engine
+            self._open(spec)
+            self.spec = spec
+            before.release()
 
     def release(self) -> None:
         """Free the engine's resources; a second call does nothing."""
         self.engine.release()
-
-
-def _shapes(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
-    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model."""
-    if not input_size:
-        return None
-    shapes = [input_size] if input_size[0] is None or isinstance(input_size[0], Integral) else input_size
-    return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
-
-
-def _pass(pass_path: str | os.PathLike[str] | None, ckpt: object) -> str | os.PathLike[str] | None:
-    if pass_path:
-        return pass_path
-    return None if str(ckpt).endswith(".tecoengine") else PASS_PATH / "default_pass.py"
-
-
-def _names(input_name: str | Sequence[str] | None) -> tuple[str, ...]:
-    if not input_name:
-        return ()
-    return (input_name,) if isinstance(input_name, str) else tuple(input_name)

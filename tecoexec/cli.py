@@ -14,7 +14,7 @@ from typing import NoReturn
 from engine import ConfigError, add_version, find_pass
 from tecoexec import exports, report
 from tecoexec.measure import measure
-from tecoexec.request import ENGINE_SUFFIX, Request, open_request, random_inputs
+from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
 from utils.pipeline.report import write_json
@@ -25,6 +25,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see --help)")
+
+
+def _yes(word: str) -> bool:
+    """Read the value that some scripts give a switch."""
+    if word.lower() not in ("0", "1", "true", "false"):
+        raise argparse.ArgumentTypeError(f"{word!r} must be 0 or 1")
+    return word.lower() in ("1", "true")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +57,15 @@ def parser() -> argparse.ArgumentParser:
     add("--pass_path", default="none", metavar="FILE", help="optimisation passes: a file, or one of the zoo's own")
     add("--iterations", type=int, default=10, metavar="N", help="timed calls (default: 10)")
     add("--warmUp", "--warmup", type=int, default=5, metavar="N", help="calls before them (default: 5)")
-    add("--runSync", action="store_true", help="wait for every call (default: calls are queued, so copies overlap)")
+    add(
+        "--runSync",
+        nargs="?",
+        type=_yes,
+        const=True,
+        default=False,
+        metavar="0|1",
+        help="wait for every call (default: calls are queued, so copies overlap)",
+    )
     add("--simulateOnly", action="store_true", help="on the simulated card, compute no values, only times")
     add("--saveEngine", type=Path, metavar="FILE", help="also write the built engine (.tecoengine)")
     add("--json", type=Path, metavar="FILE", help="write every figure")
@@ -89,7 +104,7 @@ def request_of(args: argparse.Namespace) -> Request:
 
 def _check_engines(load: Path | None, save: Path | None) -> None:
     """Refuse files that are no saved engines, and to save what was loaded."""
-    if load is not None and load.suffix != ENGINE_SUFFIX:
+    if load is not None and load.is_file() and not is_saved(load):
         raise ConfigError(f"--loadEngine {load} is not a {ENGINE_SUFFIX} file; use --onnx for a model")
     if save is not None and (load is not None or save.suffix != ENGINE_SUFFIX):
         raise ConfigError(f"--saveEngine {save} goes with --onnx and names a {ENGINE_SUFFIX} file")

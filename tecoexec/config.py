@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import DTYPES, ConfigError, engine_nums, find_pass, nearest, one_line
+from tecoexec.references import KEYS as REFERENCE_KEYS, BadReference, References, read_references
 from tecoexec.request import Request
-from tecoexec.shapes import INPUT_DTYPES, Shape
+from tecoexec.shapes import INPUT_DTYPES, Shape, parse_shapes
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -21,8 +22,9 @@ CONFIG = HERE / "testcase_configs" / "tecoexec_config.yaml"
 HISTORICAL_SPA, SHRUNK_SPA = 4, 3
 """Batches are written for 4 SPA; on a card of 3 they are scaled by 3/4, so that a SPA's share stays the same."""
 
-_REQUIRED = ("case_name", "model_name", "onnx_path", "input_shapes", "batch_size")
+_REQUIRED = ("case_name", "onnx_path", "input_shapes", "batch_size")
 _OPTIONAL: dict[str, Any] = {
+    "model_name": None,
     "pass_path": None,
     "onnx_dtype": "float16",
     "iterations": 100,
@@ -32,6 +34,7 @@ _OPTIONAL: dict[str, Any] = {
     "input_dtype": [],
     "benchmark": None,
     "desc": "",
+    **dict.fromkeys(REFERENCE_KEYS),
 }
 
 
@@ -47,12 +50,13 @@ class Sweep:
     """One entry of a configuration.
 
     Attributes:
-        name: ``case_name``. model: ``model_name``; cases of one model share a plot.
+        name: ``case_name``. model: ``model_name``, or the name of the file; cases of one model share a plot.
         onnx: the model file. shapes: of its inputs, with any batch.
         batch_index: per input, 0 where its first dimension is the batch, ``None`` where it has none.
         batches: of the whole card, as they will be run (scaled on a card of 3 SPA).
         dtype, pass_path, input_dtypes, iterations, warm_up, run_sync: as in :class:`tecoexec.request.Request`.
         published: by batch; empty where nothing is, or where the card has another number of SPA.
+        references: figures of earlier runs and other cards, by batch and then by their name; empty like the former.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Sweep:
     warm_up: int
     run_sync: bool
     published: Mapping[int, Published]
+    references: Mapping[int, References]
     desc: str
 
     def request(self, batch: int, target: str) -> Request:
@@ -173,32 +178,69 @@ class _Entry:
         for key in _REQUIRED:
             if data.get(key) is None:
                 raise self._problem(key, "is missing")
-        self.data = {**_OPTIONAL, **data}
+        left_out = [key for key, value in data.items() if value is None and key != "batch_index"]
+        self.data = {**_OPTIONAL, **{key: value for key, value in data.items() if key not in left_out}}
 
     def _problem(self, key: str, text: str) -> ConfigError:
         return ConfigError(f"{self.path}: case {self.name}: {key} {text}")
 
     def case(self) -> Sweep:
         """Return the case."""
-        shapes = tuple(self._numbers("input_shapes", shape, 1) for shape in self._list("input_shapes"))
+        shapes = self._shapes()
         benchmark = self.data["benchmark"]
         fits_card = engine_nums() == HISTORICAL_SPA
+        batches = self._numbers("batch_size", self._list("batch_size"), 1)
+        references = self._references(batches)
+        onnx = ROOT / self._text("onnx_path")
         return Sweep(
             name=self._text("case_name"),
-            model=self._text("model_name"),
-            onnx=ROOT / self._text("onnx_path"),
+            model=self._text("model_name") if self.data["model_name"] is not None else onnx.stem,
+            onnx=onnx,
             shapes=shapes,
             batch_index=self._batch_index(shapes),
-            batches=scaled(self._numbers("batch_size", self._list("batch_size"), 1)),
+            batches=scaled(batches),
             dtype=self._one_of("onnx_dtype", self.data["onnx_dtype"], DTYPES),
             pass_path=find_pass(self._text("pass_path"), self.path.parent) if self.data["pass_path"] else None,
-            input_dtypes=tuple(self._one_of("input_dtype", d, INPUT_DTYPES) for d in self._list("input_dtype")),
+            input_dtypes=tuple(self._one_of("input_dtype", d, INPUT_DTYPES) for d in self._words("input_dtype")),
             iterations=self._numbers("iterations", [self.data["iterations"]], 1)[0],
             warm_up=self._numbers("warm_up", [self.data["warm_up"]], 0)[0],
-            run_sync=self._one_of("run_sync", self.data["run_sync"], (True, False)),
+            run_sync=bool(self._one_of("run_sync", self.data["run_sync"], (True, False, 0, 1))),
             published=load_published(ROOT / self._text("benchmark")) if benchmark and fits_card else {},
-            desc=str(self.data["desc"]),
+            references=references if fits_card else {},
+            desc=self._described(self.data["desc"]),
         )
+
+    def _shapes(self) -> tuple[Shape, ...]:
+        """Read lists of sizes, or a text such as ``4*3*224*224``, commas between inputs."""
+        given = self.data["input_shapes"]
+        if isinstance(given, list) and given and all(isinstance(shape, str) for shape in given):
+            given = ",".join(given)
+        if not isinstance(given, str):
+            return tuple(self._numbers("input_shapes", shape, 1) for shape in self._list("input_shapes"))
+        try:
+            shapes = parse_shapes(given)
+        except ConfigError as error:
+            raise self._problem("input_shapes", f"{given!r}: {error}") from error
+        if any(name for name, _ in shapes) or any(0 in shape for _, shape in shapes):
+            raise self._problem("input_shapes", f"{given!r} must hold sizes alone, such as 4*3*224*224")
+        return tuple(shape for _, shape in shapes)
+
+    def _references(self, batches: Sequence[int]) -> dict[int, References]:
+        try:
+            return read_references(self.data, batches)
+        except BadReference as error:
+            raise self._problem(error.key, error.text) from error
+
+    def _described(self, desc: Any) -> str:
+        """Return a description in one line; a mapping is listed."""
+        if isinstance(desc, Mapping):
+            return ", ".join(f"{key}: {value}" for key, value in desc.items())
+        return "" if desc is None else str(desc)
+
+    def _words(self, key: str) -> list[Any]:
+        """Return a list, or the words of a text that commas separate."""
+        value = self.data[key]
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else self._list(key)
 
     def _text(self, key: str) -> str:
         value = self.data[key]

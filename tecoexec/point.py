@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tecoexec.config import Published
+from tecoexec.references import References
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One batch of one case: milliseconds, samples per second, and what is published of it."""
+    """One batch of one case: milliseconds, samples per second, what is published of it, and other figures beside."""
 
     case: str
     model: str
@@ -22,6 +23,7 @@ class Point:
     throughput: float
     published: Published | None
     warnings: list[str]
+    references: References = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[float, float] | None:

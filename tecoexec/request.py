@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -62,6 +63,13 @@ class Request:
             raise ConfigError(f"--warmUp {self.warm_up} must be at least 0 (it counts iterations)")
 
 
+def is_saved(path: Path) -> bool:
+    """Say whether a file is a saved engine: by its ending, or by how it begins."""
+    from engine.sdaa import is_built
+
+    return is_built(path)
+
+
 def spa_count(target: str) -> int:
     """Return how many SPA share a call on a target: those visible, on a simulated card; else ``MAX_ENGINE_NUMS``."""
     if not engine_class(target).simulated:
@@ -82,7 +90,7 @@ def read_signature(path: Path) -> Signature:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, _: int) -> Signature:
-    if path.suffix == ENGINE_SUFFIX:
+    if is_saved(path):
         from engine.sdaa import read_saved
 
         saved = read_saved(path)
@@ -104,8 +112,19 @@ def call_shapes(request: Request) -> CardShapes:
     Raises:
         ConfigError: they do not fit the model. ModelError: the model cannot be read.
     """
-    model = read_signature(request.model)
-    return fit_shapes(request.shapes, model) if request.shapes else own_shapes(model, spa_count(request.target))
+    model, spas = read_signature(request.model), spa_count(request.target)
+    if not request.shapes:
+        return own_shapes(model, spas)
+    fitted = fit_shapes(request.shapes, model)
+    if is_saved(request.model) and fitted.whole == model.dims and fitted.per_spa(spas) != model.dims:
+        whole = own_shapes(model, spas)
+        warnings.warn(
+            f"{request.model}: --input_shapes are those of one SPA, which the engine was saved with; a call of the "
+            f"whole card has {whole.batch} samples",
+            stacklevel=2,
+        )
+        return whole
+    return fitted
 
 
 def open_request(request: Request) -> tuple[Engine, CardShapes]:
@@ -114,7 +133,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
     Raises:
         TecoInferError: the model, its shapes or an option cannot be used.
     """
-    saved = request.save_to is not None or request.model.suffix == ENGINE_SUFFIX
+    saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
     shapes = call_shapes(request)

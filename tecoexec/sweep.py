@@ -8,18 +8,20 @@ Exit codes: 0 all ran; 1 some cases were skipped or failed; 2 nothing could be r
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from engine import ConfigError, TecoInferError, add_version
-from tecoexec import report
+from tecoexec import beside, report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
 from tecoexec.point import Point
+from tecoexec.references import Reference
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from utils.pipeline.cli import run
@@ -58,22 +60,34 @@ def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str
             throughput=measured.throughput,
             published=case.published.get(batch),
             warnings=report.caveats(measured, engine, shapes),
+            references=case.references.get(batch, {}),
         )
-    return point, text
+    return point, text + _beside(point)
+
+
+def _beside(point: Point) -> str:
+    """Return lines that set a point beside the figures its case gives: its ratios to them, and where it drops."""
+    heads, (cells,) = beside.columns([point])
+    label = "simulated figures beside others" if point.simulated else "figures beside others"
+    shown = ", ".join(f"{head} {cell}" for head, cell in zip(heads, cells, strict=True))
+    said = [f"{label}: {shown}"] if shown else []
+    return "".join(f"{line}\n" for line in (*said, *beside.drops(point)))
 
 
 def table(points: Sequence[Point]) -> str:
     """Return a sweep as an aligned table; published figures and errors stand beside the own ones."""
     label = "simulated " if any(point.simulated for point in points) else ""
     head = ["case", "shape", f"{label}latency", f"{label}throughput", "published latency", "published throughput"]
-    rows = [[*head, "latency error", "throughput error"]]
-    for point in points:
+    heads, others = beside.columns(points)
+    rows = [[*head, "latency error", "throughput error", *heads]]
+    for point, cells in zip(points, others, strict=True):
         row = [point.case, point.shape, f"{milliseconds(point.latency_ms * 1e-3)} ms", f"{point.throughput:.1f}/s"]
         if point.published is not None and point.errors is not None:
             row += [f"{point.published.latency_ms:.2f} ms", f"{point.published.throughput:.1f}/s"]
             row += [f"{error:+.1%}" for error in point.errors]
-        rows.append(row + [""] * (len(rows[0]) - len(row)))
-    return "\n".join([*aligned(rows), *_overall(points)]) + "\n"
+        rows.append(row + [""] * (len(rows[0]) - len(row) - len(cells)) + cells)
+    said = [line for point in points for line in beside.drops(point)]
+    return "\n".join([*aligned(rows), *_overall(points), *said]) + "\n"
 
 
 def _overall(points: Sequence[Point]) -> list[str]:
@@ -105,7 +119,7 @@ def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] 
     except ConfigError as error:
         return [*written, f"no plot: {error}"]
     for model in dict.fromkeys(point.model for point in points):
-        path = folder / f"{model}.png"
+        path = folder / f"{file_name(model)}.png"
         mine = sorted((point for point in points if point.model == model), key=lambda point: point.batch)
         plot_sweep(path, mine, f"{model} on target {mine[0].target}")
         written.append(f"plot: {path}")
@@ -115,16 +129,24 @@ def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] 
 def _plain(point: Point) -> dict[str, Any]:
     published = point.published._asdict() if point.published is not None else None
     errors = dict(zip(("latency", "throughput"), point.errors, strict=True)) if point.errors is not None else None
-    return {**asdict(point), "published": published, "errors": errors}
+    others = {"references": beside.to_dict(point), "drops": list(beside.drops(point))}
+    return {**asdict(point), "published": published, "errors": errors, **others}
 
 
 def _write_csv(points: Sequence[Point], path: Path) -> None:
     columns = ("case", "model", "target", "simulated", "shape", "batch", "latency_ms", "average_ms", "throughput")
-    rows = [[*(getattr(p, c) for c in columns), *(p.published or ("", ""))] for p in points]
+    others = dict.fromkeys(name for point in points for name in point.references)
+    heads = [f"{name}_{field}" for name in ("published", *others) for field in Reference._fields]
+    rows = [[*(getattr(p, c) for c in columns), *_others(p, others)] for p in points]
     try:
-        path.write_text(as_csv([[*columns, "published_latency_ms", "published_throughput"], *rows]), encoding="utf-8")
+        path.write_text(as_csv([[*columns, *heads], *rows]), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def _others(point: Point, names: Iterable[str]) -> list[object]:
+    figures = [point.published or ("", ""), *(point.references.get(name, Reference()) for name in names)]
+    return ["" if value is None else value for pair in figures for value in pair]
 
 
 def make_folder(folder: Path) -> Path:
@@ -159,13 +181,18 @@ def sweep(cases: Sequence[Sweep], target: str, folder: Path) -> tuple[list[Point
     return points, skipped
 
 
+def file_name(name: str) -> str:
+    """Return a name as part of a file's: what shells and file systems take for something else becomes ``_``."""
+    return re.sub(r"[^\w.+-]", "_", name)
+
+
 def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
     """Write what one run printed.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    path = folder / f"{case.name}_{batch}.log"
+    path = folder / f"{file_name(case.name)}_{batch}.log"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -88,7 +88,10 @@ def test_each_command_takes_the_same_names(command: str, model: Path) -> None:
 def test_each_command_refuses_with_the_same_words(command: str, model: Path) -> None:
     with pytest.raises(PassError) as caught:
         COMMANDS[command](model, "gone_pass.py")
-    zoo = "default_pass.py, resnet/resnet_blocked_pass.py, resnet/resnet_pass.py, shufflenet/shufflenet_pass.py"
+    zoo = (
+        "default_pass.py, resnet/resnet_blocked_pass.py, resnet/resnet_pass.py, resnet/resnet_pass_5d.py, "
+        "resnet/resnet_pass_syncop.py, shufflenet/shufflenet_pass.py, yolov5m/yolov5_pass.py"
+    )
     assert str(caught.value) == f"pass file gone_pass.py does not exist; the zoo's own are in {ZOO}: {zoo}"
 
 

@@ -92,6 +92,8 @@ class CudaEngine(Engine):
         if record is None:
             session = backend.open(plan)
             inputs, outputs, dims, shapes = session.signature()
+            if self.spec.dtype is None and any(tensor.dtype.name == "float16" for tensor in inputs):
+                self.dtype = "float16"
             self.bind(inputs, outputs, dims)
             return session, shapes
         if not is_whole(record, plan):

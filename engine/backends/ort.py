@@ -161,6 +161,11 @@ class HostSession:
         """Stop what is being computed at the next node; that and every later call raises."""
         self._run_options.terminate = True
 
+    @property
+    def session(self) -> ort.InferenceSession:
+        """ONNX Runtime's own object."""
+        return self._session
+
     def end_profiling(self) -> Path:
         """Stop the profiler and return the JSON file (Chrome's trace format, times in microseconds) it wrote.
 
@@ -303,6 +308,7 @@ class OnnxRuntimeEngine(Engine):
         self.bind(self._host.inputs, self._host.outputs, self._host.raw_shapes)
         self.metadata = self._host.metadata
         self._names = [tensor.name for tensor in self.inputs]
+        self.session = self._host.session
 
     def _takes_float16(self) -> bool:
         """Say whether every float input is float16 already; a model without float inputs may hold float32 weights."""
@@ -329,6 +335,7 @@ class OnnxRuntimeEngine(Engine):
 
     def close(self) -> None:
         """Drop the session and with it the weights."""
+        self.session = None
         del self._host
 
 

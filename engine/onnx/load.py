@@ -21,6 +21,16 @@ from engine.text import one_line
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
 
+_NOT_ONNX = "is not ONNX or is cut short; export it again"
+_NO_GRAPH = "holds no ONNX graph; export it again"
+_BUILT = {
+    ".engine": "is no ONNX file but by its ending a built engine, which targets cuda and sdaa open; "
+    "use the target it was built for, or the ONNX file",
+    ".tecoengine": "is no ONNX file but by its ending a saved engine, which target sdaa opens; "
+    "use that target, or the ONNX file",
+}
+"""What is said of files that are no ONNX, by their ending."""
+
 _PACKED = tuple(
     getattr(TensorProto, name)
     for name in ("STRING", "INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2")
@@ -54,11 +64,11 @@ def _parse(path: Path) -> ModelProto:
         # Named formats are for text files; a model is protobuf whatever its file is called.
         model = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
-        raise ModelError(f"model file {path} ({size} bytes) is not ONNX or is cut short; export it again") from error
+        raise ModelError(f"model file {path} ({size} bytes) {_BUILT.get(path.suffix, _NOT_ONNX)}") from error
     except OSError as error:
         raise ModelError(f"model file {path} cannot be read: {error.strerror}; check its permissions") from error
     if not model.graph.output or not model.opset_import:
-        raise ModelError(f"model file {path} ({size} bytes) holds no ONNX graph; export it again")
+        raise ModelError(f"model file {path} ({size} bytes) {_BUILT.get(path.suffix, _NO_GRAPH)}")
     return model
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from engine.lazy import lazily
 
 if TYPE_CHECKING:
+    from engine.built import SUFFIX as SUFFIX, is_built as is_built
     from engine.sdaa.card import (
         CARD_VARIABLE as CARD_VARIABLE,
         CARDS as CARDS,
@@ -40,10 +41,14 @@ if TYPE_CHECKING:
         kernels_of as kernels_of,
     )
     from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
-    from engine.sdaa.saved import SUFFIX as SUFFIX, read_saved as read_saved, saved_path as saved_path
+    from engine.sdaa.saved import read_saved as read_saved, saved_path as saved_path
     from engine.sdaa.settle import settled as settled
 
 _HOMES = {
+    "engine.built": (
+        "SUFFIX",
+        "is_built",
+    ),
     "engine.sdaa.card": (
         "CARDS",
         "CARD_VARIABLE",
@@ -84,7 +89,6 @@ _HOMES = {
         "lowered",
     ),
     "engine.sdaa.saved": (
-        "SUFFIX",
         "read_saved",
         "saved_path",
     ),

@@ -41,6 +41,7 @@ class Spa:
         index: which SPA of the card, from 0. device: its number on the host, as ``teco-smi`` shows it.
         health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
         used: bytes of device memory taken. shards: shards run so far.
+        busy: simulated seconds in which it had a shard, from the start of its copy in to the end of its copy out.
     """
 
     index: int
@@ -49,7 +50,15 @@ class Spa:
     health: str = OK
     used: int = 0
     shards: int = 0
+    busy: float = 0.0
     clock: SpaClock = field(default_factory=SpaClock)
+    _until: float = 0.0
+
+    def account(self, times: ShardTimes) -> None:
+        """Count a shard; time in which it overlaps the one before it counts once."""
+        self.shards += 1
+        self.busy += max(0.0, times.end - max(times.copy_in[0], self._until))
+        self._until = max(self._until, times.end)
 
     def slowdown(self, step: int) -> float:
         """Return how many times slower than described the SPA is in this step."""
@@ -236,7 +245,7 @@ class Card:
         spans = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
         for stage, (start, end) in zip(("copy in", "compute", "copy out"), spans, strict=True):
             self.timeline.add(stage, start, end, lane=f"SPA {spa.index}")
-        spa.shards += 1
+        spa.account(spans)
         return spans
 
     def _values(self, spa: Spa, shard: Shard, step: int, compute: Compute) -> list[Array]:

@@ -51,8 +51,8 @@ class SdaaEngine(Engine):
     the one of its arrays' sizes. On each SPA all plans share their constants, and one set of buffers for activations,
     inputs and outputs, as large as the largest plan's (:func:`engine.sdaa.plan.shared_cost`).
 
-    A ``ckpt`` that ends in ``.tecoengine`` is loaded as it is. One that lies beside an ONNX file is loaded in its place
-    where it was made from exactly that; with ``save_engine`` it is written where it was not.
+    A ``ckpt`` that is a saved engine (``.tecoengine``, ``.engine``) is loaded as it is. One beside an ONNX file is
+    loaded in its place where it was made from exactly that; with ``save_engine`` it is written where it was not.
 
     Args:
         spec: the model and how to run it. With ``simulate_only`` nothing is computed and outputs are zeros.
@@ -400,6 +400,10 @@ class SdaaEngine(Engine):
     def events(self) -> list[str]:
         """What went wrong on the card so far."""
         return self.card.events
+
+    def device_seconds(self) -> list[float]:
+        """Return the simulated seconds in which each SPA had a shard."""
+        return [spa.busy for spa in self.card.spas]
 
     def device_report(self) -> dict[str, Any]:
         """Return the card's side of a run; every time in it is simulated."""

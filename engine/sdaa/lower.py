@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MADE_OF = (
     "engine.batching",
+    "engine.card_sizes",
     "engine.dims",
     "engine.independence",
     "engine.onnx",

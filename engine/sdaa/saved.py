@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
+from engine.built import MAGIC, SUFFIX, is_built
 from engine.host.files import hash_files, write_file
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 """Of header and manifest; it rises when a field changes its meaning, comes or goes."""
-
-SUFFIX = ".tecoengine"
 
 MAX_MANIFEST = 2**26
 """Largest manifest that is read, in bytes; ResNet50's has 30 KB."""
@@ -185,8 +184,8 @@ class Saved:
 
 
 def saved_path(ckpt: Path) -> Path:
-    """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``."""
-    return ckpt.with_suffix(SUFFIX)
+    """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``; itself if it is one."""
+    return ckpt if is_built(ckpt) else ckpt.with_suffix(SUFFIX)
 
 
 @lru_cache(maxsize=1)
@@ -295,6 +294,11 @@ def read_model(path: Path, saved: Saved) -> bytes:
 
 def _header(path: Path, start: bytes) -> tuple[int, int, str]:
     """Return where the manifest begins, its size, and its hash."""
+    if path.suffix != SUFFIX and not start.startswith(MAGIC):
+        raise ModelError(
+            f"{path} is no engine of target sdaa (a plan of TensorRT is for target cuda); save one with "
+            "tecoexec/save_engine.py, or open the ONNX file"
+        )
     match = _HEADER.match(start)
     if match is None or int(match[2]) > MAX_MANIFEST:
         raise _damaged(path)

@@ -21,6 +21,7 @@ FLAGS = (
 )
 OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
+    "face": ("--score_threshold",),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }
 SEVERAL = ("ppocr_v4",)

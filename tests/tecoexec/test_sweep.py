@@ -107,7 +107,7 @@ def test_without_matplotlib_there_is_no_plot(
         ({"input_shapes": [[]]}, "input_shapes .* must be a list"),
         ({"iterations": 0}, "iterations 0 must be a whole number of at least 1"),
         ({"warm_up": -1}, "warm_up -1 must be a whole number of at least 0"),
-        ({"run_sync": 1}, "run_sync 1 must be one of: True, False"),
+        ({"run_sync": 2}, "run_sync 2 must be one of: True, False, 0, 1"),
         ({"onnx_dtype": "half"}, "onnx_dtype 'half' must be one of: float32, float16"),
         ({"input_dtype": "half"}, "input_dtype 'half' must be one of"),
         ({"batch_index": 1}, "batch_index 1 must be 0"),

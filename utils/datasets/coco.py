@@ -20,7 +20,7 @@ REPEATED = "annotations with the id of another one: {} (each counts as an object
 _Entry = tuple[str, Mapping[str, Any]]
 
 
-def load_coco(file: Path) -> Gathered:
+def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any] | None = None) -> Gathered:
     """Read pictures and objects off a JSON file that holds an object with
 
     - ``images``: ``{"id": 1, "file_name": "a.png"}``; ``width`` and ``height`` are compared with the file's;
@@ -32,10 +32,15 @@ def load_coco(file: Path) -> Gathered:
     Pictures are numbered in the order of their ids, as pycocotools takes them. A picture with an annotation that cannot
     be used is rejected, as an evaluation without the object would be another one.
 
+    Args:
+        file: the JSON.
+        folder: where the pictures lie; ``None``: where :func:`pictures_root` finds them.
+        content: what the file holds, where it has been read already.
+
     Raises:
         DataError: the file is no such JSON.
     """
-    content = read_json(file)
+    content = read_json(file) if content is None else content
     names, places = categories_of(content, file)
     gathered = Gathered(file, names)
     images, dropped = images_of(content, file, gathered)
@@ -50,11 +55,11 @@ def load_coco(file: Path) -> Gathered:
             gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
             continue
         try:
-            objects[owner].append(_found(entry, places))
+            objects[owner].append(found_in(entry, places))
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
         gathered.remark(REPEATED, _repeated(entry.get("id"), ids))
-    root = pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
+    root = folder or pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
     gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
     order = sorted(images, key=_by_kind)
@@ -193,8 +198,8 @@ def _repeated(key: object, ids: set[Any]) -> int:
     return 1
 
 
-def _found(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
-    """Read an annotation.
+def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
+    """Read an annotation, whose category is one of ``places`` by its id.
 
     Raises:
         DataError: what is wrong with it.

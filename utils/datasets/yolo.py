@@ -53,7 +53,7 @@ def load_yolo(path: Path) -> Gathered:
         has_labels = os.path.lexists(file)
         labelled += has_labels
         try:
-            objects, size = _labels(file if has_labels else None, picture, len(names))
+            objects, size = objects_of(file if has_labels else None, picture, len(names))
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
@@ -152,7 +152,7 @@ def _within(top: Path, place: str, file: Path) -> Path:
 def _pictures_at(place: Path, file: Path) -> list[Path]:
     """Return the pictures below a folder, or those that a text file lists."""
     if place.is_dir():
-        return _below(place)
+        return pictures_below(place)
     if place.suffix != ".txt":
         raise DataError(f"{file}: {place} is neither a folder nor a text file that lists pictures")
     lines = [line.strip() for line in place.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
@@ -162,8 +162,8 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
     return [Path(os.path.normpath(place.parent / line)) for line in lines if line]
 
 
-def _below(folder: Path) -> list[Path]:
-    """Return the pictures in a folder and below it, sorted by path."""
+def pictures_below(folder: Path) -> list[Path]:
+    """Return the pictures in a folder and below it, sorted by path; hidden ones are left out."""
     found = [Path(at, name) for at, _, names in os.walk(folder) for name in names if is_picture(name)]
     return sorted(path for path in found if not path.name.startswith("."))
 
@@ -173,7 +173,7 @@ def _pictures_of(root: Path) -> list[Path]:
     images = root / "images"
     if not images.is_dir():
         return sorted(file for file in root.iterdir() if is_picture(file.name) and not file.name.startswith("."))
-    return _below(next((images / split for split in SPLITS if (images / split).is_dir()), images))
+    return pictures_below(next((images / split for split in SPLITS if (images / split).is_dir()), images))
 
 
 def _names_of(root: Path) -> tuple[str, ...]:
@@ -187,8 +187,16 @@ def _names_of(root: Path) -> tuple[str, ...]:
     return _distinct([line for line in lines if line], file)
 
 
-def _labels(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
+def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
     """Return the objects of a picture, and its size; without a file of labels there are none.
+
+    Args:
+        file: its labels, where there are any.
+        picture: its file; only the head is read.
+        classes: how many classes there are; 0: not known.
+
+    Returns:
+        The objects in pixels of the upright picture, and its width and height; ``None`` where nothing needed them.
 
     Raises:
         DataError: what is wrong with the file of the labels, or with the picture.

@@ -362,17 +362,21 @@ def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> d
 
 def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
     found = _named(given, "--ckpt")
-    wanted = " ".join(f"{name}=FILE" for name in task.models) or "FILE"
+    needed = [name for name in task.models if name not in task.optional]
+    wanted = " ".join(f"{name}=FILE" for name in needed) or "FILE"
+    wanted += "".join(f" [{name}=FILE]" for name in task.optional)
     if found is None:
         raise ConfigError(f"no model given; pass --ckpt {wanted}")
+    if isinstance(found, Path) and task.optional and len(needed) == 1:
+        found = {needed[0]: found}
     have = " ".join(found) if isinstance(found, dict) else str(found)
     if not task.models:
         if isinstance(found, dict):
             raise ConfigError(f"--ckpt {have}: task {task.name} takes one model; pass --ckpt {wanted}")
         return found
-    if not isinstance(found, dict) or set(found) != set(task.models):
+    if not isinstance(found, dict) or not set(needed) <= set(found) <= set(task.models):
         raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
-    return {name: found[name] for name in task.models}
+    return {name: found[name] for name in task.models if name in found}
 
 
 def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:

@@ -202,7 +202,8 @@ class Task:
             ones for ``--data_path queries=A corpus=B``, none where the data path is left out.
         prepare: ``(samples, model, options) -> Prepared``. One that takes the keyword ``out`` writes its only array
             into the one it is given there, which is used again for later batches.
-        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample.
+        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample;
+            :class:`~utils.tasks.prepared.NoAnswer` for one that turns out to be no sample.
         metric: ``(options, dataset, model) -> Metric``.
         show: ``(sample, prediction, model, options) -> Artifact``: what a person looks at.
         setup: ``(engines, dataset, options) -> state``: once per process; a corpus embedded, a vocabulary.
@@ -222,6 +223,9 @@ class Task:
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
+        optional: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
+        watched: NaN is looked for in what every call of ``infer`` gives back; ``False`` where the rows of its calls are
+            no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
@@ -256,6 +260,8 @@ class Task:
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    watched: bool = True
     takes_nan: bool = False
     template: Template | None = None
     sample_data: Path | None = None

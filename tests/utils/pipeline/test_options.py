@@ -207,3 +207,13 @@ def test_shapes_are_read_or_refused(text: str) -> None:
         return
     assert all(size is None or size >= 1 for shape in shapes for size in shape)
     assert len(names) in (0, len(shapes))
+
+
+def test_a_run_may_do_without_an_optional_model() -> None:
+    one = replace(TWO, optional=("det",))
+    assert parsed("--ckpt", "a.onnx", task=one).models == {"rec": Path("a.onnx")}
+    assert parsed("--ckpt", "rec=a.onnx", task=one).models == {"rec": Path("a.onnx")}
+    assert list(parsed("--ckpt", "rec=a.onnx", "det=b.onnx", task=one).models) == ["det", "rec"]
+    for words in (["det=a.onnx"], ["rec=a.onnx", "other=b.onnx"]):
+        with pytest.raises(ConfigError, match=r"takes the models det, rec; pass rec=FILE \[det=FILE\]$"):
+            parsed("--ckpt", *words, task=one)

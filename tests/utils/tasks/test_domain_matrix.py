@@ -25,6 +25,8 @@ from support import DIGITS, ROOT
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
+from utils.tasks.face_detection import FACE_DETECTION
+from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
@@ -45,6 +47,7 @@ class Domain:
         eight_bits: whether the template's network has layers that int8 is for.
         folder: a folder with scripts and model; ``None``: the task's template makes one.
         file: the float32 model in it.
+        models: names of several that are all needed; each has a file of its own.
     """
 
     task: Task
@@ -54,17 +57,20 @@ class Domain:
     eight_bits: bool = True
     folder: Path | None = None
     file: str = f"{NAME}_dyn.onnx"
+    models: tuple[str, ...] = ()
 
 
 DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "detection": Domain(DETECTION, "data/val.json"),
+    "face_detection": Domain(FACE_DETECTION, "data"),
+    "face_verification": Domain(FACE_VERIFICATION, "data"),
     "segmentation": Domain(SEGMENTATION, "data"),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
-    "page_reading": Domain(PAGE_READING, "data"),
+    "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
 }
 
 
@@ -76,7 +82,7 @@ class Model:
     folder: Path
 
     def command(self, script: str, *words: object) -> list[str]:
-        several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.task.models]
+        several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.models]
         ckpt = several or [self.folder / self.row.file]
         line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", *ckpt, *self.row.words, *words]
         return [str(word) for word in line]

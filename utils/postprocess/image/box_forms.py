@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array, InputError
+from utils.coco_classes import IDS
 from utils.postprocess.image.nms import Detections
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh", "yxyx")
@@ -25,9 +26,6 @@ NMS = ("class", "all", "none")
 
 COCO91 = "coco91"
 """Classes are COCO's category ids, 1 to 90 with gaps."""
-
-_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
-"""Ids up to 90 that COCO's annotations do not use (cocodataset.org)."""
 
 
 class BoxForm(NamedTuple):
@@ -112,7 +110,6 @@ def labelled(classes: Array, form: BoxForm) -> Array:
     """Return the labels that a model's classes mean, int64; negative where one means none (the background)."""
     if form.class_offset != COCO91:
         return np.asarray(classes, np.int64) - int(form.class_offset)
-    used = [number for number in range(1, 91) if number not in _GAPS]
-    table = np.full(max(int(classes.max(initial=0)), 90) + 1, -1, np.int64)
-    table[used] = np.arange(len(used))
+    table = np.full(max(int(classes.max(initial=0)), IDS[-1]) + 1, -1, np.int64)
+    table[list(IDS)] = np.arange(len(IDS))
     return np.asarray(table[classes])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine import DataError, is_recording, reason_of, stage
+from engine import DataError, PictureError, is_recording, reason_of, stage
 from utils.regular import check_regular
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def upright_size(path: str | os.PathLike[str]) -> tuple[int, int]:
             may_turn = not _ORIENTATION_KEYS.isdisjoint(image.info) or hasattr(image, "tag_v2")
             turn = image.getexif().get(_ORIENTATION_TAG, 1) if may_turn else 1
         except Exception as error:  # decoders raise nearly anything on damaged data
-            raise DataError(f"{path}: damaged picture ({reason_of(error)}); replace the file") from error
+            raise PictureError(f"{path}: damaged picture ({reason_of(error)}); replace the file") from error
     return (height, width) if turn in (5, 6, 7, 8) else (width, height)
 
 
@@ -157,7 +157,7 @@ def _loaded(
 ) -> Decoded:
     """Return an image loaded, upright, and ``RGB`` or ``L``; a new one is as it was opened."""
     if 0 in image.size:
-        raise DataError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
+        raise PictureError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
     try:
         image.load()
         turn = 1
@@ -167,7 +167,7 @@ def _loaded(
         box = (0, 0, *image.size) if extent is None else _turned_box(extent, image.size, turn)
         return Decoded(image if image.mode == "L" else _as_rgb(image), box)
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise DataError(f"{name}: truncated or damaged picture ({reason_of(error)}); replace the file") from error
+        raise PictureError(f"{name}: truncated or damaged picture ({reason_of(error)}); replace the file") from error
 
 
 def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -> Box:
@@ -183,7 +183,7 @@ def _refuse_special(path: str | os.PathLike[str]) -> None:
     try:
         check_regular(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read as a picture ({error.strerror}); remove or replace it") from error
+        raise PictureError(f"{path}: cannot be read as a picture ({error.strerror}); remove or replace it") from error
 
 
 def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str]) -> ImageFile:
@@ -191,14 +191,14 @@ def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.Path
     try:
         return Image.open(source)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: no such picture; check the path") from error
+        raise PictureError(f"{path}: no such picture; check the path") from error
     except UnidentifiedImageError as error:
         reason = "is empty (0 bytes)" if not os.path.getsize(path) else "is not a picture in a format Pillow reads"
-        raise DataError(f"{path}: {reason}; remove or replace it") from error
+        raise PictureError(f"{path}: {reason}; remove or replace it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(_bomb_message(path, str(error).split(", could")[0])) from error
+        raise PictureError(_bomb_message(path, str(error).split(", could")[0])) from error
     except Exception as error:  # format plugins raise nearly anything on a damaged header
-        raise DataError(f"{path}: cannot be read as a picture ({reason_of(error)}); remove or replace it") from error
+        raise PictureError(f"{path}: cannot be read as a picture ({reason_of(error)}); remove or replace it") from error
 
 
 def _refuse_bomb(image: Image.Image, path: str | os.PathLike[str]) -> None:
@@ -208,7 +208,7 @@ def _refuse_bomb(image: Image.Image, path: str | os.PathLike[str]) -> None:
     """
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
-        raise DataError(_bomb_message(path, f"{image.width}x{image.height} exceeds the limit of {limit} pixels"))
+        raise PictureError(_bomb_message(path, f"{image.width}x{image.height} exceeds the limit of {limit} pixels"))
 
 
 def _bomb_message(path: str | os.PathLike[str], reason: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +65,25 @@ class Laying(NamedTuple):
 
 
 USUAL = Laying()
+
+
+def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
+    """Return the height and width that were given, as two numbers or as the one that both are, in pixels.
+
+    Args:
+        given: whole numbers of any kind. name: what an error message calls them.
+
+    Raises:
+        ConfigError: these are not one or two whole numbers of at least 1.
+    """
+    try:
+        both = tuple(given) if isinstance(given, Iterable) else (given, given)
+        height, width = (operator.index(side) for side in both)
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1:
+        raise ConfigError(f"{name} {given} is no height and width in pixels; pass one or two positive whole numbers")
+    return height, width
 
 
 def fit(width: int, height: int, size: tuple[int, int], laying: Laying = USUAL) -> Geometry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 from PIL import Image, ImageFile, ImageOps
 
-from engine import DataError
+from engine import DataError, PictureError
 from utils.preprocess.image.images import open_image, to_rgb
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -279,3 +280,13 @@ def test_from_several_threads(tmp_path: Path) -> None:
         for result in pool.map(attempt, good * 20):
             np.testing.assert_array_equal(result, COLOUR)
         assert {type(result) for result in pool.map(attempt, [bad, bomb] * 20)} == {str}
+
+
+def test_what_cannot_be_read_is_also_an_error_of_input(tmp_path: Path) -> None:
+    """Scripts that people have go on with the next picture after ``except IOError``."""
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    for path in (tmp_path / "a.png", tmp_path / "none.png", tmp_path):
+        with pytest.raises(IOError, match=path.name) as found:
+            open_image(path)
+        assert isinstance(found.value, DataError)
+        assert type(copy.copy(found.value)) is PictureError  # as pickle makes it again

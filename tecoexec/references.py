@@ -1,0 +1,80 @@
+"""Figures a configuration gives beside a case: earlier runs (``history``) and other cards (``cuda``), by batch.
+
+Older configurations have one figure per case, or a list that goes along with ``batch_size``; what is left out, or
+empty, has no figure. ``cuda_latency`` is in **seconds**, all other latencies are in milliseconds, as they always were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+_FIGURES = {
+    "history_latency": ("history", "latency_ms", 1.0),
+    "history_throughput": ("history", "throughput", 1.0),
+    "cuda_latency": ("cuda", "latency_ms", 1e3),
+    "cuda_throughput": ("cuda", "throughput", 1.0),
+    "benchmark_of_latency": ("benchmark", "latency_ms", 1.0),
+}
+"""Key -> what it is a figure of, which one, and what makes it milliseconds, or samples per second."""
+
+KEYS = tuple(_FIGURES)
+"""Keys of a case in ``tecoexec_config.yaml``."""
+
+
+class Reference(NamedTuple):
+    """Somebody's figures at one batch: milliseconds, and samples per second; ``None`` where there is none."""
+
+    latency_ms: float | None = None
+    throughput: float | None = None
+
+    def ratios(self, latency_ms: float, throughput: float) -> Reference:
+        """Return own figures over these."""
+        return Reference(
+            None if self.latency_ms is None else latency_ms / self.latency_ms,
+            None if self.throughput is None else throughput / self.throughput,
+        )
+
+
+References = Mapping[str, Reference]
+"""``history``, ``cuda`` and ``benchmark`` -> the figures at one batch."""
+
+
+class BadReference(ValueError):  # noqa: N818 -- its reader turns it into the error of the configuration
+    """A figure that cannot be one: ``key`` of the case, and ``text`` that says what is wrong."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key} {text}")
+        self.key, self.text = key, text
+
+
+def read_references(case: Mapping[str, Any], batches: Sequence[int]) -> dict[int, References]:
+    """Return the figures of a case by batch.
+
+    Args:
+        case: the entry of the configuration. batches: its batches, with which lists of figures go along.
+
+    Raises:
+        BadReference: a figure is no positive number, or there are more of them than batches.
+    """
+    found: dict[int, dict[str, Reference]] = {}
+    for key, (name, field, unit) in _FIGURES.items():
+        given = case.get(key)
+        values = given if isinstance(given, list) else [given]
+        if len(values) > len(batches):
+            raise BadReference(key, f"has {len(values)} figures for {len(batches)} batches; give one per batch_size")
+        for batch, value in zip(batches, values, strict=False):
+            if value is not None:
+                mine = found.setdefault(batch, {})
+                mine[name] = mine.get(name, Reference())._replace(**{field: _figure(key, value) * unit})
+    return {batch: dict(references) for batch, references in found.items()}
+
+
+def _figure(key: str, value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else 0.0  # YAML reads 1e6 as a text
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise BadReference(key, f"{value!r} must be a positive number, a list of them, or nothing")
+    return number

@@ -1,0 +1,78 @@
+"""What YOLO's scripts say, and where they write."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from support import RunPython
+from tqdm import tqdm
+
+from utils.postprocess.pytorch.yolo_pt import LOGGER, TQDM_BAR_FORMAT, colorstr, increment_path, print_args
+
+
+def test_the_logger_writes_bare_lines_to_the_standard_error_of_the_moment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LOGGER.info("%5.2f of %i", 1.234, 7)
+    assert capsys.readouterr() == ("", " 1.23 of 7\n")
+    other = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", other)
+    LOGGER.warning("two")
+    LOGGER.debug("three")
+    assert other.getvalue() == "two\n"
+
+
+def test_the_logger_says_nothing_twice(run_python: RunPython) -> None:
+    code = (
+        "import logging; logging.basicConfig(level=logging.INFO)\n"
+        "from utils.postprocess.pytorch.yolo_pt import LOGGER; LOGGER.info('once \\u26a0')"
+    )
+    done = run_python("-c", code, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "once \\u26a0\n")
+
+
+def test_colours() -> None:
+    assert colorstr("val: ") == "\033[34m\033[1mval: \033[0m"
+    assert colorstr("red", "underline", 5) == "\033[31m\033[4m5\033[0m"
+    with pytest.raises(ValueError, match="'pinkish' is no colour; use some of black, red"):
+        colorstr("pinkish", "text")
+
+
+def test_a_free_path(tmp_path: Path) -> None:
+    first = tmp_path / "runs" / "exp"
+    assert increment_path(first, mkdir=True) == first
+    assert first.is_dir()
+    assert increment_path(str(first)) == tmp_path / "runs" / "exp2"
+    assert increment_path(first, mkdir=True).is_dir()
+    assert increment_path(first, sep="_") == tmp_path / "runs" / "exp_2"
+    assert increment_path(first).name == "exp3"
+    assert increment_path(first, exist_ok=True) == first
+    dotted = tmp_path / "v1.5"
+    dotted.mkdir()
+    assert increment_path(dotted).name == "v1.52"
+    (tmp_path / "log.txt").write_text("")
+    assert increment_path(tmp_path / "log.txt", sep="-").name == "log-2.txt"
+
+
+def test_arguments_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(batch: int, name: str = "exp") -> None:
+        print_args(show_func=True)
+
+    print_args({"ckpt": "a.onnx", "half": True})
+    run(4)
+    print_args({"a": 1}, show_file=False)
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.endswith("test_yolo_console: \033[0mckpt=a.onnx, half=True")
+    assert second.endswith("test_yolo_console: run: \033[0mbatch=4, name=exp")
+    assert third == "a=1"
+
+
+def test_the_progress_bar_can_be_drawn() -> None:
+    file = io.StringIO()
+    for _ in tqdm(range(3), desc="Class", bar_format=TQDM_BAR_FORMAT, file=file, mininterval=0):
+        pass
+    assert "Class 100%|" in file.getvalue()
+    assert "3/3" in file.getvalue()

@@ -1,0 +1,135 @@
+"""COCO's pictures as scripts for Grounding DINO read them: normalised, in squares, with their objects."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, DataError, InputError, declared_shapes
+from utils.datasets.coco import load_coco, pictures_root
+from utils.datasets.coco_api import CocoAnnotations
+from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS
+from utils.torch_array import as_array, of_the_script
+
+__all__ = ["CocoDetection", "Pictures", "collate_fn"]
+
+SIDE = 800
+"""Side in pixels of the square that pictures are stretched to where no engine was opened for another."""
+
+
+class CocoDetection:
+    """Pictures and their objects from COCO's JSON; what :class:`torch.utils.data.DataLoader` takes.
+
+    A picture that the JSON or the disk spoils is left out, which is said in one line; ``rejected`` has each with its
+    reason. One that turns out damaged when its turn comes ends the run with an error that names it.
+
+    Attributes:
+        coco: the annotations, a :class:`~utils.datasets.coco_api.CocoAnnotations`.
+        ids: of the pictures, in the order of the numbers of samples.
+
+    Args:
+        img_folder: where the pictures lie.
+        ann_file: the JSON.
+
+    Raises:
+        DataError: a path is missing, the JSON is not COCO's, or no picture can be used.
+    """
+
+    def __init__(self, img_folder: str | os.PathLike[str], ann_file: str | os.PathLike[str]) -> None:
+        folder, file = Path(img_folder).expanduser(), Path(ann_file).expanduser()
+        if not folder.is_dir():
+            raise DataError(f"img_folder {folder} is no folder; give the one with the pictures")
+        self.coco = CocoAnnotations(file)
+        gathered = load_coco(file, _root(folder, file, self.coco), self.coco.dataset)
+        data = gathered.dataset()
+        self.rejected = data.rejected
+        if self.rejected:
+            first = self.rejected[0]
+            lost = f"{len(self.rejected)} entries left out, the first: {first.path}: {first.reason}"
+            warnings.warn(f"{file}: {lost}", stacklevel=2)
+        self._paths, self._objects = data.samples, data.targets or ()
+        self.ids = [data.notes[IMAGE_IDS][found.number] for found in self._objects]
+        self._categories = np.array(data.notes[CATEGORY_IDS] or [0])
+        shape = next((shape for shape in declared_shapes() if len(shape) == 4), (None,) * 4)
+        self._size = (shape[2] or SIDE, shape[3] or SIDE)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
+        """Return a picture and what is in it.
+
+        Returns:
+            The picture, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the side for
+            which the script has opened its engine, else :data:`SIDE`. And ``image_id`` (the JSON's), ``orig_size`` and
+            ``size`` (height and width in pixels of the picture and of the square), ``boxes`` (K x 4 float32: centre,
+            width and height as shares of the picture), ``labels`` (K category ids), ``area`` and ``iscrowd``. Tensors
+            where the script has imported torch, else arrays.
+
+        Raises:
+            DataError: the picture cannot be decoded.
+        """
+        from utils.preprocess.image.images import open_image
+        from utils.preprocess.pytorch.classification import preprocess
+
+        image, objects = open_image(self._paths[index]), self._objects[index]
+        pixels = preprocess(image, "float32", self._size, self._size)[0]
+        areas = (objects.boxes[:, 2:] - objects.boxes[:, :2]).prod(axis=1)
+        columns = {
+            "boxes": _shares(objects.boxes, image.width, image.height),
+            "labels": self._categories[objects.classes],
+            "area": (areas if objects.areas is None else objects.areas).astype(np.float32),
+            "iscrowd": objects.crowd.astype(np.int64),
+            "orig_size": np.array((image.height, image.width), np.int64),
+            "size": np.array(self._size, np.int64),
+        }
+        return of_the_script(pixels), {
+            "image_id": self.ids[index],
+            **{name: of_the_script(column) for name, column in columns.items()},
+        }
+
+
+class Pictures(NamedTuple):
+    """A batch: ``tensors`` N x 3 x H x W, and ``mask`` N x H x W, true where there is no picture."""
+
+    tensors: Any
+    mask: Any
+
+
+def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, list[dict[str, Any]]]:
+    """Return samples as one batch: pictures padded with zeros at the right and the bottom, and a list of targets.
+
+    Raises:
+        InputError: there is no sample.
+    """
+    if not batch:
+        raise InputError("an empty batch cannot be collated; pass at least one sample")
+    pictures = [as_array(image, "a picture") for image, _ in batch]
+    height, width = (max(picture.shape[axis] for picture in pictures) for axis in (1, 2))
+    tensors = np.zeros((len(pictures), 3, height, width), np.float32)
+    mask = np.ones((len(pictures), height, width), bool)
+    for place, picture in enumerate(pictures):
+        tensors[place, :, : picture.shape[1], : picture.shape[2]] = picture
+        mask[place, : picture.shape[1], : picture.shape[2]] = False
+    return Pictures(of_the_script(tensors), of_the_script(mask)), [target for _, target in batch]
+
+
+def _root(folder: Path, file: Path, coco: CocoAnnotations) -> Path:
+    """Return the given folder where it has the first picture, else where the zoo looks for it from the JSON."""
+    names = [str(entry.get("file_name")) for entry in list(coco.imgs.values())[:1]]
+    if not any((folder / name).is_file() for name in names):
+        other = pictures_root(file, names)
+        return other if any((other / name).is_file() for name in names) else folder
+    return folder
+
+
+def _shares(boxes: Array, width: int, height: int) -> Array:
+    """Return corners in pixels as centres, widths and heights in shares of the picture, float32."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    shares: Array = np.concatenate([boxes[:, :2] + sides / 2, sides], axis=1) / (width, height, width, height)
+    return shares.astype(np.float32)

@@ -1,0 +1,348 @@
+"""The historical face of the data of YOLO's scripts: pictures and objects in batches that a model can take."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, ConfigError, DataError, one_line
+from utils.datasets.base import Rejected
+from utils.datasets.folders import is_picture
+from utils.datasets.objects import Gathered, Objects
+from utils.datasets.sharding import rank_and_size, shard
+from utils.datasets.yolo import NO_LABELS, label_file, objects_of, pictures_below
+from utils.preprocess.image.images import open_image, upright_size
+from utils.preprocess.image.letterbox import Geometry, Laying, fit, letterbox, sides_of, to_input
+from utils.torch_array import of_the_script
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Source: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+Shapes: TypeAlias = "tuple[tuple[int, int], tuple[tuple[float, float], tuple[int, int]]]"
+"""Height and width of a picture; how much it was scaled, down and across, and where it begins, left and top."""
+
+_TRAINING = ("augment", "hyp", "image_weights", "quad")
+"""Arguments that are for training."""
+
+
+class Item(NamedTuple):
+    """One picture, ready for a batch.
+
+    Attributes:
+        image: 3 x H x W uint8, RGB.
+        targets: n x 6 float32: 0, class, centre x, centre y, width and height as shares of W and H.
+        path: its file.
+        shapes: where it lies in the image.
+    """
+
+    image: Array
+    targets: Array
+    path: str
+    shapes: Shapes
+
+
+class YoloPictures:
+    """Pictures with their objects, each laid into an input.
+
+    Attributes:
+        im_files: the pictures' paths, in their order.
+        label_files: where the objects of each are written; the file need not be there.
+        objects: of each, in pixels.
+        batch_shapes: height and width in pixels of the input of each picture.
+        rejected: files that cannot be used; a picture that cannot be decoded joins them when it is due.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        objects: Sequence[Objects],
+        rejected: Sequence[Rejected],
+        size: tuple[int, int],
+        single_cls: bool,
+    ) -> None:
+        self.im_files = [str(file) for file in files]
+        self.label_files = [str(label_file(file)) for file in files]
+        self.objects = list(objects)
+        self.rejected = list(rejected)
+        self.batch_shapes = [size] * len(files)
+        self._size, self._single = size, single_cls
+        self._kept: dict[int, Item] | None = None
+
+    def __len__(self) -> int:
+        return len(self.im_files)
+
+    def __getitem__(self, place: int) -> Item:
+        """Return a picture in its input.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        if self._kept is not None and place in self._kept:
+            return self._kept[place]
+        picture = open_image(self.im_files[place])
+        size = self.batch_shapes[place]
+        inner = fit(picture.width, picture.height, self._size)
+        sides = round(inner.height * inner.down), round(inner.width * inner.across)
+        # first to the size that the square input gives it, then into the input that its batch has
+        scaled = letterbox(picture, sides, Laying(resize="stretch"))[0]
+        laid, within = letterbox(Image.fromarray(scaled), size, Laying(enlarge=False))
+        whole = Geometry(
+            *(picture.width, picture.height),
+            *(inner.across * within.across, inner.down * within.down),
+            *(within.left, within.top),
+        )
+        shapes = ((picture.height, picture.width), ((whole.down, whole.across), (whole.left, whole.top)))
+        image = np.ascontiguousarray(laid.transpose(2, 0, 1))
+        item = Item(image, self._targets(place, whole), self.im_files[place], shapes)
+        if self._kept is not None:
+            self._kept[place] = item
+        return item
+
+    def keep(self) -> None:
+        """Keep every picture in memory from when it is first read."""
+        self._kept = {}
+
+    def by_proportions(self, batch_size: int, stride: int, pad: float) -> None:
+        """Sort the pictures by their proportions, and give each batch an input that is hardly larger than they need.
+
+        The sides are multiples of the stride, and of strides ``pad`` larger than needed. A picture whose size cannot
+        be read is rejected.
+        """
+        proportions = []
+        for place, file in enumerate(self.im_files):
+            try:
+                width, height = upright_size(file)
+                proportions.append((height / width, place))
+            except DataError as error:
+                self.rejected.append(Rejected(Path(file), str(error)))
+        order = sorted(proportions)
+        self.im_files = [self.im_files[place] for _, place in order]
+        self.label_files = [self.label_files[place] for _, place in order]
+        self.objects = [self.objects[place] for _, place in order]
+        longest = max(self._size)
+        self._size = (longest, longest)
+        self.batch_shapes = []
+        for start in range(0, len(order), batch_size):
+            tall = [proportion for proportion, _ in order[start : start + batch_size]]
+            needed = min(1.0, max(tall)), min(1.0, 1 / min(tall))
+            shape = tuple(math.ceil(side * longest / stride + pad) * stride for side in needed)
+            self.batch_shapes += [(shape[0], shape[1])] * len(tall)
+
+    def _targets(self, place: int, geometry: Geometry) -> Array:
+        """Return the objects of a picture as shares of its input."""
+        height, width = self.batch_shapes[place]
+        found = self.objects[place]
+        boxes = to_input(found.boxes, geometry) / np.array([width, height] * 2)
+        rows = np.zeros((len(boxes), 6), np.float32)
+        rows[:, 1] = 0 if self._single else found.classes
+        rows[:, 2:4] = (boxes[:, :2] + boxes[:, 2:]) / 2
+        rows[:, 4:] = boxes[:, 2:] - boxes[:, :2]
+        return rows
+
+
+class YoloLoader:
+    """Iterates ``(images, targets, paths, shapes)`` over a :class:`YoloPictures`; ``len()`` is the number of batches.
+
+    - images: N x 3 x H x W uint8, RGB. The last batch is short.
+    - targets: n x 6 float32: which picture of the batch, class, and the box: centre x, centre y, width and height as
+      shares of W and H.
+    - paths: N texts.
+    - shapes: per picture :data:`Shapes`.
+
+    Images and targets are tensors where the script has imported torch, else :class:`~utils.torch_array.TorchArray`. A
+    picture that cannot be read is left out of its batch, named in a warning, and is in ``dataset.rejected``.
+    """
+
+    def __init__(self, dataset: YoloPictures, batch_size: int, workers: int, shuffle: bool) -> None:
+        self.dataset, self.batch_size = dataset, batch_size
+        self._workers = min(workers, os.cpu_count() or 1)
+        self._random = np.random.default_rng(0) if shuffle else None
+        self._lock = threading.Lock()
+        self._bad: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return -(-len(self.dataset) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, tuple[str, ...], tuple[Shapes, ...]]]:
+        places = np.arange(len(self.dataset))
+        if self._random is not None:
+            self._random.shuffle(places)
+        given = 0
+        for found in self._read([group.tolist() for group in np.array_split(places, self._starts())]):
+            items = [item for item in found if item is not None]
+            given += len(items)
+            if items:
+                yield _batch(items)
+        if self._bad and not given:
+            raise DataError(f"none of {len(self.dataset)} pictures can be read; the first: {self._bad[min(self._bad)]}")
+
+    def _starts(self) -> range:
+        return range(self.batch_size, len(self.dataset), self.batch_size)
+
+    def _read(self, groups: Sequence[Sequence[int]]) -> Iterator[list[Item | None]]:
+        """Yield the pictures of each batch; with workers, threads read the next batch meanwhile."""
+        if self._workers < 1:
+            yield from ([self._item(place) for place in group] for group in groups)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(self._workers)
+        try:
+            waiting: list[list[Future[Item | None]]] = []
+            for group in groups:
+                waiting.append([pool.submit(self._item, place) for place in group])
+                if len(waiting) > 1:
+                    yield [one.result() for one in waiting.pop(0)]
+            for last in waiting:
+                yield [one.result() for one in last]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _item(self, place: int) -> Item | None:
+        """Return a picture; ``None`` where it cannot be read, which is said once."""
+        try:
+            return self.dataset[place]
+        except DataError as error:
+            with self._lock:
+                if place not in self._bad:
+                    self._bad[place] = str(error)
+                    self.dataset.rejected.append(Rejected(Path(self.dataset.im_files[place]), str(error)))
+                    warnings.warn(f"{error} (left out)", stacklevel=2)
+            return None
+
+
+def _batch(items: Sequence[Item]) -> tuple[Any, Any, tuple[str, ...], tuple[Shapes, ...]]:
+    """Return some pictures as one batch."""
+    targets = [item.targets.copy() for item in items]
+    for place, rows in enumerate(targets):
+        rows[:, 0] = place
+    images = of_the_script(np.stack([item.image for item in items]))
+    together = of_the_script(np.concatenate(targets))
+    return images, together, tuple(item.path for item in items), tuple(item.shapes for item in items)
+
+
+def create_dataloader(
+    path: Source,
+    imgsz: int | Sequence[int],
+    batch_size: int,
+    stride: int,
+    single_cls: bool = False,
+    hyp: Any = None,
+    augment: bool = False,
+    cache: bool | str = False,
+    pad: float = 0.0,
+    rect: bool = False,
+    rank: int = -1,
+    workers: int = 8,
+    image_weights: bool = False,
+    quad: bool = False,
+    prefix: str = "",
+    shuffle: bool = False,
+) -> tuple[YoloLoader, YoloPictures]:
+    """Load pictures and YOLO's labels for a script that evaluates a detector.
+
+    Args:
+        path: a text file that lists pictures, a line each, absolute or from its own folder on; a folder, in and below
+            which the pictures are; a picture; or a list of such. Labels of ``images/a/b.jpg`` are in
+            ``labels/a/b.txt``, those of a picture that is below no ``images`` beside it.
+        imgsz: side of the input in pixels, or its height and width.
+        batch_size: pictures per batch.
+        stride: of the model in pixels; the sides of a ``rect`` input are multiples of it.
+        single_cls: all objects are of class 0.
+        hyp, augment, image_weights, quad: for training; set, a warning says that they are not used.
+        cache: keep pictures in memory once they are read. ``"disk"`` is not done, which a warning says.
+        pad: strides by which a ``rect`` input is larger than its pictures need.
+        rect: sort the pictures by their proportions, and give each batch an input of about these.
+        rank: this process's part, as :func:`~utils.datasets.sharding.rank_and_size` has it; -1: everything.
+        workers: threads that read pictures ahead; 0: none.
+        prefix: goes in front of what is said about the data.
+        shuffle: another order in every round, the same ones in every run. Not with ``rect``, which a warning says.
+
+    Returns:
+        The loader, and its data set.
+
+    Raises:
+        ConfigError: a size, stride or rank that cannot be used.
+        DataError: nothing usable at the path.
+    """
+    given = {
+        **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),
+        "cache": cache == "disk" and cache,
+    }
+    _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
+    size = sides_of(imgsz, "imgsz")
+    for name, value, least in (("batch_size", batch_size, 1), ("stride", stride, 1), ("pad", pad, 0)):
+        if value < least:
+            raise ConfigError(f"{name} {value} must be at least {least}")
+    dataset = _load(path, size, single_cls, rank)
+    if rect:
+        dataset.by_proportions(batch_size, stride, pad)
+    if cache and cache != "disk":
+        dataset.keep()
+    _warn_of_rejected(prefix, dataset)
+    return YoloLoader(dataset, batch_size, workers, shuffle and not rect), dataset
+
+
+def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
+    """Say which arguments are set and not used."""
+    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
+    if words:
+        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
+
+
+def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
+    """Say how many files are left out, and why the first is."""
+    if dataset.rejected:
+        first, total = dataset.rejected[0], len(dataset.rejected)
+        warnings.warn(f"{prefix}files that are left out: {total}, the first {first.path}: {first.reason}", stacklevel=3)
+
+
+def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
+    """Read the labels of all pictures."""
+    places = [Path(path)] if isinstance(path, (str, os.PathLike)) else [Path(one) for one in path]
+    if not places:
+        raise DataError("path is an empty list; name a folder, or a text file that lists pictures")
+    gathered = Gathered(places[0])
+    for picture in (picture for place in places for picture in _pictures_of(place)):
+        file = label_file(picture)
+        has_labels = os.path.lexists(file)
+        try:
+            objects, sides = objects_of(file if has_labels else None, picture, 0)
+            gathered.add(picture, objects, sides, stated=False)
+        except DataError as error:
+            gathered.reject(picture, str(error))
+        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+    whole = gathered.dataset()
+    own = shard(whole, *rank_and_size(rank))
+    batch = own.batch(range(len(own)))
+    return YoloPictures(batch.samples, list(batch.targets or ()), own.rejected, size, single_cls)
+
+
+def _pictures_of(place: Path) -> list[Path]:
+    """Return the pictures in a folder and below it, those that a text file lists, or the one that it is."""
+    if os.path.isdir(place):
+        return pictures_below(place)
+    if not os.path.isfile(place):  # Path's own raise for a name that is too long
+        raise DataError(f"{place} does not exist; name a folder of pictures, or a text file that lists them")
+    if is_picture(place.name):
+        return [place]
+    if place.suffix != ".txt":
+        raise DataError(f"{place} is neither a folder, nor a picture, nor a text file (.txt) that lists pictures")
+    try:
+        text = place.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    broken = next((line for line in lines if "\0" in line), None)
+    if broken is not None:
+        raise DataError(f"{place}: {one_line(broken)[:60]!r} is no path; write one path per line")
+    return [Path(os.path.normpath(place.parent / line)) for line in lines if line]

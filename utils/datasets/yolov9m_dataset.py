@@ -1,0 +1,65 @@
+"""The historical face of YOLOv9's data: that of YOLO's, with a least number of objects per picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine import ConfigError, DataError
+from utils.datasets import yolo_pt_dataset
+from utils.datasets.yolo_pt_dataset import Source, YoloLoader, YoloPictures
+
+__all__ = ["create_dataloader"]
+
+
+def create_dataloader(
+    path: Source,
+    imgsz: int | Sequence[int],
+    batch_size: int,
+    stride: int,
+    single_cls: bool = False,
+    hyp: Any = None,
+    augment: bool = False,
+    cache: bool | str = False,
+    pad: float = 0.0,
+    rect: bool = False,
+    rank: int = -1,
+    workers: int = 8,
+    image_weights: bool = False,
+    quad: bool = False,
+    min_items: int = 0,
+    prefix: str = "",
+    shuffle: bool = False,
+) -> tuple[YoloLoader, YoloPictures]:
+    """Load pictures and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
+
+    Args:
+        min_items: pictures with fewer objects are left out; 0 keeps all. The others are that function's.
+
+    Raises:
+        ConfigError: ``min_items`` is no number of objects, or as that function. DataError: no picture has so many
+            objects, or as that function.
+    """
+    if not isinstance(min_items, int) or min_items < 0:
+        raise ConfigError(f"min_items {min_items!r} must be a whole number of at least 0")
+    loader, dataset = yolo_pt_dataset.create_dataloader(
+        *(path, imgsz, batch_size, stride, single_cls, hyp, augment, cache, pad, rect, rank, workers, image_weights),
+        *(quad, prefix, shuffle),
+    )
+    if min_items:
+        _leave_out(dataset, min_items, path)
+        if rect:
+            dataset.by_proportions(batch_size, stride, pad)
+    return loader, dataset
+
+
+def _leave_out(dataset: YoloPictures, min_items: int, path: Source) -> None:
+    """Keep the pictures with so many objects."""
+    counts = [len(found.classes) for found in dataset.objects]
+    kept = [place for place, count in enumerate(counts) if count >= min_items]
+    if not kept:
+        raise DataError(f"{path}: no picture has {min_items} objects, the most are {max(counts)}; lower min_items")
+    dataset.im_files = [dataset.im_files[place] for place in kept]
+    dataset.label_files = [dataset.label_files[place] for place in kept]
+    dataset.objects = [dataset.objects[place] for place in kept]
+    dataset.batch_shapes = [dataset.batch_shapes[place] for place in kept]

@@ -1,0 +1,33 @@
+"""The historical face of detectors' postprocessing and metric: YOLOv9's, without a file that names the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from utils.postprocess.pytorch import yolov9m
+from utils.postprocess.pytorch.yolov9m import Metrics, get_stats
+
+__all__ = ["get_metrics", "get_stats", "postprocess"]
+
+
+def postprocess(
+    images: Any,
+    preds: Any,
+    targets: Any = None,
+    source_image: Any = None,
+    conf_thres: float = 0.001,
+    iou_thres: float = 0.7,
+    max_det: int = 300,
+    device: Any = "cpu",
+) -> tuple[Any, Any]:
+    """Return what :func:`utils.postprocess.pytorch.yolov9m.postprocess` does, for as many classes as the output has.
+
+    They have COCO's names where there are 80, else their numbers.
+    """
+    return yolov9m.postprocess(images, preds, None, targets, source_image, conf_thres, iou_thres, max_det, device)
+
+
+def get_metrics(stats: Iterable[Any]) -> Metrics:
+    """Return what :func:`utils.postprocess.pytorch.yolov9m.get_metrics` does; ``nt`` ends at the last class met."""
+    return yolov9m.get_metrics(stats, None)

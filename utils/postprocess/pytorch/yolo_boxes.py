@@ -1,0 +1,112 @@
+"""Boxes as YOLO's scripts turn them about: corners and centres, overlaps, and the way from the input to the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError
+from utils.postprocess.image.nms import overlaps
+from utils.preprocess.image.letterbox import Geometry, fit, to_picture
+from utils.torch_array import as_array, like
+
+Placed: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
+"""Pixels of the input per pixel of the picture, down and across, and where the picture begins: left and top."""
+
+
+def xywh2xyxy(x: Any) -> Any:
+    """Return ... x 4 or more columns with left, top, right, bottom in place of centre x, centre y, width, height.
+
+    Args:
+        x: an array or a tensor; it stays as it is.
+
+    Returns:
+        A new one of the same kind: of its float dtype, float32 where it held whole numbers.
+
+    Raises:
+        InputError: there are fewer than four columns.
+    """
+    given = _columns(x, "boxes")
+    made = given.copy()
+    half = given[..., 2:4] / 2
+    made[..., :2], made[..., 2:4] = given[..., :2] - half, given[..., :2] + half
+    return like(made, x)
+
+
+def xyxy2xywh(x: Any) -> Any:
+    """Return ... x 4 or more columns with centre x, centre y, width, height in place of left, top, right, bottom.
+
+    What is taken, returned and raised is as in :func:`xywh2xyxy`, which this undoes.
+    """
+    given = _columns(x, "boxes")
+    made = given.copy()
+    made[..., :2] = (given[..., :2] + given[..., 2:4]) / 2
+    made[..., 2:4] = given[..., 2:4] - given[..., :2]
+    return like(made, x)
+
+
+def box_iou(box1: Any, box2: Any) -> Any:
+    """Return the intersections over union of N x 4 and M x 4 boxes (left, top, right, bottom), N x M; 0 without area.
+
+    Returns:
+        A tensor where either is one, else an array; of their float dtype, float32 where they held whole numbers.
+
+    Raises:
+        InputError: these are no boxes.
+    """
+    one, two = _columns(box1, "box1"), _columns(box2, "box2")
+    if one.ndim != 2 or two.ndim != 2 or one.shape[1] != 4 or two.shape[1] != 4:
+        raise InputError(f"boxes of shapes {one.shape} and {two.shape} cannot be compared; pass N x 4 and M x 4")
+    return like(overlaps(one, two).astype(np.result_type(one, two)), box1, box2)
+
+
+def scale_boxes(
+    img1_shape: Sequence[int], boxes: Any, img0_shape: Sequence[int], ratio_pad: Placed | None = None
+) -> Any:
+    """Turn boxes in pixels of an input into ones in pixels of the picture in it, clipped to the picture, in place.
+
+    Args:
+        img1_shape: height and width of the input in pixels.
+        boxes: ... x 4 or more: left, top, right, bottom first. They are written into.
+        img0_shape: height and width of the picture.
+        ratio_pad: how the picture lies there, as a loader says; ``None``: letterboxed, as ``preprocess`` does.
+
+    Returns:
+        ``boxes`` themselves.
+
+    Raises:
+        ConfigError: a shape that no picture has.
+        InputError: there are fewer than four columns.
+    """
+    corners = _columns(boxes, "boxes")[..., :4]
+    back = to_picture(corners, _geometry(img1_shape, img0_shape, ratio_pad))
+    boxes[..., :4] = like(back.astype(corners.dtype), boxes)
+    return boxes
+
+
+def _geometry(size: Sequence[int], picture: Sequence[int], ratio_pad: Placed | None) -> Geometry:
+    """Return how a picture of this height and width lies in an input of that height and width."""
+    (height, width), (rows, columns) = (_sides(shape) for shape in (picture, size))
+    if ratio_pad is None:
+        return fit(width, height, (rows, columns))
+    (down, across), (left, top) = ratio_pad
+    if min(down, across) <= 0:
+        raise ConfigError(f"ratio_pad {ratio_pad} has a scale that is not positive; pass what the loader gave")
+    return Geometry(width, height, float(across), float(down), left, top)  # type: ignore[arg-type]  # halves may come
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, int]:
+    """Return the two numbers at the front of a shape."""
+    if len(shape) < 2:
+        raise ConfigError(f"{tuple(shape)} is no height and width in pixels")
+    return int(shape[0]), int(shape[1])
+
+
+def _columns(value: Any, what: str) -> Array:
+    """Return rows of at least four floats."""
+    found = as_array(value, what)
+    if found.ndim < 1 or found.shape[-1] < 4:
+        raise InputError(f"{what} of shape {found.shape} are none; the last axis has four numbers for each")
+    return found if found.dtype.kind == "f" else found.astype(np.float32)

@@ -1,0 +1,119 @@
+"""Pictures and a caption as Grounding DINO takes them, by the call of scripts that people have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, ConfigError, InputError, declared_shapes
+from utils.preprocess.image.images import upright_size
+from utils.preprocess.pytorch.classification import preprocess as normalised
+from utils.preprocess.text.captions import encoded
+from utils.torch_array import as_array, like
+
+__all__ = ["last_read", "preprocess"]
+
+_read: list[tuple[int, int]] = []
+"""Height and width of the files that the last call read."""
+
+
+def last_read() -> list[tuple[int, int]]:
+    """Return height and width in pixels of the pictures that the last :func:`preprocess` read from files, in order."""
+    return list(_read)
+
+
+class _Usual(int):
+    """A size that nobody said."""
+
+
+SIZE = _Usual(320)
+
+
+def preprocess(
+    images: Any, tokenizer: Any, caption: str, half: bool = False, resize_shape: int = SIZE
+) -> tuple[Any, Any, Any, Any]:
+    """Return the four inputs of a grounding detector.
+
+    Args:
+        images: a path or a PIL image, or a list of these, which are stretched to the square and normalised with
+            ImageNet's mean and standard deviation; or N x 3 x H x W floats, an array or a tensor, that the data set has
+            normalised already: they are only stretched.
+        tokenizer: what ``get_tokenlizer`` returns, or a fast tokenizer of transformers.
+        caption: the classes to look for: ``"cat . dog ."``.
+        half: whether the pictures become float16 instead of float32.
+        resize_shape: side of the square in pixels. Where nobody says one it is the side for which the script has opened
+            its engine (``input_size``), and 320 without an engine.
+
+    Returns:
+        Pictures N x 3 x S x S, and ``input_ids``, ``token_type_ids`` and ``attention_mask``, each N x L int64, the same
+        for every picture. L is the number of the caption's tokens (195 for COCO's 80 classes), or the length for which
+        the engine was opened where that is longer: tokens that are no text are 0 in all three. Tensors where tensors
+        came in, else arrays.
+
+    Raises:
+        ConfigError: the size is not positive, or the caption is too long for the engine.
+        InputError: pictures of another shape or kind, or an empty caption.
+        DataError: a picture cannot be read.
+    """
+    side = _side() if isinstance(resize_shape, _Usual) else resize_shape
+    if not isinstance(side, (int, np.integer)) or side < 1:
+        raise ConfigError(f"resize_shape {side!r} must be the side of a square in pixels, such as 800")
+    dtype = "float16" if half else "float32"
+    _read.clear()
+    if _is_picture(images) or (isinstance(images, (list, tuple)) and all(map(_is_picture, images))):
+        pixels = normalised(images, dtype, (side, side), (side, side))
+        pictures = images if isinstance(images, (list, tuple)) else [images]
+        if not any(isinstance(picture, Image.Image) for picture in pictures):
+            _read.extend(upright_size(path)[::-1] for path in pictures)
+    else:
+        pixels = _stretched(as_array(images, "images"), int(side)).astype(dtype)
+    texts = [np.tile(row, (len(pixels), 1)) for row in _padded(encoded(tokenizer, caption))]
+    first, second, third, fourth = (like(array, images) for array in (pixels, *texts))
+    return first, second, third, fourth
+
+
+def _is_picture(image: object) -> bool:
+    return isinstance(image, (str, os.PathLike, Image.Image))
+
+
+def _side() -> int:
+    """Return the side of the pictures that the engine was opened for, or the usual one."""
+    shape = next((shape for shape in declared_shapes() if len(shape) == 4), ())
+    height, width = shape[2:] or (None, None)
+    if height is None or width is None:
+        return int(SIZE)
+    if height != width:
+        raise ConfigError(f"the engine takes pictures of {height}x{width}; this preprocessing makes squares")
+    return height
+
+
+def _padded(rows: Sequence[Array]) -> list[Array]:
+    """Return the tokens at the length that the engine was opened for; without one, as they are."""
+    length = next((shape[1] for shape in declared_shapes() if len(shape) == 2), None)
+    if length is None:
+        return list(rows)
+    if len(rows[0]) > length:
+        raise ConfigError(
+            f"the caption has {len(rows[0])} tokens, input_size of the engine says {length}; "
+            f"open the engine for {len(rows[0])} or ask for fewer classes"
+        )
+    return [np.pad(row, (0, length - len(row))) for row in rows]
+
+
+def _stretched(pictures: Array, side: int) -> Array:
+    """Return N x 3 x side x side float32; samples are averaged where pictures shrink, as Pillow does with files."""
+    if pictures.ndim != 4 or pictures.shape[1] != 3 or pictures.dtype.kind != "f" or 0 in pictures.shape:
+        raise InputError(
+            f"images are {pictures.dtype} of shape {pictures.shape}; pass a path, or normalised floats N x 3 x H x W"
+        )
+    planes = pictures.astype(np.float32, copy=False)
+    if planes.shape[2:] == (side, side):
+        return planes
+    found = np.empty((*planes.shape[:2], side, side), np.float32)
+    for place in np.ndindex(*planes.shape[:2]):
+        found[place] = Image.fromarray(planes[place]).resize((side, side), Image.Resampling.BILINEAR)
+    return found

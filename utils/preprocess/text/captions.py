@@ -1,0 +1,190 @@
+"""Captions of grounding detectors: class names joined to one text, and which of its tokens are whose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import Array, DataError, InputError, reason_of
+from utils.extra import extra
+from utils.torch_array import of_the_script
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SEPARATOR, END = " . ", " ."
+"""What stands between two names of a caption, and behind the last one (Liu et al. 2023, arXiv:2303.05499)."""
+
+_FILES = ("tokenizer.json", "vocab.txt")
+
+
+class CaptionTokenizer:
+    """A tokenizer that is called as those of transformers are; everything else is that of the package ``tokenizers``.
+
+    Args:
+        tokenizer: what numbers the tokens.
+        source: where it comes from, for messages.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, source: object) -> None:
+        self.tokenizer, self.source = tokenizer, source
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "tokenizer":  # while a copy is made there is none yet
+            raise AttributeError(name)
+        return getattr(self.tokenizer, name)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        padding: bool | str = False,
+        return_tensors: str | None = None,
+        return_offsets_mapping: bool = False,
+        add_special_tokens: bool = True,
+    ) -> dict[str, Any]:
+        """Return ``input_ids``, ``token_type_ids`` and ``attention_mask``.
+
+        Args:
+            text: a text, for which each is a list of whole numbers, or texts: a list of such lists.
+            padding: whether shorter texts get zeros up to the longest (``True`` and ``"longest"`` are the same).
+            return_tensors: ``"np"`` or ``"pt"``: T x L int64 instead of lists.
+            return_offsets_mapping: also return ``offset_mapping``: per token where it begins and ends in its text.
+            add_special_tokens: whether the tokens that begin and end a text are added.
+
+        Raises:
+            InputError: another padding or kind of tensors, or texts of several lengths as one tensor.
+        """
+        if padding not in (False, True, "longest") or return_tensors not in (None, "np", "pt"):
+            raise InputError(
+                f"padding {padding!r} with return_tensors {return_tensors!r} is not known; "
+                "use padding='longest' and return_tensors None, 'np' or 'pt'"
+            )
+        texts = [text] if isinstance(text, str) else list(text)
+        found = self.tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+        columns: dict[str, list[Any]] = {
+            "input_ids": [list(one.ids) for one in found],
+            "token_type_ids": [list(one.type_ids) for one in found],
+            "attention_mask": [list(one.attention_mask) for one in found],
+        }
+        longest = max((len(one.ids) for one in found), default=0)
+        if padding:
+            columns = {name: [row + [0] * (longest - len(row)) for row in rows] for name, rows in columns.items()}
+        if return_offsets_mapping:
+            columns["offset_mapping"] = [list(one.offsets) for one in found]
+        if return_tensors is not None:
+            if len({len(row) for row in columns["input_ids"]}) > 1:
+                raise InputError("texts of several lengths are no one tensor; pass padding='longest'")
+            arrays = {name: np.array(rows, np.int64) for name, rows in columns.items()}
+            return arrays if return_tensors == "np" else {name: of_the_script(array) for name, array in arrays.items()}
+        return {name: rows[0] for name, rows in columns.items()} if isinstance(text, str) else dict(columns)
+
+
+def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
+    """Return the tokenizer of a text encoder. (The name is spelt as in the scripts that people have.)
+
+    Args:
+        source: a folder with ``tokenizer.json`` or with a WordPiece ``vocab.txt`` (lower-cased unless a
+            ``tokenizer_config.json`` beside it says otherwise), such a file itself, or a name on the Hugging Face Hub
+            such as ``bert-base-uncased``, which is fetched from there and kept in its cache.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+        ConfigError: the package ``tokenizers`` is not installed.
+    """
+    with extra("a tokenizer", "text"):
+        import tokenizers
+    path = Path(source).expanduser()
+    file = next((path / name for name in _FILES if (path / name).is_file()), path)
+    try:
+        if file.is_file():
+            return CaptionTokenizer(_read(file), source)
+        if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
+            problem = "is a folder without" if path.is_dir() else "does not exist; it would have"
+            raise DataError(f"{source} {problem} {' or '.join(_FILES)}; give a tokenizer's folder")
+        return CaptionTokenizer(tokenizers.Tokenizer.from_pretrained(str(source)), source)
+    except DataError:
+        raise
+    except Exception as error:  # the library raises the bare class
+        kind = "cannot be read" if file.is_file() else "is no folder here, and cannot be fetched from the hub"
+        fix = f"give a folder with {' or '.join(_FILES)}"
+        raise DataError(f"tokenizer {source} {kind} ({reason_of(error)}); {fix}") from error
+
+
+def _read(file: Path) -> Any:
+    """Return the tokenizer that a file describes."""
+    if file.name != "vocab.txt":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file))
+    from tokenizers import BertWordPieceTokenizer
+
+    config: Mapping[str, Any] = {}
+    beside = file.with_name("tokenizer_config.json")
+    if beside.is_file():
+        import json
+
+        config = json.loads(beside.read_text(encoding="utf-8"))
+    return BertWordPieceTokenizer(str(file), lowercase=bool(config.get("do_lower_case", True)))
+
+
+def caption_of(names: Sequence[str]) -> str:
+    """Return the caption that asks for some classes: ``"cat . dog ."``."""
+    return SEPARATOR.join(names) + END
+
+
+def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
+    """Return what a grounding detector reads of a caption: token numbers, their types and what of them is text.
+
+    Args:
+        tokenizer: what :func:`get_tokenlizer` returns, or a tokenizer of transformers.
+        caption: a text of L tokens.
+
+    Returns:
+        Three int64 arrays of L.
+
+    Raises:
+        InputError: the caption is empty, or what is given does not tokenize.
+    """
+    if not isinstance(caption, str) or not caption.strip():
+        raise InputError(
+            f"caption {caption!r} asks for nothing; write class names as in {caption_of(('cat', 'dog'))!r}"
+        )
+    if not callable(tokenizer):
+        raise InputError(f"tokenizer is a {type(tokenizer).__name__}; pass what get_tokenlizer returns")
+    found = tokenizer(caption)
+    numbers = np.array(found["input_ids"], np.int64)
+    kinds = np.array(found["token_type_ids"], np.int64) if "token_type_ids" in found else np.zeros_like(numbers)
+    return numbers, kinds, np.array(found["attention_mask"], np.int64)
+
+
+def tokens_of(tokenizer: Any, names: Sequence[str]) -> list[Array]:
+    """Return the places of each class's tokens in the caption of all of them.
+
+    Args:
+        tokenizer: as for :func:`encoded`; one of transformers must be a fast one, which knows where tokens stand.
+        names: of the classes.
+
+    Raises:
+        DataError: a name has no token.
+        InputError: the tokenizer does not say where its tokens stand.
+    """
+    try:
+        spans = np.array(tokenizer(caption_of(names), return_offsets_mapping=True)["offset_mapping"]).reshape(-1, 2)
+    except (NotImplementedError, KeyError) as error:
+        raise InputError("the tokenizer does not say where its tokens stand; pass a fast one") from error
+    real, found, begin = spans[:, 1] > spans[:, 0], [], 0
+    for name in names:
+        end = begin + len(name)
+        places = np.flatnonzero(real & (spans[:, 0] >= begin) & (spans[:, 1] <= end))
+        if not len(places):
+            raise DataError(f"class {name!r} has no token in the caption; give it a name of letters")
+        found.append(places)
+        begin = end + len(SEPARATOR)
+    return found
