@@ -32,6 +32,8 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
       pictures (:func:`~utils.datasets.voc.load_voc`);
     - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files beside pictures
       (:func:`~utils.datasets.yolo.load_yolo`);
+    - ``wider``: faces in a text file as WIDER FACE's or RetinaFace's, or a folder with one
+      (:func:`~utils.datasets.wider_face.load_wider`);
     - ``pictures``: any other folder, or one picture: no objects are known.
 
     Samples are paths. What cannot be used is in ``rejected``, an entry each, and the rest is there; what is used
@@ -68,8 +70,8 @@ def _plain(path: Path) -> BoxedPictures:
     """Return pictures without targets."""
     if path.is_file() and not is_picture(path.name):
         raise DataError(
-            f"{path}: not a picture file; give a picture, a folder, a .json file as COCO's, a data.yaml as YOLO's, or "
-            "a list of VOC's ImageSets/Main"
+            f"{path}: not a picture file; give a picture, a folder, a .json file as COCO's, a data.yaml as YOLO's, a "
+            "list of VOC's ImageSets/Main, or one of faces as WIDER FACE's"
         )
     found = flat_folder(path) if path.is_dir() else single_picture(path)
     paths = [sample.path for sample in found]
@@ -107,6 +109,15 @@ def _yolo(path: Path) -> Sequence[Path]:
     return [path] if is_yolo(path) else []
 
 
+def _wider(path: Path) -> Sequence[Path]:
+    """Return the lists of faces that a path stands for."""
+    if path.is_file() and path.suffix.lower() != ".txt":
+        return []
+    from utils.datasets.wider_face import face_lists
+
+    return face_lists(path)
+
+
 def _load_coco(path: Path) -> Gathered:
     from utils.datasets.coco import load_coco
 
@@ -125,13 +136,20 @@ def _load_yolo(path: Path) -> Gathered:
     return load_yolo(path)
 
 
+def _load_wider(path: Path) -> Gathered:
+    from utils.datasets.wider_face import load_wider
+
+    return load_wider(path)
+
+
 _PLACES: Mapping[str, Callable[[Path], Sequence[Path]]] = {
     "coco": _coco,
     "voc": _voc,
     "yolo": _yolo,
+    "wider": _wider,
     PICTURES: lambda path: [],
 }
 
-_LOADERS = {"coco": _load_coco, "voc": _load_voc, "yolo": _load_yolo}
+_LOADERS = {"coco": _load_coco, "voc": _load_voc, "yolo": _load_yolo, "wider": _load_wider}
 
 FORMATS = tuple(_PLACES)

@@ -45,6 +45,7 @@ class Objects(NamedTuple):
             numbered, as the model's.
         areas: N float64: what the annotation states, in square pixels; ``None``: the boxes' own.
         number: the picture's place in the order in which equal scores count.
+        points: N x K x 2 float64: x and y of points of each object, NaN where one is not labelled; ``None``: none are.
     """
 
     boxes: Array
@@ -53,15 +54,17 @@ class Objects(NamedTuple):
     categories: tuple[str, ...]
     areas: Array | None = None
     number: int = 0
+    points: Array | None = None
 
 
 class Found(NamedTuple):
-    """One object as a loader reads it: its box (left, top, right, bottom), class, whether a crowd, and its area."""
+    """One object as a loader reads it: its box (left, top, right, bottom), class, whether a crowd, its area, points."""
 
     box: tuple[float, float, float, float]
     label: int
     crowd: bool = False
     area: float | None = None
+    points: tuple[tuple[float, float], ...] | None = None
 
 
 class BoxedPictures(ListDataset):
@@ -103,6 +106,8 @@ class BoxedPictures(ListDataset):
             areas = None if found.areas is None else found.areas.tolist()
             columns = (found.boxes.tolist(), found.classes.tolist(), found.crowd.tolist(), areas)
             digest.update(repr(columns).encode())
+            if found.points is not None:
+                digest.update(repr(found.points.tolist()).encode())
         digest.update(repr(self.targets[0].categories if self.targets else ()).encode())
         return digest.hexdigest()
 
@@ -214,7 +219,17 @@ class Gathered:
             self.names,
             areas,
             self.numbers[place],
+            _points(objects),
         )
+
+
+def _points(objects: Sequence[Found]) -> Array | None:
+    """Return the points of objects, N x K x 2, NaN where there are none; ``None`` where no object has any."""
+    count = max((len(found.points) for found in objects if found.points is not None), default=0)
+    if not count:
+        return None
+    empty = ((float("nan"), float("nan")),) * count
+    return np.array([empty if found.points is None else found.points for found in objects], np.float64)
 
 
 def _other_size(path: Path, size: tuple[float, float]) -> bool:

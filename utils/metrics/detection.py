@@ -55,6 +55,8 @@ class MeanAveragePrecision(RecordMetric):
     """
 
     name = "mAP"
+    dtype = RECORD
+    """Of the records; one with further fields adds them."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class MeanAveragePrecision(RecordMetric):
             raise InputError(f"{len(predictions)} predictions came with {len(targets)} targets; pass one for each")
         found = [self._picture(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
         owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(part) for part in found])
-        return Records(np.concatenate([np.empty(0, RECORD), *found]), owners)
+        return Records(np.concatenate([np.empty(0, self.dtype), *found]), owners)
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the mean average precision, 0 to 1; NaN where no object has a weight.

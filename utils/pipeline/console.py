@@ -143,7 +143,9 @@ def _cell(value: float) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " and ".join(map(_number, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return "n/a" if math.isnan(value) else f"{value:.6g}"
 
 
 def about(parsed: Options) -> dict[str, Any]:

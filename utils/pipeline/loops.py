@@ -19,10 +19,11 @@ from utils.metrics.base import Metric
 from utils.pipeline.ahead import prepared
 from utils.pipeline.interrupt import telling
 from utils.pipeline.nan import named
-from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated
+from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated, without_unanswered
 from utils.pipeline.step import Step
 from utils.pipeline.work import Infer, Inferred, Work
 from utils.progress import progress
+from utils.tasks.prepared import NoAnswer
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -204,15 +205,19 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
         run.work.inferred += len(names)
         with _blamed(found, names):
             predictions = _decoded(run.work, found.outputs, ready)
-            record = run.metric.update(predictions, ready.batch.targets, ready.contexts)
+            answered, kept = without_unanswered(ready, predictions)
+            if answered.batch.names:
+                record = run.metric.update(kept, answered.batch.targets, answered.contexts)  # type: ignore[arg-type]
             if run.work.hinter is not None:
                 run.work.hinter.see(found.outputs, ready.contexts, ready.batch.targets)
             if run.work.saver is not None:
-                run.work.saver.see(ready.batch, predictions)
+                run.work.saver.see(answered.batch, kept)
         lost = named(found.flaws.lost(predictions), names)
+        lost = lost if answered is ready else [name for name in lost if name in set(answered.batch.names)]
         run.timeline.add("inference", found.start, found.end, len(names))
         run.timed_samples += len(names)
         run.buffers.put(ready.arrays, found.outputs)
+        ready = answered
     failures, nan_inputs = tuple(ready.failures), tuple(ready.nan_inputs)
     step = Step(len(ready.whole.names), record, ready.good, failures, nan_inputs, tuple(lost))
     for keep in run.keep:
@@ -333,7 +338,11 @@ def predict_work(
                     f"{work.name} gave {len(answers)} answers for {len(names)} samples; give one per sample"
                 )
             lost = found.flaws.lost(answers).tolist()
-            yield from map(Answer, names, answers, ready.batch.samples, _with_nan(ready), lost)
+            for row in map(Answer, names, answers, ready.batch.samples, _with_nan(ready), lost):
+                if isinstance(row.answer, NoAnswer):
+                    failures.append(Failure(row.name, row.answer.reason))
+                else:
+                    yield row
 
 
 def _with_nan(ready: Ready) -> list[bool]:

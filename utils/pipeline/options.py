@@ -220,6 +220,7 @@ class Options(argparse.Namespace):
             streams=self.streams or streams,
             calibration=self.calib,
             dims=_dims(self.dim, name, self.models),
+            open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
         )
 
@@ -257,7 +258,8 @@ def _dims(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[s
     """
     found = parse_dims(words)
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
-    common = {key: sizes for key, sizes in found.items() if "." not in key}
+    # a symbol may itself have dots: Paddle's are p2o.DynamicDimension.0
+    common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
     if common and len(files) > 1:
         foreign = _foreign_symbols(model, files)
         common = {key: sizes for key, sizes in common.items() if key not in foreign}
@@ -360,17 +362,21 @@ def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> d
 
 def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
     found = _named(given, "--ckpt")
-    wanted = " ".join(f"{name}=FILE" for name in task.models) or "FILE"
+    needed = [name for name in task.models if name not in task.optional]
+    wanted = " ".join(f"{name}=FILE" for name in needed) or "FILE"
+    wanted += "".join(f" [{name}=FILE]" for name in task.optional)
     if found is None:
         raise ConfigError(f"no model given; pass --ckpt {wanted}")
+    if isinstance(found, Path) and task.optional and len(needed) == 1:
+        found = {needed[0]: found}
     have = " ".join(found) if isinstance(found, dict) else str(found)
     if not task.models:
         if isinstance(found, dict):
             raise ConfigError(f"--ckpt {have}: task {task.name} takes one model; pass --ckpt {wanted}")
         return found
-    if not isinstance(found, dict) or set(found) != set(task.models):
+    if not isinstance(found, dict) or not set(needed) <= set(found) <= set(task.models):
         raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
-    return {name: found[name] for name in task.models}
+    return {name: found[name] for name in task.models if name in found}
 
 
 def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:

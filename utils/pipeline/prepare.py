@@ -19,7 +19,7 @@ from utils.datasets.base import Batch, pick
 from utils.pipeline.nan import nan_names
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared, Shards
+from utils.tasks.prepared import NoAnswer, Prepared, Shards
 
 # What a preprocess function may raise for one bad sample; anything else is a bug in it and ends the run, as does a
 # ConfigError: no sample is to blame for that.
@@ -132,6 +132,23 @@ def _contexts(parts: Sequence[Prepared]) -> list[Any] | None:
 def subset(batch: Batch, good: Sequence[int]) -> Batch:
     """Return the samples at the positions ``good``."""
     return Batch(*(pick(column, good) for column in batch))
+
+
+def without_unanswered(ready: Ready, predictions: Any) -> tuple[Ready, Any]:
+    """Return a batch and its predictions without the samples that have no answer, which are among the failures."""
+    if not isinstance(predictions, (list, tuple)) or not any(isinstance(one, NoAnswer) for one in predictions):
+        return ready, predictions
+    kept = [place for place, one in enumerate(predictions) if not isinstance(one, NoAnswer)]
+    names, whole = ready.batch.names, ready.good or tuple(range(len(ready.whole.names)))
+    lost = [Failure(names[i], one.reason) for i, one in enumerate(predictions) if isinstance(one, NoAnswer)]
+    left = ready._replace(
+        batch=subset(ready.batch, kept),
+        failures=[*ready.failures, *lost],
+        nan_inputs=[name for name in ready.nan_inputs if name not in {failure.name for failure in lost}],
+        good=tuple(whole[place] for place in kept),
+        contexts=pick(ready.contexts, kept),
+    )
+    return left, [predictions[place] for place in kept]
 
 
 # -------------------------------------------------------------------------------------- a plain function, or a task's

@@ -154,7 +154,7 @@ class Work:
 
     def _axes(self) -> list[int | None] | None:
         """Return where the outputs of the only call have their samples; ``None`` where outputs are a task's own."""
-        if self._watch is not None or len(self.engines) != 1:
+        if self._watch is not None or not self.one_call or len(self.engines) != 1:
             return None
         return [tensor.batch_axis for tensor in next(iter(self.engines.values())).outputs]
 
@@ -231,7 +231,7 @@ def _watch_of(task: Task, engines: Mapping[str, Engine]) -> Watch | None:
     """Return what watches the engines of a task that calls them itself; of the others the outputs say all."""
     from utils.tasks.base import one_call
 
-    if task.infer is one_call:
+    if task.infer is one_call or not task.watched:
         return None
     from utils.pipeline.watched import Watch
 

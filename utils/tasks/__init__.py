@@ -6,6 +6,6 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.tasks.base import Artifact, Flag, Options, Task, Template
 from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared, Shards
+from utils.tasks.prepared import NoAnswer, Prepared, Shards
 
-__all__ = ["Artifact", "Flag", "Model", "Options", "Prepared", "Shards", "Task", "Template"]
+__all__ = ["Artifact", "Flag", "Model", "NoAnswer", "Options", "Prepared", "Shards", "Task", "Template"]

@@ -179,6 +179,11 @@ def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
     return collate(parts, model)
 
 
+def _no_open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+    """Leave open what is open."""
+    return {}
+
+
 def _check_nothing(options: Options) -> None:
     """Take any options."""
 
@@ -197,7 +202,8 @@ class Task:
             ones for ``--data_path queries=A corpus=B``, none where the data path is left out.
         prepare: ``(samples, model, options) -> Prepared``. One that takes the keyword ``out`` writes its only array
             into the one it is given there, which is used again for later batches.
-        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample.
+        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample;
+            :class:`~utils.tasks.prepared.NoAnswer` for one that turns out to be no sample.
         metric: ``(options, dataset, model) -> Metric``.
         show: ``(sample, prediction, model, options) -> Artifact``: what a person looks at.
         setup: ``(engines, dataset, options) -> state``: once per process; a corpus embedded, a vocabulary.
@@ -212,9 +218,14 @@ class Task:
         summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
+        open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
+            place (input, dimension); a single one binds it. ``--dim`` and the model's own sizes go first.
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
+        optional: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
+        watched: NaN is looked for in what every call of ``infer`` gives back; ``False`` where the rows of its calls are
+            no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
@@ -245,9 +256,12 @@ class Task:
     figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
     summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
     input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
+    open_sizes: Callable[[Options], Mapping[str, Mapping[tuple[int, int], tuple[int, ...]]]] = _no_open_sizes
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    watched: bool = True
     takes_nan: bool = False
     template: Template | None = None
     sample_data: Path | None = None

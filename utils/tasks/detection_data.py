@@ -78,10 +78,20 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     from utils.metrics.detection import MeanAveragePrecision
 
     chosen, labels = _chosen(options), model.stored.labels
-    names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
+    names = dataset.notes.get(CATEGORIES, ())
     if labels is not None:
-        _check_classes(names, counts, labels, chosen["common_classes"])
+        check_classes(options, dataset, labels)
     return MeanAveragePrecision(labels, categories=names, rules=chosen["metric"], common=chosen["common_classes"])
+
+
+def check_classes(options: Options, dataset: Dataset, labels: Sequence[str]) -> None:
+    """Refuse a data set with objects of a class that is not among the labels, or say that those are left out.
+
+    Raises:
+        DataError: there are such objects, and no ``--common_classes``.
+    """
+    names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
+    _check_classes(names, counts, labels, _chosen(options)["common_classes"])
 
 
 def _check_classes(names: Sequence[str], counts: Sequence[int], labels: Sequence[str], common: bool) -> None:

@@ -22,5 +22,17 @@ class Prepared(NamedTuple):
     contexts: list[Any] | None = None
 
 
+class NoAnswer(NamedTuple):
+    """What ``decode`` returns for a sample that only the model shows to be none, such as a picture without a face.
+
+    The run goes on; the sample is counted and named as one that could not be run, and is in no metric.
+
+    Attributes:
+        reason: part of a sentence behind the sample's name.
+    """
+
+    reason: str
+
+
 class Shards(list[list[Array]]):
     """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""

@@ -46,6 +46,7 @@ def tree(root: Path) -> dict[str, bytes]:
         (LONG, LONG, "detection", True),
         ("segmentation", "my_net", "", False),
         (LONG, LONG, "segmentation", True),
+        (LONG, LONG, "face_verification", True),
         (LONG, LONG, "text_classification", True),
         ("speech", "net2", "nlp", True),
     ],
@@ -230,7 +231,7 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", ["detection", "segmentation", "nlp"])
+@pytest.mark.parametrize("domain", ["detection", "face_detection", "face_verification", "segmentation", "nlp"])
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
     """Its export needs nothing but the core install."""
     create(domain, "tiny", root=zoo)

@@ -9,10 +9,13 @@ import pytest
 from support import DIGITS, RunPython
 
 from engine import ConfigError, DataError, Timeline
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, ListDataset
+from utils.metrics.base import MeanMetric
 from utils.pipeline.ahead import prepared
+from utils.pipeline.loops import evaluate_work, predict_work
 from utils.pipeline.prepare import Failure, Front, nan_names
-from utils.tasks.prepared import Prepared, Shards
+from utils.pipeline.work import Work
+from utils.tasks.prepared import NoAnswer, Prepared, Shards
 
 ROWS = [{"x": 1.0}, {"y": 2.0}, {"x": 3.0}]
 
@@ -43,6 +46,35 @@ def test_a_wrong_setting_ends_the_run(mode: str) -> None:
 
 def wrong_setting(samples: Any) -> np.ndarray:
     raise ConfigError("no input is called 'ids'; name one of x, y")
+
+
+def test_a_sample_that_the_model_shows_to_be_none_is_counted_and_named() -> None:
+    """It is in no metric, records and journal have its place, and the others keep their targets."""
+    failures: list[Failure] = []
+    batches = ListDataset([0.0, 1.0, 2.0, 3.0, 4.0], [9, 1, 2, 9, 4], names=list("abcde")).batches(2)
+
+    def work() -> Work:
+        return Work.plain(lambda arrays: arrays, lambda samples: np.array(samples)[:, None], even)
+
+    answers = list(predict_work(work(), batches, failures=failures))
+    assert [(one.name, one.answer, one.sample) for one in answers] == [("b", 1, 1.0), ("c", 2, 2.0), ("e", 4, 4.0)]
+    assert failures == [Failure("a", "0 is none"), Failure("d", "3 is none")]
+    report = evaluate_work(work(), batches, Hits())
+    assert (report.metric, report.samples, report.failures) == (1.0, 3, failures)
+    none = ListDataset([3.0, 3.0], [9, 9]).batches(1)
+    with pytest.raises(DataError, match="no sample could be evaluated: 0: 3 is none; 1: 3 is none"):
+        evaluate_work(work(), none, Hits())
+
+
+def even(outputs: Any) -> list[Any]:
+    return [NoAnswer(f"{value:g} is none") if value % 3 == 0 else value for (value,) in np.asarray(outputs[0])]
+
+
+class Hits(MeanMetric):
+    name = "hits"
+
+    def records(self, predictions: Any, targets: Any, contexts: Any = None) -> np.ndarray:
+        return np.equal(predictions, targets)
 
 
 class ByShards(Front):

@@ -25,8 +25,12 @@ from support import DIGITS, ROOT
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
+from utils.tasks.face_detection import FACE_DETECTION
+from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
@@ -43,6 +47,7 @@ class Domain:
         eight_bits: whether the template's network has layers that int8 is for.
         folder: a folder with scripts and model; ``None``: the task's template makes one.
         file: the float32 model in it.
+        models: names of several that are all needed; each has a file of its own.
     """
 
     task: Task
@@ -52,15 +57,20 @@ class Domain:
     eight_bits: bool = True
     folder: Path | None = None
     file: str = f"{NAME}_dyn.onnx"
+    models: tuple[str, ...] = ()
 
 
 DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "detection": Domain(DETECTION, "data/val.json"),
+    "face_detection": Domain(FACE_DETECTION, "data"),
+    "face_verification": Domain(FACE_VERIFICATION, "data"),
     "segmentation": Domain(SEGMENTATION, "data"),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
+    "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
+    "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
 }
 
 
@@ -72,8 +82,9 @@ class Model:
     folder: Path
 
     def command(self, script: str, *words: object) -> list[str]:
-        ckpt = self.folder / self.row.file
-        line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", ckpt, *self.row.words, *words]
+        several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.models]
+        ckpt = several or [self.folder / self.row.file]
+        line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", *ckpt, *self.row.words, *words]
         return [str(word) for word in line]
 
     def run(self, script: str, *words: object, front: tuple[str, ...] = (), **env: str) -> Any:

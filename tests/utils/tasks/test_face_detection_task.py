@@ -1,0 +1,151 @@
+"""The task of faces: what a constructed network finds, draws, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from constructed_models import NAME, described, evaluated, opened, options, written
+from PIL import Image
+
+from engine import ConfigError, DataError, InputError
+from utils.pipeline import answers, valid
+from utils.preprocess.image.letterbox import fit
+from utils.tasks.face_detection import FACE_DETECTION, as_detections, decode
+from utils.tasks.model import Model
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(FACE_DETECTION, tmp_path_factory.mktemp("faces"))
+
+
+def model_of(tiny: Path, **metadata: str) -> Model:
+    with opened(tiny / f"{NAME}_dyn.onnx", "onnx") as engine:
+        found = described(engine)
+    return replace(found, metadata={**found.metadata, **metadata})
+
+
+@pytest.mark.parametrize(("target", "file"), [("onnx", "dyn"), ("sdaa", "float16_dyn")])
+def test_the_constructed_model_finds_the_drawn_faces(tiny: Path, target: str, file: str) -> None:
+    with opened(tiny / f"{NAME}_{file}.onnx", target) as engine:
+        opt = options(FACE_DETECTION, input_size=SIZE)
+        metric, found = evaluated(FACE_DETECTION, engine, described(engine), tiny / "data", opt)
+    assert metric.compute() > 0.95
+    figures = metric.secondary()
+    assert figures["precision"] == 1
+    assert figures["recall"] > 0.95
+    assert figures["landmark_error"] < 0.15
+    assert (figures["false_alarms"], figures["faceless_pictures"]) == (0, 4)
+    assert sum(map(len, found)) >= 20
+
+
+def test_whole_runs(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where: dict[str, Any] = {"ckpt": tiny / f"{NAME}_dyn.onnx", "batch_size": 8, "input_size": SIZE}
+    words = ["--target", "onnx", "--json", str(tmp_path / "r.json"), "--save_predictions", str(tmp_path / "p.json")]
+    assert valid.main(None, FACE_DETECTION, argv=words, data_path=tiny / "data", **where) == 0
+    assert "false_alarms 0, faceless_pictures 4" in capsys.readouterr().out
+    found = json.loads((tmp_path / "p.json").read_text())
+    assert {"image_id", "category_id", "bbox", "score"} == set(found[0])
+    words = ["--target", "onnx", "--json", str(tmp_path / "m.json"), "--save", str(tmp_path / "drawn")]
+    assert answers.main(None, FACE_DETECTION, "multi", argv=words, data_path=tiny / "data" / "images", **where) == 0
+    said = capsys.readouterr().out
+    assert "faces_05.png  no face\n" in said
+    assert " face" in said
+    with Image.open(tmp_path / "drawn" / "faces_00.png") as drawn:
+        assert drawn.size[0] > SIZE
+    result = json.loads((tmp_path / "m.json").read_text())
+    one = next(row["answer"] for row in result["answers"] if row["answer"]) if "answers" in result else None
+    assert one is None or np.shape(one[0]["landmarks"]) == (5, 2)
+
+
+def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (tiny / "data" / "label.txt").read_text()
+    (tmp_path / "images").symlink_to(tiny / "data" / "images")
+    (tmp_path / "label.txt").write_text(text.replace(" 0\n", " nan\n", 1) + "# gone.png\n1 2 3 4\n")
+    code = valid.main(
+        None, FACE_DETECTION, argv=["--target", "onnx"], ckpt=tiny / f"{NAME}_dyn.onnx", data_path=tmp_path,
+        batch_size=8, input_size=SIZE,
+    )  # fmt: skip
+    told = "".join(capsys.readouterr())
+    assert code == 1
+    assert "a number is NaN or infinite" in told
+    assert "gone.png" in told
+    assert "eval_metric" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"input_size": 65}, "--input_size 65 must be a multiple of 32; use 64"),
+        ({"input_size": [64, 10]}, "--input_size 10 must be a multiple of 32; use 32"),
+        ({"sure_score": 2.0}, "--sure_score 2.0 must be from 0 to 1"),
+        ({"score_threshold": 0.7}, "--score_threshold 0.7 leaves out faces that --sure_score 0.5 asks for"),
+        ({"iou_threshold": -1.0}, "--iou_threshold -1.0 must be from 0 to 1"),
+        ({"fill": 256}, "--fill 256 must be"),
+    ],
+)
+def test_options_that_cannot_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        FACE_DETECTION.check(options(FACE_DETECTION, **given))
+    assert "--layout" not in {flag.name for flag in FACE_DETECTION.flags}
+
+
+def test_maps_by_their_names_or_their_order(tiny: Path) -> None:
+    model, opt = model_of(tiny), options(FACE_DETECTION, "single")
+    chance = np.random.default_rng(0)
+    maps = [chance.random((1, channels, 4, 4)).astype(np.float32) for channels in (1, 2, 2, 10)]
+    geometry = fit(16, 16, (16, 16))
+    (found,) = decode(maps, [geometry], model, opt)
+    swapped = replace(model, outputs=tuple(model.outputs[place] for place in (3, 1, 0, 2)))
+    (again,) = decode([maps[place] for place in (3, 1, 0, 2)], [geometry], swapped, opt)
+    bare = replace(model, outputs=tuple(replace(spec, name=f"o{i}") for i, spec in enumerate(model.outputs)))
+    (third,) = decode(tuple(maps), [geometry], bare, opt)
+    assert len(found)
+    for other in (again, third):
+        assert np.array_equal(found.landmarks, other.landmarks)
+    assert np.array_equal(as_detections(found).boxes, found.boxes)
+    with pytest.raises(InputError, match=rf"{NAME}_dyn.onnx: the outputs are \[1, 1, 4, 4\] for 1 samples; faces need"):
+        decode(maps[0], [geometry], bare, opt)
+
+
+def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
+    maps = [np.zeros((1, channels, 4, 4), np.float32) for channels in (1, 2, 2, 10)]
+    maps[0][0, 0, 0] = (0.9, 0.45, 0.3, 0.02)
+    stored = {"detection": json.dumps({"score_threshold": 0.4, "iou_threshold": 1.0, "max_detections": 1})}
+    geometry = fit(16, 16, (16, 16))
+
+    def count(model: Model, script: str = "valid", **given: Any) -> int:
+        return len(decode(maps, [geometry], model, options(FACE_DETECTION, script, **given))[0])
+
+    assert count(model_of(tiny)) == 3
+    assert count(model_of(tiny), "single") == 1
+    assert count(model_of(tiny, **stored)) == 1
+    assert count(model_of(tiny, **stored), max_detections=9) == 2
+    assert count(model_of(tiny, **stored), max_detections=9, score_threshold=0.01) == 4
+
+
+def test_other_classes_are_named_or_left_out(tiny: Path, tmp_path: Path) -> None:
+    picture = tiny / "data" / "images" / "faces_00.png"
+    (tmp_path / "faces_00.png").write_bytes(picture.read_bytes())
+    entry = {"image_id": 1, "bbox": [1, 1, 9, 9]}
+    content = {
+        "images": [{"id": 1, "file_name": "faces_00.png"}],
+        "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "face"}],
+        "annotations": [{"id": 1, "category_id": 1, **entry}, {"id": 2, "category_id": 2, **entry}],
+    }
+    (tmp_path / "val.json").write_text(json.dumps(content))
+    model, opt = model_of(tiny), options(FACE_DETECTION)
+    dataset = FACE_DETECTION.load({"data": tmp_path}, opt)
+    with pytest.raises(DataError, match="dog"):
+        FACE_DETECTION.metric(opt, dataset, model)
+    opt.common_classes = True
+    with pytest.warns(UserWarning, match="1 of 2 classes are left out"):
+        metric = FACE_DETECTION.metric(opt, dataset, model)
+    assert metric.name == "AP50"

@@ -1,0 +1,294 @@
+"""Metrics of verification, is it one person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError
+from utils.metrics.base import RecordMetric
+
+RECORD = np.dtype(
+    [("score", np.float64), ("same", np.bool_), ("first", np.int64), ("second", np.int64), ("fold", np.int16)]
+)
+"""A pair: how alike both are (higher is more), whether they are one person, who they are (63 bits of a hash of the
+name), and its fold, negative where accuracy does not count it."""
+
+FARS = (0.01, 0.001)
+"""Rates of false acceptance at which the true acceptance is told."""
+
+DRAWS = 200
+"""Draws of people for an interval; its ends are the 2.5 % and the 97.5 % quantiles."""
+
+METRICS = ("accuracy", "auc")
+"""What may be the metric of record."""
+
+
+class Verification(RecordMetric):
+    """Whether the scores of pairs tell one person from two.
+
+    - ``accuracy``, the metric of record: the mean over the folds of the share of pairs that are on the right side of a
+      threshold, which is the best one for all *other* folds (LFW's "View 2": Huang et al. 2007). Folds have disjoint
+      people, so it says how well unknown people are told apart. Of thresholds that are equally good there, the middle
+      one is taken, half way between two scores. Pairs without a fold do not count.
+    - ``auc``: area under the ROC curve of all pairs, equal scores counted half.
+    - ``eer``: where the rates of false acceptance and false rejection are equal, on the straight line between the two
+      points of the ROC curve around that.
+    - ``tar_at_far_F``: the largest share of pairs of one person accepted by a threshold that accepts at most the share
+      F of those of two. NaN where there are fewer than 1 / F of those: then no threshold can be told from a stricter
+      one. Its interval of 95 % is a bootstrap over people: everybody is drawn with replacement, and a pair counts as
+      often as both of its people (Bolle, Ratha and Pankanti 2004, "Error analysis of pattern recognition systems: the
+      subsets bootstrap", with the two-way weights of Owen 2007, "The pigeonhole bootstrap").
+
+    A pair whose score is NaN is wrong at every threshold.
+
+    Args:
+        primary: one of :data:`METRICS`. fars: rates of false acceptance, above 0 and below 1.
+
+    Raises:
+        ConfigError: an argument is none of these.
+    """
+
+    def __init__(self, primary: str = "accuracy", fars: Sequence[float] = FARS) -> None:
+        if primary not in METRICS:
+            raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
+        wrong = next((far for far in fars if not 0 < far < 1), None)
+        if wrong is not None:
+            raise ConfigError(f"--far {wrong} must be above 0 and below 1, such as 0.01")
+        self.primary, self.fars = primary, tuple(float(far) for far in fars)
+        self.name = primary
+
+    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+        """Return a record of :data:`RECORD` per pair.
+
+        Args:
+            predictions: per pair its score, or an object that has a ``score``; higher is more alike.
+            targets: per pair an object with ``same``, ``people`` (two names) and ``fold``, such as
+                :class:`utils.datasets.face_pairs.Truth`.
+            contexts: not used.
+
+        Raises:
+            InputError: a prediction is no number.
+        """
+        found = np.empty(len(targets), RECORD)
+        for row, prediction, target in zip(found, predictions, targets, strict=True):
+            score = getattr(prediction, "score", prediction)
+            if not isinstance(score, (int, float, np.number)):
+                raise InputError(f"{self.name}: a {type(score).__name__} is no score of a pair; give a number for each")
+            row["score"], row["same"], row["fold"] = float(score), target.same, target.fold
+            row["first"], row["second"] = map(_number, target.people)
+        return found
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return accuracy, or the AUC where that is the metric of record; NaN where it cannot be told."""
+        return self.weighing(records)(weights)
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value`; the records are sorted once."""
+        if self.primary == "auc":
+            ordered = _ordered(records)
+            return lambda weights: _auc(_curve(ordered, weights))
+        counted = np.flatnonzero(records["fold"] >= 0)
+        order = counted[np.argsort(-records["score"][counted], kind="stable")]  # NaN comes last
+        kept = records[order]
+        return lambda weights: _mean([fold.accuracy for fold in _by_folds(kept, weights[order]).values()])
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the further figures that the class's text names.
+
+        Beside those: ``accuracy_se``, the standard error of the mean over the folds, as LFW's tables have it;
+        ``threshold``, the mean of the folds' finite ones; and the ends of TAR's intervals, ``_low`` and ``_high``.
+        """
+        kept = self._all()
+        ones = np.ones(len(kept))
+        curve = _curve(_ordered(kept), ones)
+        figures = {"accuracy": math.nan, "accuracy_se": math.nan, "threshold": math.nan} | self._by_fold(kept, ones)
+        figures |= {"auc": _auc(curve), "eer": _eer(curve)}
+        figures.pop(self.primary)
+        intervals = _intervals(kept, self.fars)
+        for far, (low, high) in zip(self.fars, intervals, strict=True):
+            name = f"tar_at_far_{far:g}"
+            figures[name] = _tar(curve, far)
+            if not math.isnan(low):
+                figures |= {f"{name}_low": low, f"{name}_high": high}
+        return figures
+
+    def _by_fold(self, kept: Array, ones: Array) -> dict[str, float]:
+        folds = self._folds(kept, ones)
+        if not folds:
+            return {}
+        values = [fold.accuracy for fold in folds.values()]
+        error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        thresholds = _mean([fold.threshold for fold in folds.values() if math.isfinite(fold.threshold)])
+        return {"accuracy": _mean(values), "accuracy_se": error, "threshold": thresholds}
+
+    def _folds(self, kept: Array, weights: Array) -> dict[int, Fold]:
+        counted = np.flatnonzero(kept["fold"] >= 0)
+        order = counted[np.argsort(-kept["score"][counted], kind="stable")]
+        return _by_folds(kept[order], weights[order])
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none.
+
+        A threshold is NaN where the best is to accept all, or none.
+        """
+        kept = self._all()
+        folds = self._folds(kept, np.ones(len(kept)))
+        return {
+            f"fold {number + 1}": {
+                "accuracy": one.accuracy,
+                "threshold": one.threshold if math.isfinite(one.threshold) else math.nan,
+                "pairs": int(one.pairs),
+            }
+            for number, one in folds.items()
+        }
+
+
+class Fold(NamedTuple):
+    """What a fold gives: its share of right pairs, the threshold that the others chose, and how many pairs it has."""
+
+    accuracy: float
+    threshold: float
+    pairs: float
+
+
+@lru_cache(maxsize=65536)
+def _number(name: str) -> int:
+    """Return 63 bits that stand for a name in every process."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
+
+
+def _by_folds(records: Array, weights: Array) -> dict[int, Fold]:
+    """Return what each fold gives; records by falling score, NaN last. Nothing where there are not two folds."""
+    some = weights > 0
+    score, same, fold, weights = records["score"][some], records["same"][some], records["fold"][some], weights[some]
+    numbers = np.unique(fold).tolist()
+    if len(numbers) < 2:
+        return {}
+    found = {}
+    for number in numbers:
+        own = fold == number
+        threshold = _best_threshold(score[~own], same[~own], weights[~own])
+        with np.errstate(invalid="ignore"):
+            right = np.where(same[own], score[own] >= threshold, score[own] < threshold)  # NaN is neither
+        total = float(weights[own].sum())
+        found[number] = Fold(float(weights[own][right].sum()) / total, threshold, total)
+    return found
+
+
+def _best_threshold(score: Array, same: Array, weights: Array) -> float:
+    """Return the least score to accept that is right for the most pairs; the scores fall, NaN last.
+
+    ``inf`` accepts none and ``-inf`` all.
+    """
+    known = ~np.isnan(score)
+    score, gain = score[known], np.where(same, weights, -weights)[known]
+    if not len(score):
+        return math.inf
+    ends = np.flatnonzero(np.append(np.diff(score) != 0, True))
+    levels = score[ends]
+    gains = np.concatenate([[0.0], np.cumsum(gain)[ends]])
+    best = np.flatnonzero(gains == gains.max())
+    place = int(best[(len(best) - 1) // 2])
+    if place == 0:
+        return math.inf
+    if place == len(levels):
+        return -math.inf
+    above, below = float(levels[place - 1]), float(levels[place])
+    middle = below + (above - below) / 2
+    return middle if below < middle <= above else above
+
+
+class Ordered(NamedTuple):
+    """Pairs by falling score: which are one person, their places among the records, and the last of each score."""
+
+    same: Array
+    places: Array
+    ends: Array
+
+
+class Curve(NamedTuple):
+    """The ROC curve from (0, 0) to (1, 1): sums of weights of the accepted pairs of two people and of one.
+
+    Attributes:
+        false, true: rising, one value per threshold.
+        pairs: how many pairs of two people there are, by weight.
+    """
+
+    false: Array
+    true: Array
+    pairs: float
+
+
+def _ordered(records: Array) -> Ordered:
+    score = records["score"].copy()
+    lost = np.isnan(score)
+    score[lost] = np.where(records["same"][lost], -math.inf, math.inf)
+    places = np.argsort(-score, kind="stable")
+    falling = score[places]
+    ends = np.flatnonzero(np.append(falling[1:] != falling[:-1], True)) if len(falling) else np.empty(0, np.int64)
+    return Ordered(records["same"][places], places, ends)
+
+
+def _curve(ordered: Ordered, weights: Array) -> Curve:
+    own = weights[ordered.places]
+    true, false = (np.cumsum(np.where(kind, own, 0.0))[ordered.ends] for kind in (ordered.same, ~ordered.same))
+    zero = np.zeros(1)
+    return Curve(np.concatenate([zero, false]), np.concatenate([zero, true]), float(false[-1]) if len(false) else 0.0)
+
+
+def _auc(curve: Curve) -> float:
+    area = curve.false[-1] * curve.true[-1]
+    if not area:
+        return math.nan
+    return float((np.diff(curve.false) * (curve.true[1:] + curve.true[:-1])).sum() / 2 / area)
+
+
+def _eer(curve: Curve) -> float:
+    if not curve.false[-1] or not curve.true[-1]:
+        return math.nan
+    false, missed = curve.false / curve.false[-1], 1 - curve.true / curve.true[-1]
+    behind = int(np.argmax(false >= missed))  # never the first: there nothing is accepted
+    over, under = missed[behind - 1] - false[behind - 1], false[behind] - missed[behind]
+    share = over / (over + under)
+    return float(false[behind - 1] + share * (false[behind] - false[behind - 1]))
+
+
+def _tar(curve: Curve, far: float) -> float:
+    if not curve.true[-1] or curve.pairs * far < 1 - 1e-9:
+        return math.nan
+    allowed = np.flatnonzero(curve.false <= far * curve.pairs * (1 + 1e-12))
+    return float(curve.true[allowed[-1]] / curve.true[-1])
+
+
+def _intervals(records: Array, fars: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the ends of TAR's interval at each rate; NaN where TAR is, or where nearly no draw tells it."""
+    ordered = _ordered(records)
+    people, places = np.unique(np.stack([records["first"], records["second"]]), return_inverse=True)
+    first, second = places.reshape(2, -1)
+    told = [far for far in fars if not math.isnan(_tar(_curve(ordered, np.ones(len(records))), far))]
+    values: dict[float, list[float]] = {far: [] for far in told}
+    chance = np.random.default_rng(0)
+    for _ in range(DRAWS if told else 0):
+        drawn = np.bincount(chance.integers(0, len(people), len(people)), minlength=len(people)).astype(np.float64)
+        curve = _curve(ordered, np.where(records["same"], drawn[first], drawn[first] * drawn[second]))
+        for far in told:
+            values[far].append(_tar(curve, far))
+    return [_quantiles(values.get(far, [])) for far in fars]
+
+
+def _quantiles(values: Sequence[float]) -> tuple[float, float]:
+    known = [value for value in values if not math.isnan(value)]
+    if 2 * len(known) <= DRAWS:
+        return math.nan, math.nan
+    low, high = np.quantile(known, [0.025, 0.975]).tolist()
+    return low, high
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,53 @@
+"""Two pictures side by side, each with the face that is compared and its points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from PIL import Image, ImageDraw, ImageFont
+
+from engine import Array
+
+SIDE = 320
+"""Height and largest width in pixels of each picture as it is drawn."""
+
+GAP = 8
+"""Pixels between them."""
+
+BOX, POINTS = (255, 210, 0), ((60, 220, 255), (60, 220, 255), (120, 255, 90), (255, 120, 120), (255, 120, 120))
+"""Colours: of the box; of eyes, nose and corners of the mouth."""
+
+Drawn: TypeAlias = "tuple[Image.Image, Sequence[float] | None, Array | None, float | None]"
+"""An RGB picture, and in its pixels the box (left, top, right, bottom) and the points (5 x 2) of a face, and its score;
+``None`` where there is none."""
+
+
+def draw_pair(pictures: Sequence[Drawn]) -> Image.Image:
+    """Return pictures beside each other at one height, with boxes, points and the detector's scores."""
+    drawn = [_drawn(*one) for one in pictures]
+    width = sum(one.width for one in drawn) + GAP * (len(drawn) - 1)
+    canvas = Image.new("RGB", (width, max(one.height for one in drawn)), (24, 24, 24))
+    left = 0
+    for one in drawn:
+        canvas.paste(one, (left, (canvas.height - one.height) // 2))
+        left += one.width + GAP
+    return canvas
+
+
+def _drawn(image: Image.Image, box: Sequence[float] | None, points: Array | None, score: float | None) -> Image.Image:
+    """Return one picture within a square of :data:`SIDE`, drawn on."""
+    scale = SIDE / max(image.size)
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    made = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
+    pen = ImageDraw.Draw(made)
+    if box is not None:
+        left, top, right, bottom = (edge * scale for edge in box)
+        pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=BOX, width=2)
+    for (x, y), colour in zip(points.tolist() if points is not None else (), POINTS, strict=False):
+        pen.ellipse((x * scale - 3, y * scale - 3, x * scale + 3, y * scale + 3), fill=colour, outline=(0, 0, 0))
+    if score is not None:
+        font, text, place = ImageFont.load_default(size=14), f"face {score:.2f}", (4, 2)
+        pen.rectangle(pen.textbbox(place, text, font=font), fill=BOX)
+        pen.text(place, text, fill=(0, 0, 0), font=font)
+    return made

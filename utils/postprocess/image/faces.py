@@ -1,0 +1,120 @@
+"""Faces as CenterFace's maps say them: boxes, scores and five points of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine import Array, InputError
+from utils.postprocess.image.nms import Detections, non_maximum_suppression
+from utils.preprocess.image.letterbox import Geometry, to_picture
+
+POINTS = 5
+"""Points of a face: the eye that lies left in the picture, the right one, nose, left and right corner of the mouth."""
+
+HEADS = {"heatmap": 1, "scale": 2, "offset": 2, "landmarks": 2 * POINTS}
+"""The maps that a model answers, N x C x H/4 x W/4, in this order, and their channels."""
+
+STRIDE = 4
+"""Pixels of the input per cell of the maps, along each axis."""
+
+MOST = 750
+"""Faces in a picture at most."""
+
+LARGEST = 16.0
+"""Largest logarithm of a side in cells that is believed; beyond it a sum leaves every picture."""
+
+
+@dataclass(frozen=True)
+class Faces:
+    """What was found in one picture, the surest first.
+
+    Attributes:
+        boxes: n x 4 float32: left, top, right and bottom in pixels of the picture, clipped to it.
+        scores: n float32, 0 to 1.
+        landmarks: n x 5 x 2 float32: x and y of :data:`POINTS` points in pixels of the picture, not clipped.
+    """
+
+    boxes: Array
+    scores: Array
+    landmarks: Array
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def classes(self) -> Array:
+        """The only class there is, n int64: what a metric of detection asks for."""
+        return np.zeros(len(self.scores), np.int64)
+
+
+def decode_faces(
+    outputs: Sequence[Array],
+    geometries: Sequence[Geometry],
+    threshold: float,
+    iou: float,
+    most: int = MOST,
+) -> list[Faces]:
+    """Return the faces of each picture.
+
+    A cell in row r and column c of the maps whose heat is at least the threshold is a candidate (CenterFace, Xu et al.
+    2020, section 3): ``exp`` of the scale is the height and the width in cells, the centre lies at (c + offset + 1/2)
+    cells, and the points are shares of the sides, from the left upper corner. Every pair is y first. Of candidates
+    that overlap by more than ``iou`` the surest stays.
+
+    Args:
+        outputs: :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype.
+        geometries: how each of the N pictures lies in the input.
+        threshold: the least score, 0 to 1. What has NaN or no finite size is no candidate.
+        iou: intersection over union, 0 to 1.
+        most: as many faces per picture at most, the surest.
+
+    Raises:
+        InputError: the outputs do not have these shapes.
+    """
+    maps = _checked(outputs, len(geometries))
+    return [
+        _faces([one[place] for one in maps], geometry, threshold, iou, most)
+        for place, geometry in enumerate(geometries)
+    ]
+
+
+def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: float, most: int) -> Faces:
+    """Return the faces of one picture, whose maps are C x h x w."""
+    heat = np.asarray(maps[0][0])
+    rows, columns = np.nonzero(heat >= threshold)
+    scores = heat[rows, columns].astype(np.float64)
+    scale, offset, points = (one[:, rows, columns].astype(np.float64).T for one in maps[1:])
+    logarithms = np.where(scale <= LARGEST, scale, np.nan)  # NaN stays NaN
+    sides = np.exp(logarithms)[:, ::-1] * STRIDE  # width, height
+    middle = (np.stack([columns, rows], axis=1) + offset[:, ::-1] + 0.5) * STRIDE
+    starts = middle - sides / 2
+    places = points.reshape(-1, POINTS, 2)[..., ::-1] * sides[:, None] + starts[:, None]
+    boxes = np.concatenate([starts, starts + sides], axis=1)
+    usable = np.isfinite(boxes).all(axis=1) & np.isfinite(places).all(axis=(1, 2))
+    boxes, scores, places = boxes[usable], scores[usable], places[usable]
+    boxes = to_picture(boxes, geometry)
+    # the numbers of the candidates travel as classes, so that what stays leads back to its points
+    numbers, together = np.arange(len(scores)), np.zeros(len(scores), np.int64)
+    kept = non_maximum_suppression(Detections(boxes, scores, numbers), iou, most, together)
+    start, step = np.array([geometry.left, geometry.top]), np.array([geometry.across, geometry.down])
+    landmarks = (places[kept.classes] - start) / step
+    return Faces(kept.boxes.astype(np.float32), kept.scores.astype(np.float32), landmarks.astype(np.float32))
+
+
+def _checked(outputs: Sequence[Array], samples: int) -> list[Array]:
+    """Return the maps.
+
+    Raises:
+        InputError: they do not have the shapes of :data:`HEADS`.
+    """
+    maps = [np.asarray(one) for one in outputs]
+    cells = maps[0].shape[2:] if maps and maps[0].ndim == 4 else ()
+    wanted = [(samples, channels, *cells) for channels in HEADS.values()]
+    if not cells or [one.shape for one in maps] != wanted:
+        shapes = ", ".join(str(list(one.shape)) for one in maps) or "nothing"
+        heads = ", ".join(f"{name} (N x {channels} x h x w)" for name, channels in HEADS.items())
+        raise InputError(f"the outputs are {shapes} for {samples} samples; faces need {heads}")
+    return maps
