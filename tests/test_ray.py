@@ -86,6 +86,7 @@ def test_metric_and_samples_are_those_of_one_process(cluster: dict[str, str], al
         assert read(tmp_path, "process-0.json")["cores"] == cores
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced(cluster: dict[str, str], alone: Path, tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "once", "--samples", 100)
     assert (done.returncode, done.stderr) == (0, "")

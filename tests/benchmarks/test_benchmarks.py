@@ -75,6 +75,7 @@ def test_end_to_end_without_resnet18(tmp_path: Path) -> None:
     assert "limit/s" in out
 
 
+@pytest.mark.slow
 def test_end_to_end_with_an_exported_resnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small ResNet in the place of resnet18, whose export is that of the example, which has tests of its own."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))

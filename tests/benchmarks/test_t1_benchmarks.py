@@ -18,6 +18,7 @@ def run(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_fit_gives_the_committed_card_and_table(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     before = (ROOT / "engine/sdaa/t1.yaml").read_text(encoding="utf-8")

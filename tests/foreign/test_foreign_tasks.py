@@ -195,6 +195,7 @@ def test_pairs_in_several_processes(run_python: RunPython, pairs: Path) -> None:
     same_records(found, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
     whole = valid(run_python, pairs, "--target", "onnx")
@@ -235,6 +236,7 @@ def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs:
     assert worse.metric_name == "count_error_rate"
 
 
+@pytest.mark.slow
 def test_a_state_is_carried_through_the_calls(run_python: RunPython, streamed: Path) -> None:
     exact = valid(run_python, streamed, "--target", "onnx")
     assert exact["metric"] < 1e-6

@@ -250,7 +250,7 @@ def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
     for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
-        for file in sorted(labels.glob("*.txt")):
+        for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises for a name too long
             if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
                 gathered.reject(file, "no picture goes with this label file")
 

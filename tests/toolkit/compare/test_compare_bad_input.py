@@ -220,6 +220,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("what", ["compare", "dump"])
 def test_more_values_than_memory(what: str, save_onnx: SaveOnnx, tmp_path: Path, run_python: RunPython) -> None:

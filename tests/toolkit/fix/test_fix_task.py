@@ -293,6 +293,7 @@ def teco(run_python: RunPython, *words: object) -> tuple[int, str]:
     return done.returncode, done.stderr or done.stdout
 
 
+@pytest.mark.slow
 def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPython) -> None:
     digits = ROOT / "example" / "classification" / "digits"
     words = [digits / "digits_dyn.onnx", "--data", digits / "data" / "val", "--task", "classification"]

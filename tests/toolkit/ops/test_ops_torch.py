@@ -172,6 +172,7 @@ def test_what_is_known_of_the_parts_is_not_said_of_the_whole(
     assert "Dropout" not in found
 
 
+@pytest.mark.slow
 def test_a_module_whose_sizes_follow_from_data_is_said_to_be_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from PIL import Image
 
 from engine import DataError
@@ -203,6 +203,7 @@ def test_splits_with_other_bytes(content: bytes, folder: Path) -> None:
 
 
 @run
+@example(content=b"./images/a.png\n" + b"9" * 600 + b"./images/b.png\n", which="list.txt")
 @given(content=spoiled_text("./images/a.png\n./images/b.png\n"), which=st.sampled_from(["list.txt", "classes.txt"]))
 def test_lists_with_other_bytes(content: bytes, which: str, folder: Path) -> None:
     (folder / "labels" / "a.txt").write_text(YOLO)

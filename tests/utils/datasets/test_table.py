@@ -147,6 +147,7 @@ def bytes_held(make: object) -> tuple[int, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_per_sample() -> None:
     count, folders, name = 100_000, 1000, "ILSVRC2012_val_{:08d}.JPEG"
 
@@ -165,6 +166,7 @@ def test_memory_per_sample() -> None:
     assert len(pickle.dumps(shard(dataset, 1, 4))) < count / 4 * (40 + len(name.format(0)))
 
 
+@pytest.mark.slow
 def test_memory_of_a_listed_folder(tmp_path: Path) -> None:
     """What is held while a folder is listed does not exceed the table by more than the names of one class."""
     count, per_class = 4000, 100

@@ -53,6 +53,7 @@ def test_an_export_of_torch_traces_what_it_needs(exporter: str, tmp_path: Path) 
         assert [path.name for path in result.path.parent.iterdir()] == [wanted.path.name]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_form_that_fails_alone_is_the_error(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
