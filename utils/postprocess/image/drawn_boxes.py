@@ -16,6 +16,8 @@ _LEAST = 320
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
     """Return a copy of an RGB picture with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
 
+    A name stands above its box, or inside where there is no room above.
+
     Args:
         image: mode ``RGB``.
         objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first;
@@ -34,7 +36,8 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
             x, y = (x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5
             pen.ellipse((x - line, y - line, x + line, y + line), fill=colour, outline=(0, 0, 0))
         text = f"{one['label']} {one['score']:.2f}"
-        place = left + line, top + line
+        above = top - pen.textbbox((0, 0), text, font=font)[3] - 1
+        place = (left, above) if above >= 0 else (left + line, top + line)
         place = _inside(place, pen.textbbox(place, text, font=font), canvas.size)
         pen.rectangle(pen.textbbox(place, text, font=font), fill=colour)
         pen.text(place, text, fill=(0, 0, 0), font=font)
