@@ -108,7 +108,7 @@ class FacePairs(Dataset):
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
     def interleaved(self) -> FacePairs:
-        """Return the pairs with those of all folds in turn, and of both kinds, so that a run that is stopped has seen both."""
+        """Return the pairs with those of all folds and of both kinds in turn, for runs that are stopped."""
         folds, people = self.listed.folds, self.listed.people
         who = None if people is None else people[self.listed.pairs]
         other = np.zeros(len(folds), np.int64) if who is None else (who[:, 0] != who[:, 1]).astype(np.int64)

@@ -20,6 +20,7 @@ from utils.tasks.face_describing import Notes
 from utils.tasks.face_verification import FACE_VERIFICATION, load
 from utils.tasks.model import Model
 
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The template's folder, with a detector, and photographs of its people beside its portraits."""
