@@ -149,7 +149,9 @@ class Engine(ABC):
             ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
-        self.spec = per_spa(self.spec.with_shapes([len(shapes[i]) for i in order]), [shapes[i] for i in order])
+        found = [shapes[i] for i in order]
+        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_open_sizes(found)
+        self.spec = per_spa(self.spec, found)
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:
             self.take_batching(ask(self._known_axes()))

@@ -66,6 +66,9 @@ class EngineSpec:
         simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
+        open_sizes: the same by place, (input, dimension), for who does not know a model's symbols. One size binds the
+            dimension, several become the sizes of its symbol in ``dims``. What the model, ``input_size`` or ``dims``
+            settles already stays as it is.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
             accepted; 0 accepts all.
     """
@@ -89,6 +92,7 @@ class EngineSpec:
     calibration: int = 128
     simulate_only: bool = False
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    open_sizes: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, hash=False)
     min_cosine: float = GOOD_COSINE
 
     def __post_init__(self) -> None:
@@ -123,6 +127,34 @@ class EngineSpec:
         if not given or len(given) > len(ranks):
             raise ConfigError(f"{self.ckpt}: input_size has {len(given)} shapes, the model takes {len(ranks)} inputs")
         return replace(self, input_size=(*given, *((None,) * rank for rank in ranks[len(given) :])))
+
+    def with_open_sizes(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
+        """Return the same with ``open_sizes`` as part of ``input_size`` and ``dims``.
+
+        Args:
+            shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
+
+        Raises:
+            ConfigError: the model has no such dimension.
+        """
+        if not self.open_sizes:
+            return self
+        bound = [list(shape) for shape in self.input_size or [[None] * len(shape) for shape in shapes]]
+        dims = dict(self.dims)
+        for (place, axis), sizes in self.open_sizes.items():
+            if place >= len(shapes) or axis >= len(shapes[place]):
+                raise ConfigError(
+                    f"{self.ckpt}: sizes are given for dimension {axis} of input {place}, and its inputs have "
+                    f"{', '.join(str(len(shape)) for shape in shapes)} dimensions; use another model"
+                )
+            symbol = shapes[place][axis]
+            if isinstance(symbol, int) or bound[place][axis] is not None or symbol in self.dims:
+                continue
+            if len(sizes) == 1:
+                bound[place][axis] = sizes[0]
+            elif symbol is not None:
+                dims[symbol] = tuple(sizes)
+        return replace(self, input_size=tuple(map(tuple, bound)), dims=dims, open_sizes={})
 
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}

@@ -84,14 +84,18 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 
 
 def _task(domain: str, name: str, root: Path) -> Task:
-    """Return the task of this name, or else the one named as the domain, or the only one of the domain."""
+    """Return the task of this name, or else the one named as the domain, or the only one of the domain.
+
+    Of several that is the only one of a single model.
+    """
     add_contrib(root)
     known = tasks()
     if name or domain in known:
         return known.get(name or domain) or find_task(name)
     own = [task for task in known.values() if task.domain == domain]
-    if len(own) == 1:
-        return own[0]
+    for found in (own, [task for task in own if not task.models]):
+        if len(found) == 1:
+            return found[0]
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")
 
 

@@ -28,8 +28,8 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
 
     Args:
         image: a picture of any mode and size; a tiny one is enlarged by a whole factor, its pixels kept square.
-        lines: what to write, one entry a line; longer ones are wrapped. Characters that Pillow's bundled font lacks
-            show as boxes.
+        lines: what to write, one entry a line; longer ones are wrapped. The font is one that has their characters
+            (:mod:`utils.fonts`); one that no font has is written as its number, such as [U+4E2D].
 
     Returns:
         A new RGB picture, at least 256 pixels wide.
@@ -42,7 +42,7 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
     picture = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
     width = max(picture.width, _MIN_SIDE)
     size = max(16, width // 24)
-    font = ImageFont.load_default(size=size)
+    font, lines = _lettered(lines, size)
     margin, step = size // 2, size * 5 // 4
     rows = [row for line in lines for row in _wrapped(line, font, width - 2 * margin)]
     canvas = Image.new("RGB", (width, picture.height + len(rows) * step + 2 * margin), _BAND)
@@ -51,6 +51,18 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
     for index, row in enumerate(rows):
         draw.text((margin, picture.height + margin + index * step), row, fill=_TEXT, font=font)
     return canvas
+
+
+def _lettered(lines: Sequence[str], size: int) -> tuple[Font, Sequence[str]]:
+    """Return a font for these lines, and the lines with what it lacks written as numbers."""
+    text = "".join(lines)
+    if text.isascii():
+        return ImageFont.load_default(size=size), lines
+    from utils.fonts import font_for
+
+    chosen = font_for(text, size)
+    numbers = {ord(one): f"[U+{ord(one):04X}]" for one in chosen.missing}
+    return chosen.font, [line.translate(numbers) for line in lines]
 
 
 def save_drawn(

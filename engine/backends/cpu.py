@@ -80,6 +80,7 @@ class CpuEngine(Engine):
         self.lead, self.batch_axis, self.static_batch = inner.lead, inner.batch_axis, inner.static_batch
         self.independent, self.batching = inner.independent, inner.batching
         self._asked, self._places, self.why_dependent = inner._asked, inner._places, inner.why_dependent
+        self.spec = replace(self.spec, input_size=inner.spec.input_size, dims=inner.spec.dims, open_sizes={})
 
     def learn_batching(self) -> None:
         """Let the engine that computes ask the graph, and take over what it found."""
@@ -292,6 +293,8 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "engines": [_name("onnxruntime"), _name("openvino")],
         "judged": True,  # trials before that took models that the baseline refuses
     }
+    if spec.open_sizes:
+        facts["open_sizes"] = sorted([*place, *sizes] for place, sizes in spec.open_sizes.items())
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

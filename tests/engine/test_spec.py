@@ -75,3 +75,21 @@ def test_no_path_at_all_is_refused() -> None:
     in_bytes: Any = os.fsencode(PASS_PATH)
     with pytest.raises(ConfigError, match=r"^pass_path b'.*' is of type bytes; pass the path of a Python file with"):
         EngineSpec("a.onnx", pass_path=in_bytes)
+
+
+def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
+    """One size binds, several become the symbol's; what is settled stays."""
+    path = save_onnx("one (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Relu(x) }")
+    sizes = {(0, 1): (4,), (0, 2): (16,), (0, 3): (8, 32)}
+    for target in ("onnx", "sdaa"):
+        with open_engine(target, EngineSpec(path, open_sizes=sizes)) as engine:
+            assert engine.inputs[0].shape == (None, 3, 16, None)
+            assert engine.spec.dims == {"w": (8, 32)}
+            assert np.shape(engine(np.zeros((1, 3, 16, 8), engine.input_dtype))) == (1, 3, 16, 8)
+    with open_engine("onnx", EngineSpec(path, open_sizes=sizes, dims={"w": (4,)})) as engine:
+        assert engine.spec.dims == {"w": (4,)}
+    given = ((None, 3, 24, 40),)
+    with open_engine("onnx", EngineSpec(path, open_sizes=sizes, input_size=given)) as engine:
+        assert engine.inputs[0].shape == (None, 3, 24, 40)
+    with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
+        open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))

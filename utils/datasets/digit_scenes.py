@@ -302,7 +302,7 @@ class _Canvas:
         """Write a digit where nothing is written yet."""
         rng = self.rng
         chosen = int(rng.integers(len(self.made_of.labels)))
-        alpha = self._written(self.made_of.digits[chosen], self.recipe.pixels)
+        alpha = written(rng, self.made_of.digits[chosen], self.recipe.pixels)
         at = self._write(alpha)
         if at is not None:
             top, left = at
@@ -322,27 +322,7 @@ class _Canvas:
         dots = _inked(np.concatenate(lines) * scale + shift, (32, 32), float(rng.uniform(1.4, 2.4))) >= 0.5
         counted = dots.reshape(8, 4, 8, 4).sum(axis=(1, 3))
         small = Image.fromarray(np.rint(counted * (255 / 16)).astype(np.uint8))
-        self._write(self._written(small, LETTER_PIXELS))
-
-    def _written(self, small: Image.Image, pixels: tuple[int, int]) -> Array:
-        """Return how much ink covers each pixel (0 to 1) of an 8 x 8 picture drawn large, without empty edges."""
-        rng = self.rng
-        height = int(rng.integers(pixels[0], pixels[1] + 1))
-        width = max(round(height * rng.uniform(0.7, 1.15)), 8)
-        wide = Image.new("L", (12, 12))
-        wide.paste(small, (2, 2))
-        turned = wide.resize((48, 48), Image.Resampling.BICUBIC).rotate(
-            float(rng.uniform(-TURN, TURN)), Image.Resampling.BILINEAR
-        )
-        wanted = (round(width * 1.5), round(height * 1.5))
-        grey = np.asarray(turned.resize(wanted, Image.Resampling.BILINEAR, reducing_gap=3.0), np.float32) / 255
-        sharp = max(height / 16, 1.2)  # the edge of ink is about two pixels wide at every size
-        alpha = np.clip((grey - rng.uniform(0.4, 0.5)) * sharp + 0.5, 0, 1).astype(np.float32)
-        ink = alpha >= 0.5
-        rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
-        if not len(rows):
-            return alpha[:0, :0]
-        return alpha[max(rows[0] - 1, 0) : rows[-1] + 2, max(columns[0] - 1, 0) : columns[-1] + 2]
+        self._write(written(rng, small, LETTER_PIXELS))
 
     def _write(self, alpha: Array) -> tuple[int, int] | None:
         """Write ink where it covers no other ink and is seen; return top and left, or None where no place was found."""
@@ -389,6 +369,26 @@ class _Canvas:
         boxes = np.array([_tight(self.shows == number) for number in range(len(labels))], np.int64).reshape(-1, 4)
         mask = np.append(labels + 1, 0)[self.shows].astype(np.uint8)
         return Scene(picture, boxes, labels, mask)
+
+
+def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int]) -> Array:
+    """Return how much ink covers each pixel (0 to 1) of an 8 x 8 picture drawn large, without empty edges."""
+    height = int(rng.integers(pixels[0], pixels[1] + 1))
+    width = max(round(height * rng.uniform(0.7, 1.15)), 8)
+    wide = Image.new("L", (12, 12))
+    wide.paste(small, (2, 2))
+    turned = wide.resize((48, 48), Image.Resampling.BICUBIC).rotate(
+        float(rng.uniform(-TURN, TURN)), Image.Resampling.BILINEAR
+    )
+    wanted = (round(width * 1.5), round(height * 1.5))
+    grey = np.asarray(turned.resize(wanted, Image.Resampling.BILINEAR, reducing_gap=3.0), np.float32) / 255
+    sharp = max(height / 16, 1.2)  # the edge of ink is about two pixels wide at every size
+    alpha = np.clip((grey - rng.uniform(0.4, 0.5)) * sharp + 0.5, 0, 1).astype(np.float32)
+    ink = alpha >= 0.5
+    rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return alpha[:0, :0]
+    return alpha[max(rows[0] - 1, 0) : rows[-1] + 2, max(columns[0] - 1, 0) : columns[-1] + 2]
 
 
 def _inked(points: Array, shape: tuple[int, int], radius: float) -> Array:

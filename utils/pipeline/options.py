@@ -220,6 +220,7 @@ class Options(argparse.Namespace):
             streams=self.streams or streams,
             calibration=self.calib,
             dims=_dims(self.dim, name, self.models),
+            open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
         )
 
@@ -257,7 +258,8 @@ def _dims(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[s
     """
     found = parse_dims(words)
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
-    common = {key: sizes for key, sizes in found.items() if "." not in key}
+    # a symbol may itself have dots: Paddle's are p2o.DynamicDimension.0
+    common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
     if common and len(files) > 1:
         foreign = _foreign_symbols(model, files)
         common = {key: sizes for key, sizes in common.items() if key not in foreign}

@@ -179,6 +179,11 @@ def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
     return collate(parts, model)
 
 
+def _no_open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+    """Leave open what is open."""
+    return {}
+
+
 def _check_nothing(options: Options) -> None:
     """Take any options."""
 
@@ -213,6 +218,8 @@ class Task:
         summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
+        open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
+            place (input, dimension); a single one binds it. ``--dim`` and the model's own sizes go first.
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
@@ -249,6 +256,7 @@ class Task:
     figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
     summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
     input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
+    open_sizes: Callable[[Options], Mapping[str, Mapping[tuple[int, int], tuple[int, ...]]]] = _no_open_sizes
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ def tasks() -> dict[str, Task]:
 
 
 def find_task(name: str) -> Task:
-    """Return the task of this name, or the only one of the domain of this name.
+    """Return the task of this name, or the only one of the domain of this name: of several, that of a single model.
 
     Raises:
         ConfigError: there is none, or the domain has several.
@@ -56,8 +56,10 @@ def find_task(name: str) -> Task:
     if name in known:
         return known[name]
     of_domain = [task.name for task in known.values() if task.domain == name]
-    if len(of_domain) == 1:
-        return known[of_domain[0]]
+    plain = [one for one in of_domain if not known[one].models]
+    for found in (of_domain, plain):
+        if len(found) == 1:
+            return known[found[0]]
     if of_domain:
         raise ConfigError(f"domain {name!r} has several tasks; name one: {', '.join(of_domain)}")
     names = sorted({*known, *(task.domain for task in known.values())})

@@ -183,6 +183,8 @@ def test_accuracy_comes_before_speed() -> None:
     assert passing({"a": good, "b": better, "c": bad}) == ["a", "b"]
     assert passing({"c": bad, "d": Agreement(0.8, "y", 8)}) == ["c"]
     assert passing({}) == []
+    near, far = Agreement(0.99996, "y", 8), Agreement(0.9931, "y", 8)
+    assert passing({"near": near, "far": far, "little": Agreement(0.9993, "y", 8)}) == ["near", "little"]
 
 
 def test_the_log_names_every_recipe(save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:

@@ -200,7 +200,7 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
     assert len(load_boxes(tmp_path, "coco")) == 1
     assert len(load_boxes(tmp_path, "yolo")) == 2
     assert load_boxes(tmp_path / "images" / "val", "pictures").targets is None
-    with pytest.raises(ConfigError, match="unknown data format 'x'; use one of: coco, voc, yolo, pictures"):
+    with pytest.raises(ConfigError, match="unknown data format 'x'; use one of: coco, voc, yolo, wider, pictures"):
         load_boxes(tmp_path, "x")
 
 

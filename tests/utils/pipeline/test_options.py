@@ -163,6 +163,17 @@ def test_the_engine_gets_shapes_and_sizes() -> None:
     assert opt.spec(sizes, "rec", 1).input_size == ((None, 3, 32, None),)
 
 
+def test_a_symbol_may_have_dots_as_paddles_have() -> None:
+    opt = parsed("--dim", "p2o.DynamicDimension.1=320,640", task=CLASSIFICATION)
+    assert opt.spec(CLASSIFICATION, MODEL, 1).dims == {"p2o.DynamicDimension.1": (320, 640)}
+    opt = parsed("--dim", "rec.p2o.Dim.0=32", "p2o.Dim.1=64", task=TWO, ckpt={"det": Path("a"), "rec": Path("b")})
+    own_shapes = replace(TWO, input_size=lambda options: None)
+    assert [opt.spec(own_shapes, name, 1).dims for name in ("det", "rec")] == [
+        {"p2o.Dim.1": (64,)},
+        {"p2o.Dim.1": (64,), "p2o.Dim.0": (32,)},
+    ]
+
+
 def test_what_trades_exactness_is_known_by_its_flag() -> None:
     flags = (Flag("--quick", "q", "no", exact="no"), Flag("--beam", "b", 5, int))
     opt = parsed("--quick", "yes", "--beam", 3, "--dtype", "int8", task=replace(PLAIN, flags=flags))

@@ -28,8 +28,10 @@ from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
@@ -47,6 +49,7 @@ class Domain:
         folder: a folder with scripts and model; ``None``: the task's template makes one.
         file: the float32 model in it.
         detector: the model is the second of two, behind a face detector, and its data are photographs.
+        models: names of several that are all needed; each has a file of its own.
     """
 
     task: Task
@@ -57,6 +60,7 @@ class Domain:
     folder: Path | None = None
     file: str = f"{NAME}_dyn.onnx"
     detector: bool = False
+    models: tuple[str, ...] = ()
 
 
 DOMAINS = {
@@ -69,6 +73,8 @@ DOMAINS = {
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
+    "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
+    "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
 }
 
 
@@ -80,10 +86,11 @@ class Model:
     folder: Path
 
     def command(self, script: str, *words: object) -> list[str]:
-        ckpt: tuple[object, ...] = (self.folder / self.row.file,)
+        several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.models]
+        ckpt: list[object] = [*several] or [self.folder / self.row.file]
         if self.row.detector:
             data = self.folder / self.row.data / ("" if script == "valid" else "ada")
-            ckpt = (f"detector={self.folder / 'detector.onnx'}", f"descriptor={ckpt[0]}", "--data_path", data)
+            ckpt = [f"detector={self.folder / 'detector.onnx'}", f"descriptor={ckpt[0]}", "--data_path", data]
         line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", *ckpt, *self.row.words, *words]
         return [str(word) for word in line]
 

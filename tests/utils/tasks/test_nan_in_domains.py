@@ -16,6 +16,7 @@ from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 BATCH, SHARD = 16, 4
 DOMAINS = {
@@ -23,6 +24,7 @@ DOMAINS = {
     "face_detection": (FACE_DETECTION, ""),
     "segmentation": (SEGMENTATION, ""),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
+    "text_recognition": (TEXT_RECOGNITION, "rec_gt.txt"),
 }
 
 

@@ -20,7 +20,7 @@ from utils.datasets.masks import Labelled, load_masks
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.templates import discs, drawn_faces, portraits, sentences, shapes, squares
+from utils.tasks.templates import bars, discs, drawn_faces, portraits, ribbons, sentences, shapes, squares
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
@@ -29,12 +29,22 @@ TEMPLATES = {
     "face_verification": portraits.TEMPLATE,
     "segmentation": discs.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
+    "page_reading": ribbons.TEMPLATE,
+    "text_recognition": bars.TEMPLATE,
 }
 LONG = "a" * 40
 PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it"""
-NEW = ("detection", "face_detection", "face_verification", "segmentation", "text_classification")
+NEW = (
+    "detection",
+    "face_detection",
+    "face_verification",
+    "page_reading",
+    "segmentation",
+    "text_classification",
+    "text_recognition",
+)
 
 
 def rendered(template: Template, root: Path) -> Path:

@@ -1,0 +1,86 @@
+"""Prefix beam search, compared with the sum over every path, written out."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from engine import ConfigError
+from utils.postprocess.text.beam import beam
+from utils.postprocess.text.ctc import greedy, probabilities
+from utils.postprocess.text.lexicon import Lexicon
+
+RNG = np.random.default_rng(0)
+
+
+def every_text(steps: np.ndarray, charset: str, blank: int) -> dict[str, float]:
+    """Return the probability of every text: all paths of T x C probabilities, one by one."""
+    names = list(charset)
+    names.insert(blank % steps.shape[1], "")
+    found: dict[str, float] = {}
+    for path in product(range(steps.shape[1]), repeat=len(steps)):
+        kept = [c for i, c in enumerate(path) if i == 0 or path[i - 1] != c]
+        text = "".join(names[c] for c in kept)
+        found[text] = found.get(text, 0.0) + float(np.prod(steps[range(len(steps)), path]))
+    return found
+
+
+def names(charset: str) -> list[str]:
+    return ["", *charset]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0, -1, 1]), st.integers(1, 5))
+def test_a_wide_beam_finds_the_likeliest_text_of_all(seed, blank, steps):
+    logits = np.random.default_rng(seed).normal(size=(1, steps, 3)) * 2
+    wanted = every_text(probabilities(logits)[0], "ab", blank)
+    (found,) = beam(logits, "ab", blank, width=200)
+    assert found.score == pytest.approx(max(wanted.values()), rel=1e-5)
+    assert wanted[found.text] == pytest.approx(found.score, rel=1e-5)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4))
+def test_with_a_lexicon_only_its_words_are_read_and_the_likeliest_of_them(seed, words):
+    steps = probabilities(np.random.default_rng(seed).normal(size=(1, 5, 4)) * 2)
+    every = every_text(steps[0], "ab ", 0)
+    wanted = {text: share for text, share in every.items() if text and all(w in words for w in text.split(" "))}
+    (found,) = beam(steps, "ab ", lexicon=Lexicon(words, names("ab ")), width=400)
+    assert found.score == pytest.approx(max(wanted.values()), rel=1e-5)
+    assert wanted[found.text] == pytest.approx(found.score, rel=1e-5)
+
+
+def test_a_narrow_beam_never_claims_more_than_the_text_has():
+    steps = probabilities(RNG.normal(size=(20, 6, 4)))
+    for one, found in zip(steps, beam(steps, "abc", width=2), strict=True):
+        assert found.score <= every_text(one, "abc", 0)[found.text] * (1 + 1e-5)
+
+
+def test_many_paths_beat_the_likeliest_one():
+    """Graves' example: the likeliest path is all blank, the likeliest text is not."""
+    steps = np.array([[[0.6, 0.4], [0.6, 0.4]]])
+    assert greedy(steps, "a")[0].text == ""
+    assert beam(steps, "a")[0] == ("a", pytest.approx(0.64))
+
+
+def test_sure_steps_are_read_as_greedy_reads_them_with_many_classes():
+    charset = [chr(0x4E00 + i) for i in range(3000)]
+    path = RNG.integers(0, 3001, 40)
+    logits = np.zeros((1, 40, 3001), np.float32)
+    logits[0, np.arange(40), path] = 20
+    assert beam(logits, charset)[0].text == greedy(logits, charset)[0].text
+
+
+def test_what_cannot_be():
+    with pytest.raises(ConfigError, match=r"no word of the lexicon can be written .* such as 'xyz'"):
+        Lexicon(["xyz", ""], names("ab"))
+    assert Lexicon(["ab", "éa"], names("ab")).unwritable == ["éa"]
+    with pytest.raises(ConfigError, match="width 0 must be at least 1"):
+        beam(np.zeros((1, 2, 3)), "ab", width=0)
+    (nothing,) = beam(np.array([[[0.0, 1.0, 0.0]]]), "ab", lexicon=Lexicon(["ab"], names("ab")))
+    assert nothing == ("", 0.0)
+    (unknown,) = beam(np.full((1, 2, 3), np.nan), "ab")
+    assert np.isnan(unknown.score)

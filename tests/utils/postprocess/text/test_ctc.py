@@ -1,0 +1,59 @@
+"""CTC decoding: greedy by hand-made paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine import ConfigError
+from utils.postprocess.text.ctc import greedy, probabilities
+
+RNG = np.random.default_rng(0)
+
+
+def path(*classes: int, of: int = 4, sure: float = 0.7) -> np.ndarray:
+    """Return T x C probabilities whose likeliest path is these classes."""
+    rest = (1 - sure) / (of - 1)
+    return np.stack([np.where(np.arange(of) == chosen, sure, rest) for chosen in classes]).astype(np.float32)
+
+
+def test_runs_are_merged_blanks_go_and_a_blank_parts_two_of_a_kind():
+    outputs = np.stack([path(1, 1, 0, 1, 2, 2, 0), path(0, 0, 0, 0, 0, 0, 0), path(3, 3, 3, 3, 3, 3, 3)])
+    read = greedy(outputs, "abc")
+    assert [one.text for one in read] == ["aab", "", "c"]
+    assert read[0].score == pytest.approx(0.7)
+    assert read[1].score == 0
+
+
+def test_the_score_is_the_mean_of_the_steps_that_gave_a_character():
+    outputs = np.concatenate([path(1, sure=0.9), path(1, sure=0.5), path(0, sure=0.4), path(2, sure=0.6)])[None]
+    assert greedy(outputs, "abc")[0].score == pytest.approx((0.9 + 0.6) / 2)
+
+
+@pytest.mark.parametrize("blank", [0, -1, 3, 1])
+def test_the_blank_may_be_any_class_and_time_may_come_first(blank):
+    logits = RNG.normal(size=(5, 9, 4)).astype(np.float32)
+    order = [place for place in range(4) if place != blank % 4]
+    usual = logits[..., [blank % 4, *order]]
+    wanted = greedy(usual, "abc")
+    assert greedy(logits, "abc", blank) == wanted
+    assert greedy(logits.swapaxes(0, 1), "abc", blank, time_major=True) == wanted
+
+
+def test_logits_their_logarithms_and_probabilities_say_the_same():
+    logits = RNG.normal(size=(6, 12, 4)).astype(np.float32) * 3
+    sure = probabilities(logits)
+    assert np.allclose(sure.sum(axis=-1), 1)
+    for outputs in (sure, np.log(sure), logits, sure.astype(np.float16)):
+        for one, wanted in zip(greedy(outputs, "abc"), greedy(sure, "abc", logits=False), strict=True):
+            assert one.text == wanted.text
+            assert one.score == pytest.approx(wanted.score, abs=1e-3)
+
+
+def test_one_line_for_what_does_not_fit():
+    with pytest.raises(ConfigError, match=r"4 classes and the charset 2 characters"):
+        greedy(np.zeros((1, 3, 4)), "ab")
+    with pytest.raises(ConfigError, match=r"shape \[3, 4\]"):
+        greedy(np.zeros((3, 4)), "abc")
+    with pytest.raises(ConfigError, match=r"blank is class 4 of 4"):
+        greedy(np.zeros((1, 3, 4)), "abc", 4)

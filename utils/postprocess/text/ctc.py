@@ -1,0 +1,136 @@
+"""From a recogniser's outputs to text: CTC, where a model says at every step one of its characters, or a blank.
+
+Connectionist temporal classification (Graves et al., 2006): a text is what is left of a path, one class per step, once
+runs of one class are merged and blanks are taken away. *Greedy* takes the likeliest path; the likeliest text, all paths
+that say it together, is what :mod:`utils.postprocess.text.beam` looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError
+
+NEAR_ONE = 0.02
+"""How far the sum of a step's probabilities may be from 1: 7000 of them, each rounded to float16 or int8."""
+
+
+class Text(NamedTuple):
+    """What was read.
+
+    Attributes:
+        text: the characters, left to right; empty where every step is blank.
+        score: 0 to 1. Greedy: the mean probability of the steps that gave a character. Beam: the probability of the
+            whole text. 0 for an empty text of greedy decoding.
+    """
+
+    text: str
+    score: float
+
+
+def greedy(
+    outputs: Array,
+    charset: Sequence[str],
+    blank: int = 0,
+    *,
+    time_major: bool = False,
+    logits: bool | None = None,
+) -> list[Text]:
+    """Return the text of the likeliest path of each sample.
+
+    Args:
+        outputs: N x T x C, float: probabilities, their logarithms or logits.
+        charset: the C - 1 texts of the classes in their order, the blank left out; mostly one character each.
+        blank: class of the blank; negative ones count from the end.
+        time_major: the outputs are T x N x C.
+        logits: the outputs are no probabilities; ``None``: see :func:`probabilities`.
+
+    Returns:
+        One :class:`Text` per sample. The score is of the first step of each run, as PP-OCR has it. A sample with NaN
+        has no text, and NaN for its score.
+
+    Raises:
+        ConfigError: the outputs have another form, or the charset another length.
+    """
+    steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
+    empty = blank % len(names)
+    path = steps.argmax(axis=-1)
+    kept = path != empty
+    kept[:, 1:] &= path[:, 1:] != path[:, :-1]
+    best = _best(steps, path, logits)
+    return [_read(row[mask], score, mask, names) for row, mask, score in zip(path, kept, best, strict=True)]
+
+
+def _read(classes: Array, score: Array, kept: Array, names: Sequence[str]) -> Text:
+    if np.isnan(score).any():
+        return Text("", float("nan"))
+    text = "".join([names[place] for place in classes.tolist()])
+    return Text(text, float(score[kept].mean()) if len(classes) else 0.0)
+
+
+def probabilities(outputs: Array, logits: bool | None = None) -> Array:
+    """Return the outputs, ... x C, as probabilities in float32.
+
+    Args:
+        outputs: probabilities, their logarithms or logits.
+        logits: ``False``: they are probabilities; ``True``: softmax is taken (of logarithms that gives what they are
+            of). ``None``: they are probabilities where none is negative and each step's sum is 1.
+    """
+    values = np.asarray(outputs, np.float32)
+    if logits is None:
+        logits = not are_probabilities(values)
+    if not logits:
+        return values
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True), np.float32)
+
+
+def are_probabilities(values: Array) -> bool:
+    """Say whether no value of ... x C is negative and each step's sum is 1; steps with NaN say nothing."""
+    sums = values.sum(axis=-1, dtype=np.float32)
+    known = ~np.isnan(sums)
+    return bool((values.min(axis=-1)[known] >= 0).all() and (np.abs(sums[known] - 1) <= NEAR_ONE).all())
+
+
+def _best(steps: Array, path: Array, logits: bool | None) -> Array:
+    """Return the probability of each step's likeliest class, N x T; the rest of a wide softmax is not kept."""
+    top = np.take_along_axis(steps, path[..., None], axis=-1)[..., 0].astype(np.float32)
+    if logits is None:
+        logits = not are_probabilities(steps)
+    if not logits:
+        return top
+    return np.asarray(1 / np.exp(steps.astype(np.float32) - top[..., None]).sum(axis=-1), np.float32)
+
+
+def batch_first(outputs: Array, time_major: bool) -> Array:
+    """Return the outputs as N x T x C.
+
+    Raises:
+        ConfigError: they have not three dimensions.
+    """
+    steps = np.asarray(outputs)
+    if steps.ndim != 3:
+        raise ConfigError(f"the output has the shape {list(steps.shape)}; CTC needs samples x steps x classes")
+    return steps.swapaxes(0, 1) if time_major else steps
+
+
+def class_texts(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
+    """Return a text per class, the blank's, which is empty, among them.
+
+    Raises:
+        ConfigError: the charset has not one text less than there are classes, or the blank is none of them.
+    """
+    classes = np.shape(outputs)[-1]
+    if len(charset) != classes - 1:
+        raise ConfigError(
+            f"the output has {classes} classes and the charset {len(charset)} characters; there must be one class more "
+            "than characters (the blank)"
+        )
+    if not -classes <= blank < classes:
+        raise ConfigError(f"the blank is class {blank} of {classes}; it must be one of them, such as 0 or -1")
+    names = list(charset)
+    names.insert(blank % classes, "")
+    return names

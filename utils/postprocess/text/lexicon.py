@@ -1,0 +1,71 @@
+"""The words that a text may be made of, as a tree of their characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from engine import Array, ConfigError
+
+ROOT = 0
+"""Node of the tree where every word begins."""
+
+BLANK = " "
+"""What parts words, where the model has it."""
+
+
+class Lexicon:
+    """Words as a tree: from each node, the classes that may follow and the nodes they lead to.
+
+    A text is one of the words, or, where the charset has a blank, words with one blank between two.
+
+    Args:
+        words: what may be read; a word twice is one word, and empty ones are none.
+        names: text per class, empty for CTC's blank, as :func:`~utils.postprocess.text.ctc.class_texts` gives them.
+
+    Attributes:
+        unwritable: words with a character that no class has; they can never be read.
+
+    Raises:
+        ConfigError: no word can be written with the classes.
+    """
+
+    def __init__(self, words: Iterable[str], names: Sequence[str]) -> None:
+        classes = {text: place for place, text in enumerate(names) if text}
+        self.unwritable: list[str] = []
+        children: list[dict[int, int]] = [{}]
+        ends = {0: False}
+        for word in dict.fromkeys(word for word in words if word):
+            path = [classes.get(character, -1) for character in word]
+            if -1 in path:
+                self.unwritable.append(word)
+                continue
+            node = ROOT
+            for step in path:
+                if step not in children[node]:
+                    children[node][step] = len(children)
+                    ends[len(children)] = False
+                    children.append({})
+                node = children[node][step]
+            ends[node] = True
+        if len(children) == 1:
+            example = f", such as {self.unwritable[0]!r}" if self.unwritable else ""
+            raise ConfigError(f"no word of the lexicon can be written with the model's characters{example}")
+        gap = classes.get(BLANK)
+        if gap is not None:
+            for node, ends_here in ends.items():
+                if ends_here:
+                    children[node].setdefault(gap, ROOT)
+        self._ends = np.array([ends[node] for node in range(len(children))])
+        self._classes = [np.array(list(one), np.int64) for one in children]
+        self._nodes = [np.array(list(one.values()), np.int64) for one in children]
+
+    def following(self, node: int) -> tuple[Array, Array]:
+        """Return the classes that may follow a node and the nodes they lead to, int64 both."""
+        return self._classes[node], self._nodes[node]
+
+    def ends(self, nodes: Array) -> Array:
+        """Say of each node whether a word ends there."""
+        found: Array = self._ends[nodes]
+        return found

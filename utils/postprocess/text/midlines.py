@@ -1,0 +1,120 @@
+"""The line in the middle of a bent component, and the band around it: for text that is set along a curve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import Array
+
+LARGEST = 320
+"""Longer side of the map that a component is followed in; a larger one is reduced first."""
+
+POINTS = 16
+"""Points of a midline at most."""
+
+
+def midline(rows: Array, starts: Array, ends: Array) -> Array:
+    """Return the midline of a component, N x 2 (x, y), from its left end to the right one, or from above downwards.
+
+    How far a pixel lies from both ends is counted within the component, so that a midline may bend back. The pixels
+    between two such distances have their centre of gravity on it. Its ends are extended to where the component ends.
+
+    Args:
+        rows, starts, ends: the component's runs (:class:`~utils.postprocess.text.components.Runs`).
+    """
+    mask, left, top, scale = _drawn(rows, starts, ends)
+    y, x = np.nonzero(mask)
+    first = _distances(mask, (int(y[0]), int(x[0])))
+    one = np.unravel_index(int(np.argmax(first)), mask.shape)
+    from_one = _distances(mask, (int(one[0]), int(one[1])))
+    other = np.unravel_index(int(np.argmax(from_one)), mask.shape)
+    from_other = _distances(mask, (int(other[0]), int(other[1])))
+    way = (from_one - from_other)[y, x].astype(np.float64)
+    length = max(1.0, float(np.ptp(way)) / 2)
+    count = int(np.clip(round(2 * length / max(1.0, len(x) / length)), 3, POINTS))
+    places = np.minimum(((way - way.min()) / max(1.0, np.ptp(way)) * count).astype(np.int64), count - 1)
+    sizes = np.bincount(places, minlength=count)
+    centres = np.stack([np.bincount(places, weights=column, minlength=count) for column in (x, y)], axis=1)
+    points = centres[sizes > 0] / sizes[sizes > 0, None]
+    points[1:-1] = (points[:-2] + 2 * points[1:-1] + points[2:]) / 4
+    if len(points) > 1:
+        points[0] += (points[0] - points[1]) / 2
+        points[-1] += (points[-1] - points[-2]) / 2
+    run = points[-1] - points[0]
+    if run[0] < 0 or (abs(run[0]) * 4 < abs(run[1]) and run[1] < 0):
+        points = points[::-1]
+    placed: Array = (points + 0.5) * scale + (left, top)
+    return placed
+
+
+def band(points: Array, half: float, beyond: float) -> Array:
+    """Return the outline of the band around a midline, 2N x 2: its upper side forwards, its lower one backwards.
+
+    Args:
+        points: the midline, N x 2. half: half the band's width. beyond: how far it reaches over both ends.
+    """
+    line = points.copy()
+    line[0] += _unit(points[0] - points[1]) * beyond
+    line[-1] += _unit(points[-1] - points[-2]) * beyond
+    directions = np.stack([_unit(one) for one in np.gradient(line, axis=0)])
+    across = np.stack([-directions[:, 1], directions[:, 0]], axis=1) * half
+    return np.concatenate([line - across, (line + across)[::-1]])
+
+
+def bow(points: Array) -> float:
+    """Return how far a midline lies from the straight line between its ends, at most."""
+    run = points[-1] - points[0]
+    away = points - points[0]
+    length = float(np.hypot(*run))
+    if length < 1e-9:
+        return float(np.hypot(away[:, 0], away[:, 1]).max())
+    return float(np.abs(away[:, 0] * run[1] - away[:, 1] * run[0]).max() / length)
+
+
+def length_of(points: Array) -> float:
+    """Return the length of a way through points."""
+    steps = np.diff(points, axis=0)
+    return float(np.hypot(steps[:, 0], steps[:, 1]).sum())
+
+
+def _unit(vector: Array) -> Array:
+    length = float(np.hypot(*vector))
+    result: Array = vector / length if length > 0 else np.array([1.0, 0.0])
+    return result
+
+
+def _drawn(rows: Array, starts: Array, ends: Array) -> tuple[Array, int, int, int]:
+    """Return a component as a map of its own, where its corner lies, and by what it was reduced."""
+    top, left = int(rows.min()), int(starts.min())
+    height, width = int(rows.max()) - top + 1, int(ends.max()) - left
+    scale = -(-max(height, width) // LARGEST)
+    mask = np.zeros((-(-height // scale), -(-width // scale)), bool)
+    columns = (rows - top) // scale, starts - left, ends - left
+    for row, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        mask[row, start // scale : -(-end // scale)] = True
+    return mask, left, top, scale
+
+
+def _distances(mask: Array, start: tuple[int, int]) -> Array:
+    """Return how many steps every pixel of a component is away from one of it; -1 outside.
+
+    Steps go to four and to eight neighbours in turn, which counts diagonals nearly as long as they are.
+    """
+    height, width = mask.shape
+    stride = width + 2
+    open_ = np.zeros((height + 2, stride), bool)
+    open_[1:-1, 1:-1] = mask
+    found = np.full(open_.size, -1, np.int32)
+    free = open_.reshape(-1)
+    sides = np.array([-stride, -1, 1, stride])
+    around = np.concatenate([sides, [-stride - 1, 1 - stride, stride - 1, stride + 1]])
+    front = np.array([(start[0] + 1) * stride + start[1] + 1])
+    free[front] = False
+    step = 0
+    while front.size:
+        found[front] = step
+        step += 1
+        front = (front[:, None] + (sides if step % 2 else around)).reshape(-1)
+        front = np.unique(front[free[front]])
+        free[front] = False
+    return found.reshape(height + 2, stride)[1:-1, 1:-1]

@@ -1,0 +1,86 @@
+"""A picture that is larger than a model's input, cut into tiles that overlap, and their maps put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array
+
+
+class Tiles(NamedTuple):
+    """Where the tiles of a picture lie; there is one at each row's and each column's start.
+
+    Attributes:
+        size: height and width of the picture. side: height and width of a tile.
+        rows, columns: where tiles begin. A picture that is smaller than a tile has one, which reaches beyond it.
+    """
+
+    size: tuple[int, int]
+    side: tuple[int, int]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.rows) * len(self.columns)
+
+    @classmethod
+    def over(cls, size: tuple[int, int], side: tuple[int, int], overlap: int) -> Tiles:
+        """Return the fewest tiles that cover a picture and overlap by so many pixels at least, evenly spread."""
+        rows, columns = (_starts(whole, part, overlap) for whole, part in zip(size, side, strict=True))
+        return cls(size, side, rows, columns)
+
+    def cut(self, pixels: Array) -> Array:
+        """Return the tiles of a picture, rows x columns of them.
+
+        Args:
+            pixels: C x H x W.
+
+        Returns:
+            N x C x h x w of the same dtype; what lies beyond the picture is 0.
+        """
+        height, width = self.side
+        found = np.zeros((len(self), len(pixels), height, width), pixels.dtype)
+        places = [(row, column) for row in self.rows for column in self.columns]
+        for tile, (row, column) in zip(found, places, strict=True):
+            part = pixels[:, row : row + height, column : column + width]
+            tile[:, : part.shape[1], : part.shape[2]] = part
+        return found
+
+    def joined(self, maps: Sequence[Array]) -> Array:
+        """Return the map of the whole picture: of each pixel what that tile says which it lies deeper in.
+
+        Args:
+            maps: one per tile, h x w.
+
+        Returns:
+            H x W of the maps' dtype.
+        """
+        height, width = self.size
+        result = np.empty((height, width), maps[0].dtype)
+        down, across = _shares(self.rows, self.side[0], height), _shares(self.columns, self.side[1], width)
+        places = [
+            (row, column)
+            for row in zip(self.rows, down, strict=True)
+            for column in zip(self.columns, across, strict=True)
+        ]
+        for one, ((row, (top, bottom)), (column, (left, right))) in zip(maps, places, strict=True):
+            result[top:bottom, left:right] = one[top - row : bottom - row, left - column : right - column]
+        return result
+
+
+def _starts(whole: int, part: int, overlap: int) -> tuple[int, ...]:
+    if whole <= part:
+        return (0,)
+    count = -(-(whole - overlap) // max(1, part - overlap))
+    return tuple(round(i * (whole - part) / (count - 1)) for i in range(count))
+
+
+def _shares(starts: Sequence[int], part: int, whole: int) -> list[tuple[int, int]]:
+    """Return what each tile says: up to the middle of what it has in common with its neighbours."""
+    middles = [(after + before + part) // 2 for before, after in pairwise(starts)]
+    return list(zip([0, *middles], [*middles, whole], strict=True))

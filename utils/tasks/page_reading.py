@@ -1,0 +1,272 @@
+"""Reading pages: a picture in, its lines of text out, by three models; the metric is the character error rate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, ConfigError, Engine
+from utils.datasets.base import Batch, Dataset
+from utils.metrics.base import Metric
+from utils.postprocess.text.reading_order import reading_order
+from utils.postprocess.text.rectangles import smallest_rectangle
+from utils.preprocess.image.images import open_image
+from utils.preprocess.image.lines import PIXEL_VALUES
+from utils.preprocess.image.tiles import Tiles
+from utils.tasks.base import Artifact, Flag, Options, Saver, Task, str2bool
+from utils.tasks.model import Model
+from utils.tasks.page_reading_steps import Context, Line, Reader
+from utils.tasks.prepared import Prepared
+from utils.tasks.templates.ribbons import TEMPLATE
+
+SHOWN = 4
+"""Lines that the answer's line shows; the JSON has all."""
+
+STRIDE = 32
+"""What a detector's input is a multiple of."""
+
+
+def load(paths: Mapping[str, Path], options: Options) -> Dataset:
+    """Return the pages (:func:`~utils.datasets.pages.load_pages`)."""
+    from utils.datasets.pages import load_pages
+
+    return load_pages(paths)
+
+
+def prepare(samples: Sequence[Path], model: Model, options: Options) -> Prepared:
+    """Bring pages to the detector's input, one that does not fit into it in tiles that overlap.
+
+    A page smaller than the input is enlarged, by ``--det_enlarge`` at most. A larger one keeps its size, so that small
+    print stays legible, unless ``--det_limit`` says to reduce it.
+
+    Args:
+        samples: paths of pictures.
+        model: the detector: its input is N x 3 x H x W, in multiples of 32.
+
+    Raises:
+        DataError: a picture cannot be read. ConfigError: the input's size is no multiple of 32.
+    """
+    shape = model.inputs[0].shape
+    side = shape[2] or options.det_side, shape[3] or options.det_side
+    found = [_prepared(path, side, model.dtype, options) for path in samples]
+    return Prepared([np.concatenate([tiles for tiles, _ in found])], [context for _, context in found])
+
+
+def _prepared(path: Path, side: tuple[int, int], dtype: str, options: Options) -> tuple[Array, Context]:
+    image = open_image(path)
+    fits = min(side[0] / image.height, side[1] / image.width)
+    scale = min(fits, options.det_enlarge) if fits >= 1 else 1.0
+    if options.det_limit:
+        scale = min(scale, options.det_limit / max(image.size))
+    width, height = (max(1, round(size * scale)) for size in image.size)
+    seen = image if (width, height) == image.size else image.resize((width, height), Image.Resampling.BILINEAR)
+    mean, std = (np.array(values, np.float32) for values in PIXEL_VALUES[options.det_pixel_values])
+    factor, offset = 1 / (255 * std[::-1]), mean[::-1] / std[::-1]
+    pixels = np.asarray(seen)[:, :, ::-1].transpose(2, 0, 1).astype(np.float32) * factor[:, None, None]
+    pixels -= offset[:, None, None]
+    tiles = Tiles.over((height, width), side, options.det_overlap)
+    return tiles.cut(pixels.astype(dtype)), Context(np.asarray(image), tiles)
+
+
+def open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+    """Return the sizes that the three models' inputs have where they are open: on the card each has a plan."""
+    side = (options.det_side,)
+    return {
+        "det": {(0, 2): side, (0, 3): side},
+        "cls": {(0, 2): (48,), (0, 3): (192,)},
+        "rec": {(0, 2): (48,), (0, 3): tuple(sorted(set(options.rec_widths)))},
+    }
+
+
+def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> Reader:
+    """Return the reader."""
+    return Reader(engines, options)
+
+
+def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context], state: Reader) -> list[list[Line]]:
+    """Find lines, cut them out, turn those on their heads, and read them."""
+    return state.read(engines, arrays[0], contexts)
+
+
+def decode(outputs: list[list[Line]], contexts: Any, model: Model, options: Options) -> list[list[Line]]:
+    """Return the lines of each page in reading order, without those that say nothing or are unsure."""
+    kept = [[line for line in lines if line.text.strip() and line.score >= options.text_score] for lines in outputs]
+    return [_in_order(lines) for lines in kept]
+
+
+def _in_order(lines: list[Line]) -> list[Line]:
+    """Return lines in reading order; a page most lines of which lie on their heads is read from its other end."""
+    sign = -1.0 if 2 * sum(line.turned for line in lines) > len(lines) else 1.0
+    return [lines[place] for place in reading_order([line.outline * sign for line in lines])]
+
+
+def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
+    """Return the character error rate of pages."""
+    from utils.metrics.page_reading import PageErrorRate
+
+    return PageErrorRate(options.normalize)
+
+
+def show(sample: Path, prediction: list[Line], model: Model, options: Options) -> Artifact:
+    """Return the lines with their scores and corners; saving draws them on the page, and beside it what they say."""
+    lines = [_plain(line) for line in prediction]
+    first = " | ".join(line.text for line in prediction[:SHOWN])
+    more = f" | and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    count = f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+    return Artifact(
+        f"{count}: {first}{more}" if lines else "no lines",
+        {"lines": lines},
+        partial(_save, sample, lines, options.font),
+    )
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    """Return a line as plain data; ``points`` are the corners of the rectangle around one that is bent."""
+    outline = line.outline.round(1).tolist()
+    bent = len(outline) > 4
+    points = smallest_rectangle(line.outline).corners().round(1).tolist() if bent else outline
+    found = {"text": line.text, "score": round(line.score, 4), "points": points, "box_score": round(line.box_score, 4)}
+    return found | ({"outline": outline} if bent else {}) | ({"turned": True} if line.turned else {})
+
+
+def _save(picture: Path, lines: Sequence[Mapping[str, Any]], font: str | None, folder: Path) -> Path:
+    from utils.draw import save_drawn
+    from utils.postprocess.text.drawn_page import draw_page
+
+    return save_drawn(picture, [], folder, draw_page(open_image(picture), lines, font))
+
+
+class LabelFile:
+    """Writes what was read as PaddleOCR's ``Label.txt``: the picture, a tab, and its lines as JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows = path, list[str]()
+
+    def see(self, batch: Batch, predictions: Sequence[list[Line]]) -> None:
+        """Take in a batch."""
+        for name, lines in zip(batch.names, predictions, strict=True):
+            entries = [
+                {
+                    "transcription": line.text,
+                    "points": line.outline.round(1).tolist(),
+                    "score": round(line.score, 4),
+                }
+                for line in lines
+            ]
+            self._rows.append(f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n")
+
+    def close(self) -> None:
+        """Write the file."""
+        try:
+            self._path.write_text("".join(self._rows), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"--save_predictions: {self._path} cannot be written ({error.strerror or error})"
+            ) from error
+
+
+def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:
+    """Return what writes an evaluation's lines as a label file."""
+    return LabelFile(path)
+
+
+def summary(predictions: Sequence[list[Line]], model: Model, options: Options) -> str:
+    """Say how many lines there are on how many pages."""
+    empty = sum(not lines for lines in predictions)
+    return f"{sum(map(len, predictions))} lines on {len(predictions)} pages, {empty} of them without text"
+
+
+def check(options: Options) -> None:
+    """Refuse sizes that cannot be.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    if options.det_side < STRIDE or options.det_side % STRIDE:
+        raise ConfigError(f"--det_side {options.det_side} must be a multiple of {STRIDE}, such as 960")
+    if not 0 <= options.det_overlap <= options.det_side // 2:
+        raise ConfigError(
+            f"--det_overlap {options.det_overlap} must be from 0 to {options.det_side // 2}, half of --det_side"
+        )
+    if options.det_limit < 0:
+        raise ConfigError(f"--det_limit {options.det_limit} must be a number of pixels, or 0 for none")
+    if not options.rec_widths or min(options.rec_widths) < 16:
+        raise ConfigError(f"--rec_widths {options.rec_widths} must be numbers of pixels of at least 16")
+    if not options.det_enlarge >= 1:  # NaN too
+        raise ConfigError(f"--det_enlarge {options.det_enlarge} must be at least 1")
+    for name in ("threshold", "box_threshold", "text_score", "crop_margin"):
+        if not 0 <= getattr(options, name) <= 1:
+            raise ConfigError(f"--{name} {getattr(options, name)} must be from 0 to 1")
+    if not 0 < options.unclip <= 10:
+        raise ConfigError(f"--unclip {options.unclip} must be above 0 and at most 10; 1.5 is usual")
+
+
+FLAGS = (
+    Flag("--det_side", "height and width of the detector's input; larger pages are cut into tiles", 960, int),
+    Flag("--det_overlap", "pixels by which tiles overlap at least", 160, int),
+    Flag("--det_limit", "longer side that larger pages are reduced to; 0: none, they are cut into tiles", 0, int),
+    Flag("--det_enlarge", "how much a smaller page is enlarged at most", 1.5, float),
+    Flag(
+        "--det_pixel_values",
+        "range of the detector's input, or whose mean and std",
+        "-1..1",
+        choices=tuple(PIXEL_VALUES),
+    ),
+    Flag("--threshold", "probability above which a pixel is of a line", 0.3, float),
+    Flag("--box_threshold", "least mean probability of a line", 0.6, float),
+    Flag("--unclip", "how far a line is grown: area * unclip / perimeter", 1.5, float),
+    Flag("--bent", "follow lines that are bent", True, str2bool, nargs="?"),
+    Flag("--turn", "turn lines that lie on their heads", True, str2bool, nargs="?"),
+    Flag("--crop_margin", "what is cut out above and below a line besides, as a share of its height", 0.2, float),
+    Flag(
+        "--rec_widths",
+        "widths of the recogniser's input; each has a plan on the card",
+        [320, 640, 1280, 2560],
+        int,
+        nargs="+",
+    ),
+    Flag("--text_score", "lines read with a lower score are dropped", 0.5, float),
+    Flag("--charset", "file with a character per line, in the order of the classes (default: those stored)", None),
+    Flag("--blank", "class of CTC's blank (default: what is stored, or 0)", None, int),
+    Flag(
+        "--font",
+        "font file for drawn answers (default: one that has the characters)",
+        None,
+        scripts=("single", "multi"),
+    ),
+    Flag(
+        "--normalize",
+        "Unicode form that texts are compared in",
+        "NFC",
+        choices=("NFC", "NFKC", "none"),
+        scripts=("valid",),
+    ),
+)
+
+PAGE_READING = Task(
+    name="page_reading",
+    domain="ocr",
+    load=load,
+    prepare=prepare,
+    decode=decode,
+    metric=metric,
+    show=show,
+    setup=setup,
+    infer=infer,
+    open_sizes=open_sizes,
+    summary=summary,
+    check=check,
+    flags=FLAGS,
+    models=("det", "cls", "rec"),
+    template=TEMPLATE,
+    data_help="a page, a folder of pages, Label.txt, gt_*.txt or texts beside them",
+    saver=saver,
+    saves="what was read as PaddleOCR's Label.txt",
+)
+"""PP-OCR's way: a detector (DB), a classifier of directions, and a recogniser (CTC)."""
