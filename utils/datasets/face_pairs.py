@@ -108,13 +108,16 @@ class FacePairs(Dataset):
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
     def interleaved(self) -> FacePairs:
-        """Return the pairs with those of all folds in turn, so that a run that is stopped has seen several folds."""
-        folds = self.listed.folds
+        """Return the pairs with those of all folds and of both kinds in turn, for runs that are stopped."""
+        folds, people = self.listed.folds, self.listed.people
+        who = None if people is None else people[self.listed.pairs]
+        other = np.zeros(len(folds), np.int64) if who is None else (who[:, 0] != who[:, 1]).astype(np.int64)
+        group = 2 * folds.astype(np.int64) + other
         rank = np.empty(len(folds), np.int64)
-        by_fold = np.argsort(folds, kind="stable")
-        _, starts, counts = np.unique(folds[by_fold], return_index=True, return_counts=True)
-        rank[by_fold] = np.arange(len(folds)) - np.repeat(starts, counts)
-        order = np.lexsort((folds, rank))
+        by_group = np.argsort(group, kind="stable")
+        _, starts, counts = np.unique(group[by_group], return_index=True, return_counts=True)
+        rank[by_group] = np.arange(len(folds)) - np.repeat(starts, counts)
+        order = np.lexsort((folds, (folds + other) % 2, rank))  # neighbours are of another fold and of the other kind
         return FacePairs(self.listed._replace(pairs=self.listed.pairs[order], folds=folds[order]), self.root)
 
     def _name(self, path: Path) -> str:
@@ -161,7 +164,8 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
     """
     pictures, people, names, rejected = _of_people(root)
     if len(names) < 2:
-        raise DataError(f"{root}: has pictures of {len(names)} people; give a folder with a folder for each of several")
+        who = "one person" if names else "nobody"
+        raise DataError(f"{root}: has pictures of {who}; give a folder with a folder for each of several people")
     chance = np.random.default_rng(seed)
     dealt = _dealt(len(names), folds, chance)
     chosen, parts = _balanced(people, dealt, chance)

@@ -7,6 +7,7 @@ The format is that of http://vis-www.cs.umass.edu/lfw/README.txt: ``name n1 n2``
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class _People:
 
     root: Path
     found: dict[str, dict[int, Path]] = field(default_factory=dict)
+    _folders: dict[str, Path] | None = None
 
     def picture(self, name: str, number: int) -> Path:
         """Return a picture; raise LookupError with what is missing."""
@@ -63,16 +65,29 @@ class _People:
         """Return a person's pictures by number: ``NAME_0001.jpg``, else ``1.jpg``, of any kind of picture."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return {}
+        folder = self.root / name
+        folder = folder if folder.is_dir() else self._alike().get(_composed(name), folder)
         try:
-            files = sorted((self.root / name).iterdir())
+            files = sorted(folder.iterdir())
         except OSError:
             return {}
         numbered: dict[int, Path] = {}
         for file in files:
             match = re.fullmatch(_NUMBER, file.stem)
-            if match and is_picture(file.name) and file.stem in (f"{name}_{match[1].zfill(4)}", match[1]):
+            known = (f"{_composed(name)}_{match[1].zfill(4)}", match[1]) if match else ()
+            if match and is_picture(file.name) and _composed(file.stem) in known:
                 numbered.setdefault(int(match[1]), file)
         return numbered
+
+    def _alike(self) -> dict[str, Path]:
+        """Return the folders by name, accents composed: macOS unpacks names with their accents apart."""
+        if self._folders is None:
+            self._folders = {_composed(path.name): path for path in self.root.glob("*") if path.is_dir()}
+        return self._folders
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
@@ -103,7 +118,9 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
         raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} of the people in {root}")
     places = [line.place for line in kept]
-    folds = _folds(file, header, places, people[pairs], len(lines) - (header is not None))
+    _tell_of_repeated(file, pairs)
+    filled = sum(bool(line.strip()) for line in lines[header is not None :])
+    folds = _folds(file, header, places, people[pairs], filled)
     return FacePairs(Listed(pictures, people, names, pairs, folds, rejected), root)
 
 
@@ -134,6 +151,8 @@ def _parsed(file: Path, lines: Sequence[str], first: int, rejected: list[Rejecte
             continue
         columns = [column.strip() for column in text.strip().split("\t")] if "\t" in text else text.split()
         reason = _fault(columns)
+        if reason and "\t" not in text and len(columns) > 3:
+            reason += "; where a name has blanks, separate the columns by tabs"
         if reason:
             rejected.append(Rejected(Path(f"{file}:{number}"), reason))
         else:
@@ -198,7 +217,7 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
 
     Args:
         header: the numbers of the first line. places: of the pairs in the list. people: of each pair, P x 2.
-        lines: behind the header.
+        lines: behind the header, but for blank ones.
     """
     if header is not None:
         wanted = 2 * header[-1] * (header[0] if len(header) == 2 else 1)
@@ -214,6 +233,13 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
     if (folds == NO_FOLD).any():
         _tell(f"{file}: its pairs join all people, so no folds of disjoint people can be made of them: no accuracy")
     return folds
+
+
+def _tell_of_repeated(file: Path, pairs: Array) -> None:
+    """Say how many pairs were named before, in either order."""
+    again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))
+    if again:
+        _tell(f"{file}: {again} pair{'s' if again > 1 else ''} named before; each counts as often as it is named")
 
 
 def _in_several(people: Array, folds: Array) -> int:

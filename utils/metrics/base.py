@@ -122,6 +122,10 @@ class Metric(ABC):
         """
         return partial(self.value, records)
 
+    def unknown(self) -> str:
+        """Return why :meth:`compute` gave NaN though no output holds any, and what helps; empty: nobody knows."""
+        return ""
+
     def secondary(self) -> Mapping[str, float]:
         """Return further figures by name, such as ``{"top5": 0.99}``; none of them decides anything."""
         return {}

@@ -45,7 +45,8 @@ class Verification(RecordMetric):
       often as both of its people (Bolle, Ratha and Pankanti 2004, "Error analysis of pattern recognition systems: the
       subsets bootstrap", with the two-way weights of Owen 2007, "The pigeonhole bootstrap").
 
-    A pair whose score is NaN is wrong at every threshold.
+    A pair whose score is NaN is wrong at every threshold. Where all pairs are of one kind nothing can be told of them:
+    accuracy, AUC and EER are NaN then.
 
     Args:
         primary: one of :data:`METRICS`. fars: rates of false acceptance, above 0 and below 1.
@@ -97,6 +98,17 @@ class Verification(RecordMetric):
         order = counted[np.argsort(-records["score"][counted], kind="stable")]  # NaN comes last
         kept = records[order]
         return lambda weights: _mean([fold.accuracy for fold in _by_folds(kept, weights[order]).values()])
+
+    def unknown(self) -> str:
+        """Return why there is no value: pairs of one kind alone, or no two folds."""
+        kept = self._all()
+        counted = kept if self.primary == "auc" else kept[kept["fold"] >= 0]
+        if len(counted) and (counted["same"].all() or not counted["same"].any()):
+            kind, other = ("one person", "two people") if counted["same"].all() else ("two people", "one person")
+            return f"all {len(counted)} pairs that were run show {kind}; add pairs of {other}"
+        if self.primary == "accuracy" and len(np.unique(counted["fold"])) < 2:
+            return "a fold is judged by the others, and the pairs that were run are not in several; use --metric auc"
+        return ""
 
     def secondary(self) -> Mapping[str, float]:
         """Return the further figures that the class's text names.
@@ -164,11 +176,14 @@ def _number(name: str) -> int:
 
 
 def _by_folds(records: Array, weights: Array) -> dict[int, Fold]:
-    """Return what each fold gives; records by falling score, NaN last. Nothing where there are not two folds."""
+    """Return what each fold gives; records by falling score, NaN last.
+
+    Nothing where there are not two folds, or all pairs are of one kind: accepting all, or none, would be right.
+    """
     some = weights > 0
     score, same, fold, weights = records["score"][some], records["same"][some], records["fold"][some], weights[some]
     numbers = np.unique(fold).tolist()
-    if len(numbers) < 2:
+    if len(numbers) < 2 or same.all() or not same.any():
         return {}
     found = {}
     for number in numbers:

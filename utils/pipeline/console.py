@@ -70,7 +70,9 @@ def finish(report: Report, parsed: Options) -> int:
     write_result(report, parsed)
     list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
     if math.isnan(report.metric) and not (report.failures or report.nan_inputs or report.nan_outputs):
-        warn(f"{report.metric_name} is NaN, and no output is: look at the targets and at the metric's records (--json)")
+        why = "" if report.state is None else report.state.unknown()
+        why = why or "look at the targets and at the metric's records (--json)"
+        warn(f"{report.metric_name} is NaN, and no output is: {why}")
     for hint in report.hints:
         warn(f"hint: {hint}")
     if not report.finished:

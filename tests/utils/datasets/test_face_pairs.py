@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -99,14 +100,19 @@ def test_nobody_with_many_pictures_decides_alone(tmp_path: Path, monkeypatch: py
 def test_a_run_that_is_stopped_has_seen_several_folds(tmp_path: Path) -> None:
     found = folder_of_people(people(tmp_path, dict.fromkeys("abcdefgh", 3)), "all", 0)
     turned = found.interleaved()
-    assert [truth.fold for truth in turned.batch(range(10)).targets or ()] == [NO_FOLD, 0, 1, 2, 3] * 2
+    seen = turned.batch(range(18)).targets or ()
+    assert {truth.fold for truth in seen[:10]} == {NO_FOLD, 0, 1, 2, 3}
+    assert [truth.same for truth in seen if truth.fold != NO_FOLD].count(True) == 8  # of 16: both kinds in turn
+    balanced = folder_of_people(tmp_path, "balanced", 0).interleaved().batch(range(2)).targets or ()
+    assert balanced[0].same != balanced[1].same
+    assert balanced[0].fold != balanced[1].fold
     assert sorted(shown(turned)) == sorted(shown(found))
 
 
 def test_three_people_make_no_folds(tmp_path: Path) -> None:
     found = folder_of_people(people(tmp_path, {"a": 2, "b": 2, "c": 2}), "balanced", 0)
     assert set(found.listed.folds.tolist()) == {NO_FOLD}
-    with pytest.raises(DataError, match="pictures of 1 people"):
+    with pytest.raises(DataError, match="pictures of one person; give a folder"):
         folder_of_people(people(tmp_path / "one", {"a": 2}), "balanced", 0)
 
 
@@ -166,8 +172,11 @@ def test_without_folds_groups_of_people_are_dealt(tmp_path: Path) -> None:
 def test_a_bad_line_costs_its_pair_and_moves_no_fold(tmp_path: Path) -> None:
     people(tmp_path, {"A": 2, "B": 2, "C": 2, "D": 2})
     bad = ["A 1 9", "A x 2", "A 1", "A 1 B 2 3", "A 1 A 2", "A 1 1", "Nobody 1 2", "../A 1 2", "A 1 99999999999"]
-    with pytest.warns(UserWarning, match="says 20 pairs, and 22 lines follow"):
-        found = listed(tmp_path, "2 5", "A 1 2", *bad, "C 1 2", *["C 1 D 1"] * 11)
+    with (
+        pytest.warns(UserWarning, match="says 20 pairs, and 22 lines follow"),
+        pytest.warns(UserWarning, match="10 pairs named before"),
+    ):
+        found = listed(tmp_path, "2 5", "A 1 2", *bad, "", "C 1 2", *["C 1 D 1"] * 11)
     assert [fold for *_, fold in shown(found)] == [0] + [1] * 12
     reasons = {int(str(path).rpartition(":")[2]): reason for path, reason in found.rejected}
     assert sorted(reasons) == list(range(3, 12))
@@ -175,10 +184,17 @@ def test_a_bad_line_costs_its_pair_and_moves_no_fold(tmp_path: Path) -> None:
     assert reasons[4].startswith("'x' is no number of a picture")
     assert reasons[5].startswith("2 columns; write")
     assert reasons[6].startswith("5 columns; write")
+    assert reasons[6].endswith("where a name has blanks, separate the columns by tabs")
     assert "both are 'A'; write 'A n1 n2'" in reasons[7]
     assert "with itself" in reasons[8]
     assert "'Nobody' has no folder of pictures" in reasons[9]
     assert "'../A' has no folder of pictures" in reasons[10]
+
+
+def test_accents_apart_as_macos_unpacks_them(tmp_path: Path) -> None:
+    apart = unicodedata.normalize("NFD", "Renée")
+    people(tmp_path, {apart: 2, "B": 2})
+    assert len(listed(tmp_path, "Renée\t1\t2", "B\t1\t2")) == 2
 
 
 def test_people_in_several_folds_are_told(tmp_path: Path) -> None:
@@ -216,7 +232,8 @@ def test_the_protocol_of_lfw_is_read_whole(tmp_path: Path) -> None:
         for _ in range(300):
             a, b = chance.choice(20, 2, replace=False)
             lines.append(f"{own[a]}\t{chance.integers(1, 4)}\t{own[b]}\t{chance.integers(1, 4)}")
-    found = listed(tmp_path, *lines)
+    with pytest.warns(UserWarning, match="pairs named before; each counts"):
+        found = listed(tmp_path, *lines)
     truths = found.batch(range(len(found))).targets or ()
     assert [truth.fold for truth in truths] == np.repeat(np.arange(10), 600).tolist()
     assert [truth.same for truth in truths] == ([True] * 300 + [False] * 300) * 10

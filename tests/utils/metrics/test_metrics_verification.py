@@ -137,6 +137,17 @@ def test_one_kind_alone_has_no_curve() -> None:
     assert math.isnan(measured([1, 2], [False, False], primary="auc").compute())
 
 
+def test_one_kind_alone_has_no_accuracy_and_says_so() -> None:
+    """Accepting all of them, or none, would be right: that is no success."""
+    alone = measured([1, 2, 3, 4], [True] * 4)
+    assert math.isnan(alone.compute())
+    assert alone.per_class() == {}
+    assert alone.unknown() == "all 4 pairs that were run show one person; add pairs of two people"
+    assert "show two people; add pairs of one person" in measured([1, 2], [False] * 2, primary="auc").unknown()
+    assert measured([1, 0], [True, False], [2, 2]).unknown().endswith("use --metric auc")
+    assert measured([1, 0], [True, False]).unknown() == ""
+
+
 def test_too_few_pairs_of_two_people_say_so() -> None:
     scores = [*np.linspace(1, 2, 20), *np.linspace(0, 1.5, 100)]
     figures = measured(scores, [True] * 20 + [False] * 100).secondary()

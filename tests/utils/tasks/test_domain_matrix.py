@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from constructed_models import NAME, written
+from marked_faces import SIDE, with_detector
 from ray_cluster import ray_cluster, ray_settings
 from support import DIGITS, ROOT
 
@@ -47,6 +48,7 @@ class Domain:
         eight_bits: whether the template's network has layers that int8 is for.
         folder: a folder with scripts and model; ``None``: the task's template makes one.
         file: the float32 model in it.
+        detector: the model is the second of two, behind a face detector, and its data are photographs.
         models: names of several that are all needed; each has a file of its own.
     """
 
@@ -57,6 +59,7 @@ class Domain:
     eight_bits: bool = True
     folder: Path | None = None
     file: str = f"{NAME}_dyn.onnx"
+    detector: bool = False
     models: tuple[str, ...] = ()
 
 
@@ -65,6 +68,7 @@ DOMAINS = {
     "detection": Domain(DETECTION, "data/val.json"),
     "face_detection": Domain(FACE_DETECTION, "data"),
     "face_verification": Domain(FACE_VERIFICATION, "data"),
+    "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
     "segmentation": Domain(SEGMENTATION, "data"),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
@@ -83,7 +87,10 @@ class Model:
 
     def command(self, script: str, *words: object) -> list[str]:
         several = [f"{name}={self.folder / f'{NAME}_{name}_dyn.onnx'}" for name in self.row.models]
-        ckpt = several or [self.folder / self.row.file]
+        ckpt: list[object] = [*several] or [self.folder / self.row.file]
+        if self.row.detector:
+            data = self.folder / self.row.data / ("" if script == "valid" else "ada")
+            ckpt = [f"detector={self.folder / 'detector.onnx'}", f"descriptor={ckpt[0]}", "--data_path", data]
         line = [sys.executable, self.folder / f"example_{script}.py", "--ckpt", *ckpt, *self.row.words, *words]
         return [str(word) for word in line]
 
@@ -115,10 +122,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
-@pytest.fixture(scope="module", params=list(DOMAINS))
+ROWS = [pytest.param(name, marks=pytest.mark.slow if row.detector else ()) for name, row in DOMAINS.items()]
+
+
+@pytest.fixture(scope="module", params=ROWS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     row = DOMAINS[request.param]
-    return Model(row, row.folder or written(row.task, tmp_path_factory.mktemp(request.param)))
+    folder = row.folder or written(row.task, tmp_path_factory.mktemp(request.param))
+    return Model(row, with_detector(folder) if row.detector else folder)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ _LEAST = 320
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
     """Return a copy of an RGB picture with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
 
+    A name stands above its box, or inside where there is no room above.
+
     Args:
         image: mode ``RGB``.
         objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first;
@@ -24,7 +26,7 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     line = max(2, max(canvas.size) // 300)
-    font = ImageFont.load_default(size=max(12, max(canvas.size) // 40))
+    height = max(12, max(canvas.size) // 40)
     pen = ImageDraw.Draw(canvas)
     for one in reversed(objects):  # the surest ends up on top
         left, top, right, bottom = (edge * factor for edge in one["box"])
@@ -34,11 +36,31 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
             x, y = (x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5
             pen.ellipse((x - line, y - line, x + line, y + line), fill=colour, outline=(0, 0, 0))
         text = f"{one['label']} {one['score']:.2f}"
-        place = left + line, top + line
-        place = _inside(place, pen.textbbox(place, text, font=font), canvas.size)
-        pen.rectangle(pen.textbbox(place, text, font=font), fill=colour)
-        pen.text(place, text, fill=(0, 0, 0), font=font)
+        write_name(pen, (left, top), text, colour, line, height, canvas.size)
     return canvas
+
+
+def write_name(
+    pen: ImageDraw.ImageDraw,
+    corner: tuple[float, float],
+    text: str,
+    colour: tuple[int, int, int],
+    line: int,
+    height: float,
+    size: tuple[int, int],
+) -> None:
+    """Write a box's name on a field of its colour: above the box, or right inside where there is no room above.
+
+    Args:
+        pen: of the picture. corner: left and top of the box in pixels. line: width of the box's lines.
+        height: of the letters. size: width and height of the picture.
+    """
+    font = ImageFont.load_default(size=height)
+    above = corner[1] - pen.textbbox((0, 0), text, font=font)[3] - 1
+    place = (corner[0], above) if above >= 0 else (corner[0] + line, corner[1] + line)
+    place = _inside(place, pen.textbbox(place, text, font=font), size)
+    pen.rectangle(pen.textbbox(place, text, font=font), fill=colour)
+    pen.text(place, text, fill=(0, 0, 0), font=font)
 
 
 def _inside(

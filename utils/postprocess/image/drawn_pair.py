@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from engine import Array
+from utils.postprocess.image.drawn_boxes import write_name
 
 SIDE = 320
 """Height and largest width in pixels of each picture as it is drawn."""
@@ -44,10 +45,8 @@ def _drawn(image: Image.Image, box: Sequence[float] | None, points: Array | None
     if box is not None:
         left, top, right, bottom = (edge * scale for edge in box)
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=BOX, width=2)
+        if score is not None:
+            write_name(pen, (left, top), f"face {score:.2f}", BOX, 2, 14, made.size)
     for (x, y), colour in zip(points.tolist() if points is not None else (), POINTS, strict=False):
         pen.ellipse((x * scale - 3, y * scale - 3, x * scale + 3, y * scale + 3), fill=colour, outline=(0, 0, 0))
-    if score is not None:
-        font, text, place = ImageFont.load_default(size=14), f"face {score:.2f}", (4, 2)
-        pen.rectangle(pen.textbbox(place, text, font=font), fill=BOX)
-        pen.text(place, text, fill=(0, 0, 0), font=font)
     return made

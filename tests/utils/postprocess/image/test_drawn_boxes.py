@@ -13,9 +13,17 @@ def test_boxes_stand_where_they_should() -> None:
     drawn = np.asarray(draw_boxes(source, [{"label": "cat", "score": 0.9, "box": [40, 100, 200, 250]}]))
     lit = drawn.any(axis=2)
     ys, xs = np.nonzero(lit)
-    assert (xs.min(), ys.min(), xs.max(), ys.max()) == (40, 100, 199, 249)
-    assert not lit[180:240, 60:190].any()
+    assert (xs.min(), xs.max(), ys.max()) == (40, 199, 249)
+    assert 80 < ys.min() < 95  # the name, above the box
+    assert not lit[102:248, 42:198].any()
     assert not np.asarray(source).any()
+
+
+def test_a_name_goes_inside_where_there_is_no_room_above() -> None:
+    box = [40, 3, 200, 250]
+    lit = np.asarray(draw_boxes(Image.new("RGB", (400, 300)), [{"label": "cat", "score": 0.9, "box": box}])).any(axis=2)
+    assert not lit[:3].any()
+    assert lit[8:14, 44:60].any()
 
 
 def test_tiny_pictures_are_enlarged_and_empty_boxes_drawn() -> None:
