@@ -20,6 +20,7 @@ from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.fetch import FetchError, fetched
 from utils.pipeline.options import described
 from utils.tasks.page_reading import PAGE_READING, check, open_sizes
+from utils.tasks.page_reading_steps import Line
 
 SMALL = {"det_side": 320, "det_overlap": 64, "rec_widths": [64, 128]}
 FOLDER = ROOT / "example/ocr/ppocr_v4"
@@ -81,6 +82,21 @@ def test_a_page_larger_than_the_input(files: dict[str, Path], truth: dict[Path, 
     assert sorted(found) == sorted(text for page in pages for text in truth[page])
     (reduced,) = texts(read(files, [tmp_path / "large.png"], "onnx", **SMALL, det_limit=320))
     assert sorted(reduced) != sorted(found)  # bars of half the size are no lines for this detector
+
+
+@pytest.mark.parametrize("degrees", [0, 5, 30, 90, 180, 270])
+def test_a_page_is_read_in_order_however_it_lies(degrees: int) -> None:
+    angle = np.deg2rad(degrees)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    lines = []
+    for row in (2, 0, 1, 3):
+        right, top = 300.0 - 20 * row, 40.0 * row
+        outline = np.array([[10, top], [right, top], [right, top + 20], [10, top + 20]])
+        turned = degrees in (90, 180)  # a line begins where an upright reader would begin it: half of them are turned
+        outline = outline @ turn
+        lines.append(Line(str(row), 1.0, np.roll(outline, 2, axis=0) if turned else outline, 1.0, turned))
+    (found,) = PAGE_READING.decode([lines], None, None, options(PAGE_READING, "valid"))  # type: ignore[arg-type]
+    assert [line.text for line in found] == ["0", "1", "2", "3"]
 
 
 def test_a_bad_page_costs_that_page(tiny: Path, tmp_path: Path) -> None:
