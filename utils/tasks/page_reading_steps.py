@@ -100,8 +100,11 @@ class Reader:
             crop.transpose(Image.Transpose.ROTATE_180) if flag else crop
             for crop, flag in zip(crops, turned, strict=True)
         ]
+        texts = self._texts(engines["rec"], crops)
+        if self._turn:
+            self._read_again(engines["rec"], crops, texts, turned)
         result: list[list[Line]] = [[] for _ in contexts]
-        for (i, line), text, flag in zip(places, self._texts(engines["rec"], crops), turned, strict=True):
+        for (i, line), text, flag in zip(places, texts, turned, strict=True):
             result[i].append(Line(text.text, text.score, line.outline, line.score, flag))
         return result
 
@@ -146,6 +149,14 @@ class Reader:
         cut = [pieces(crop, self._heights["rec"], self._widths[-1]) for crop in crops]
         texts = iter(self._short(engine, [piece for parts, _ in cut for piece in parts]))
         return [_whole([next(texts) for _ in parts], blanks) for parts, blanks in cut]
+
+    def _read_again(self, engine: Engine, crops: Sequence[Image.Image], texts: list[Text], turned: list[bool]) -> None:
+        """Turn the lines whose texts would be dropped, as the classifier may be wrong, and keep what is read better."""
+        unsure = [place for place, text in enumerate(texts) if text.score < self._options.text_score]
+        again = self._texts(engine, [crops[place].transpose(Image.Transpose.ROTATE_180) for place in unsure])
+        for place, text in zip(unsure, again, strict=True):
+            if text.score > texts[place].score:
+                texts[place], turned[place] = text, not turned[place]
 
     def _short(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
         """Return what each line says; those that fit into one width are read together."""

@@ -189,6 +189,30 @@ def test_the_card_reads_the_same_lines(ppocr: dict[str, Path]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("quarters", [1, 3])
+def test_a_page_on_its_side_is_read_whole_and_in_order(ppocr: dict[str, Path], tmp_path: Path, quarters: int) -> None:
+    """One line's direction is mistaken by the classifier at a quarter turn: it is read the other way round, too."""
+    ((page, wanted),) = pages_of(("english",))
+    Image.open(page).rotate(90 * quarters, expand=True).save(tmp_path / "side.png")
+    ((lines),) = read(ppocr, [tmp_path / "side.png"], "onnx")
+    found = ["".join(line.text.split())[:4] for line in lines]
+    assert found == ["".join(text.split())[:4] for text in wanted]
+
+
+@pytest.mark.slow
+def test_a_very_long_line_is_read_in_pieces(ppocr: dict[str, Path], tmp_path: Path) -> None:
+    from PIL import ImageDraw, ImageFont
+
+    text = " ".join(f"word{i}" for i in range(36))
+    image = Image.new("RGB", (4100, 120), "white")
+    ImageDraw.Draw(image).text((20, 40), text, fill="black", font=ImageFont.load_default(size=30))
+    image.save(tmp_path / "long.png")
+    (((line,)),) = read(ppocr, [tmp_path / "long.png"], "onnx")
+    assert line.text.count("word") == 36
+    assert sum(one == other for one, other in zip(line.text.split(), text.split(), strict=False)) >= 30
+
+
+@pytest.mark.slow
 def test_a_scanned_page(ppocr: dict[str, Path]) -> None:
     skimage = pytest.importorskip("skimage")
     page = Path(skimage.__file__).parent / "data" / "page.png"
