@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, one_line
+from engine import Array, ConfigError, DataError, one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 from utils.datasets.objects import shown
@@ -20,6 +20,10 @@ LABEL_FILES = ("Label.txt", "label.txt", "gt.txt")
 
 IGNORED = ("###", "*")
 """Transcriptions of lines that nobody could read: finding them is neither right nor wrong."""
+
+
+FARTHEST = 1e6
+"""Coordinates beyond this, in pixels, are of no picture."""
 
 
 class Word(NamedTuple):
@@ -60,8 +64,10 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     ``rejected`` with file, line and reason. Names are the pictures' paths.
 
     Raises:
-        DataError: no page can be used.
+        DataError: no page can be used. ConfigError: unknown names of paths.
     """
+    if set(paths) not in ({"data"}, {"images"}, {"images", "labels"}):
+        raise ConfigError("page reading takes --data_path PATH, or --data_path images=FOLDER labels=FOLDER")
     if "images" in paths:
         return _folder(paths["images"], paths.get("labels", paths["images"]))
     path = paths["data"]
@@ -122,6 +128,7 @@ def _label_file(path: Path) -> ListDataset:
     pictures: list[Path] = []
     truths: list[Truth] = []
     rejected: list[Rejected] = []
+    listed: dict[Path, int] = {}
     for number, line in _lines(path):
         where = path.with_name(f"{path.name}:{number}")
         name, tab, text = line.partition("\t")
@@ -129,11 +136,15 @@ def _label_file(path: Path) -> ListDataset:
             if not tab:
                 raise ValueError("it has no tab between the picture and the lines on it")
             picture = _found(path, name.strip())
-            truths.append(Truth(tuple(_words(text))))
+            truth = Truth(tuple(_words(text)))
+            before = listed.setdefault(picture.resolve(), number)
+            if before != number:
+                raise ValueError(f"picture {shown(name)} is listed in line {before} already; a page counts once")
         except ValueError as error:
             rejected.append(Rejected(where, one_line(error)))
             continue
         pictures.append(picture)
+        truths.append(truth)
     return _dataset(pictures, truths, path, rejected)
 
 
@@ -168,13 +179,32 @@ def _readable(text: str) -> str | None:
 def _outline(points: Any, place: int) -> Array:
     try:
         outline = np.array(points, np.float64)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"entry {place}: points {shown(points)} are no pairs of numbers") from error
     if outline.ndim != 2 or outline.shape[1] != 2 or len(outline) < 3 or not np.isfinite(outline).all():
         raise ValueError(
             f"entry {place}: points {shown(points)} are no outline of three or more pairs of finite numbers"
         )
+    if np.abs(outline).max() > FARTHEST:
+        raise ValueError(f"entry {place}: points {shown(points)} lie beyond any picture; correct them")
+    if len(outline) == 4 and _crossed(outline):
+        raise ValueError(
+            f"entry {place}: the sides of points {shown(points)} cross; list the corners in their order around the line"
+        )
     return outline
+
+
+def _crossed(corners: Array) -> bool:
+    """Say whether two opposite sides of a quadrilateral cross: its corners are not in their order."""
+    a, b, c, d = corners
+    return _cross(a, b, c, d) or _cross(b, c, d, a)
+
+
+def _cross(a: Array, b: Array, c: Array, d: Array) -> bool:
+    sides = [
+        (q - p)[0] * (r - p)[1] - (q - p)[1] * (r - p)[0] for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
+    ]
+    return bool(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0)
 
 
 # -------------------------------------------------------------------------------------------------------------- folders

@@ -90,7 +90,7 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     - ``path, "text"`` (ICDAR); quotes and backslashes within have a backslash before them.
     - ``path number`` with paths like ``3/12_word_7.jpg`` (MJSynth): the text is between the underscores.
 
-    Pictures that are listed and do not exist, and files without a text among such with one, are in ``rejected``.
+    Pictures that are listed twice or do not exist, and files without a text among such with one, are in ``rejected``.
 
     Raises:
         DataError: nothing usable at the path, or a line of another form; the text names file, line and fix.
@@ -143,16 +143,22 @@ def _one_line(file: Path) -> str:
 
 def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
     """Return what a label file lists."""
-    rows = [(number, row.rstrip("\r")) for number, row in enumerate(_content(file).split("\n"), 1) if row.strip()]
+    rows = [(number, row.removesuffix("\r")) for number, row in enumerate(_content(file).split("\n"), 1) if row.strip()]
     if not rows:
         raise DataError(f"label file {file} lists no picture; write one path, a tab and its text per line")
+    for number, row in rows:
+        if "\r" in row:
+            raise DataError(f"{file}:{number}: a carriage return within a line; end lines with line feeds")
     read = _form_of(rows[0][1], f"{file}:{rows[0][0]}")
     listed = [(number, *read(row, f"{file}:{number}")) for number, row in rows]
-    root = next((root for root in roots if any((root / name).is_file() for _, name, _ in listed)), roots[0])
+    root = next((root for root in roots if any(os.path.isfile(root / name) for _, name, _ in listed)), roots[0])
     pictures, texts, rejected = [], [], list[Rejected]()
+    before: dict[Path, int] = {}
     for number, name, text in listed:
         picture = Path(os.path.normpath(root / name))
         reason = _unusable(picture, root, name)
+        if before.setdefault(picture, number) != number:
+            reason = f"listed in line {before[picture]} already; a picture counts once"
         if reason is None:
             pictures.append(picture)
             texts.append(text)
@@ -172,7 +178,7 @@ def _unusable(picture: Path, root: Path, name: str) -> str | None:
     # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
     if not (os.path.abspath(picture) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder"
-    if not picture.is_file():
+    if not os.path.isfile(picture):  # False, too, of a name that no file can have
         return "listed, but it does not exist"
     return None if is_picture(picture.name) else NOT_A_PICTURE
 

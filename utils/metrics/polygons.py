@@ -36,7 +36,8 @@ class Polygon:
 
     def overlap(self, other: Polygon) -> float:
         """Return the intersection over union, 0 to 1; 0 where both have no area."""
-        common = self.common(other)
+        # What lies in two triangles of an outline that crosses itself counts twice, but never for more than the areas.
+        common = min(self.common(other), self.area, other.area)
         union = self.area + other.area - common
         return common / union if union > 0 else 0.0
 

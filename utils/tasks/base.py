@@ -219,7 +219,8 @@ class Task:
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
         open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
-            place (input, dimension); a single one binds it. ``--dim`` and the model's own sizes go first.
+            place (input, dimension); a single one binds it. ``--dim`` and the model's own sizes go first. A task of
+            one model gives them for ``model``.
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.

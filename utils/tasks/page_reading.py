@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,9 @@ from utils.tasks.templates.ribbons import TEMPLATE
 
 SHOWN = 4
 """Lines that the answer's line shows; the JSON has all."""
+
+TOGETHER = 0.95
+"""Lines run in one direction where the sum of their vectors has this share of their lengths: within 18 degrees."""
 
 STRIDE = 32
 """What a detector's input is a multiple of."""
@@ -101,9 +105,28 @@ def decode(outputs: list[list[Line]], contexts: Any, model: Model, options: Opti
 
 
 def _in_order(lines: list[Line]) -> list[Line]:
-    """Return lines in reading order; a page most lines of which lie on their heads is read from its other end."""
-    sign = -1.0 if 2 * sum(line.turned for line in lines) > len(lines) else 1.0
-    return [lines[place] for place in reading_order([line.outline * sign for line in lines])]
+    """Return lines in reading order, of a page that lies on its side or its head as if it stood upright."""
+    turn = _uprighting(lines)
+    return [lines[place] for place in reading_order([line.outline @ turn for line in lines])]
+
+
+def _uprighting(lines: Sequence[Line]) -> Array:
+    """Return the 2 x 2 matrix that turns points (x, y) so that a page's lines run to the right.
+
+    Where lines run in many directions, the page is turned only if most of them lie on their heads.
+    """
+    runs = np.array([_run(line) for line in lines]).reshape(-1, 2)
+    x, y = runs.sum(axis=0).tolist()
+    length = math.hypot(x, y)
+    if length < TOGETHER * float(np.hypot(runs[:, 0], runs[:, 1]).sum()) or not length:
+        return np.eye(2) * (-1 if 2 * sum(line.turned for line in lines) > len(lines) else 1)
+    return np.array([[x, -y], [y, x]]) / length
+
+
+def _run(line: Line) -> Array:
+    """Return from where to where a line reads, as a vector."""
+    run: Array = line.outline[len(line.outline) // 2 - 1] - line.outline[0]
+    return -run if line.turned else run
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:

@@ -12,6 +12,7 @@ from engine import Array, Engine, ModelError
 from utils.postprocess.text.ctc import Text, greedy
 from utils.postprocess.text.lines import Found, Settings, find_lines
 from utils.preprocess.image.lines import LineForm, line_input
+from utils.preprocess.image.long_lines import joined, pieces
 from utils.preprocess.image.straighten import straightened
 from utils.preprocess.image.tiles import Tiles
 from utils.tasks.base import Options
@@ -99,8 +100,11 @@ class Reader:
             crop.transpose(Image.Transpose.ROTATE_180) if flag else crop
             for crop, flag in zip(crops, turned, strict=True)
         ]
+        texts = self._texts(engines["rec"], crops)
+        if self._turn:
+            self._read_again(engines["rec"], crops, texts, turned)
         result: list[list[Line]] = [[] for _ in contexts]
-        for (i, line), text, flag in zip(places, self._texts(engines["rec"], crops), turned, strict=True):
+        for (i, line), text, flag in zip(places, texts, turned, strict=True):
             result[i].append(Line(text.text, text.score, line.outline, line.score, flag))
         return result
 
@@ -141,6 +145,20 @@ class Reader:
         return [bool(score[1] > TURNED) for score in scores]
 
     def _texts(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
+        """Return what each line says; one that is longer than the widest input is read in pieces."""
+        cut = [pieces(crop, self._heights["rec"], self._widths[-1]) for crop in crops]
+        texts = iter(self._short(engine, [piece for parts, _ in cut for piece in parts]))
+        return [_whole([next(texts) for _ in parts], blanks) for parts, blanks in cut]
+
+    def _read_again(self, engine: Engine, crops: Sequence[Image.Image], texts: list[Text], turned: list[bool]) -> None:
+        """Turn the lines whose texts would be dropped, as the classifier may be wrong, and keep what is read better."""
+        unsure = [place for place, text in enumerate(texts) if text.score < self._options.text_score]
+        again = self._texts(engine, [crops[place].transpose(Image.Transpose.ROTATE_180) for place in unsure])
+        for place, text in zip(unsure, again, strict=True):
+            if text.score > texts[place].score:
+                texts[place], turned[place] = text, not turned[place]
+
+    def _short(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
         """Return what each line says; those that fit into one width are read together."""
         form = LineForm(self._heights["rec"], 1, self._widths[-1])
         dtype = self._dtypes["rec"]
@@ -160,6 +178,13 @@ class Reader:
         steps = _only(outputs)
         charset = charset_of(self._model, self._options, steps.shape[-1])
         return greedy(steps, charset.characters, charset.blank)
+
+
+def _whole(parts: Sequence[Text], blanks: Sequence[bool]) -> Text:
+    """Return the text of a line that was read in pieces; its score is the mean of theirs by their characters."""
+    count = sum(len(part.text) for part in parts)
+    score = sum(part.score * len(part.text) for part in parts) / count if count else min(part.score for part in parts)
+    return Text(joined([part.text for part in parts], blanks), score)
 
 
 def _height(model: Model) -> int:

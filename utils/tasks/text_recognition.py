@@ -25,6 +25,7 @@ from utils.tasks.text_recognition_input import (
     form_of,
     input_size,
     lines_of,
+    open_sizes,
     steps_of,
 )
 
@@ -199,6 +200,7 @@ TEXT_RECOGNITION = Task(
     metric=metric,
     show=show,
     input_size=input_size,
+    open_sizes=open_sizes,
     check=check,
     flags=OWN_FLAGS,
     template=TEMPLATE,

@@ -119,6 +119,11 @@ def input_size(options: Options) -> tuple[tuple[int | None, ...], ...] | None:
     return None if given is None else ((None, None, *given),)
 
 
+def open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+    """Return the widths of ``--widths``, which the input may take where neither it nor another flag says one."""
+    return {"model": {(0, 3): tuple(sorted(set(options.widths)))}} if options.widths else {}
+
+
 def charset_of(model: Model, options: Options, classes: int) -> Charset:
     """Return the characters of a model of so many classes.
 
@@ -214,6 +219,8 @@ def check(options: Options) -> None:
         raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
     if options.max_width is not None and options.max_width < 1:
         raise ConfigError(f"--max_width {options.max_width} must be at least 1 pixel")
+    if options.widths and min(options.widths) < 1:
+        raise ConfigError(f"--widths {' '.join(map(str, options.widths))} must be numbers of pixels of at least 1")
     if options.beam_width < 1:
         raise ConfigError(f"--beam_width {options.beam_width} must be at least 1")
     if options.lexicon is not None and options.decoder != "beam":
@@ -226,6 +233,13 @@ def _usual(key: str, text: str, type_: Any = None) -> Flag:
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    Flag(
+        "--widths",
+        "widths that the input may take, where it is open; each has a plan on the card",
+        None,
+        int,
+        nargs="+",
+    ),
     _usual("max_width", "width beyond which a line is squeezed, in pixels", int),
     _usual("channel_order", "channels of the input"),
     _usual("pixel_values", "range of the input, or whose mean and standard deviation"),

@@ -13,5 +13,5 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     ckpt, data = HERE / "digit_crnn_dyn.onnx", HERE / "data/val"
     # the card has a plan for each of these widths; a batch takes the smallest that holds its lines
-    dim = ["width=96,160,256,512"]
-    cli.valid(__doc__, TEXT_RECOGNITION, ckpt=ckpt, data_path=data, batch_size=32, dim=dim)
+    widths = [96, 160, 256, 512]
+    cli.valid(__doc__, TEXT_RECOGNITION, ckpt=ckpt, data_path=data, batch_size=32, widths=widths)

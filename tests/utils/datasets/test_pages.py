@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine import DataError
+from engine import ConfigError, DataError
 from utils.datasets.pages import Truth, load_pages
 
 POINTS = [[1, 2], [30, 2], [30, 12], [1, 12]]
@@ -63,6 +63,13 @@ def test_paddle_labels(tmp_path: Path) -> None:
         (f"a.png\t{json.dumps([entry(points=[[1, 2], [3], [4, 5]])])}", r"entry 1: points .* no pairs of numbers"),
         (f"a.png\t{json.dumps([entry(points=[[1, 2], [3, float('nan')], [4, 5]])])}", r"entry 1: points"),
         (f"a.png\t{json.dumps([entry(points='abc')])}", r"entry 1: points 'abc'"),
+        (
+            f"a.png\t{json.dumps([entry(points=[[10**400, 2], [3, 4], [4, 5]])])}",
+            r"entry 1: points .* no pairs of numbers",
+        ),
+        (f"a.png\t{json.dumps([entry(points=[[1e7, 2], [3, 4], [4, 5]])])}", r"entry 1: points .* beyond any picture"),
+        (f"a.png\t{json.dumps([entry(points=[POINTS[i] for i in (0, 2, 1, 3)])])}", r"the sides of points .* cross"),
+        (f"a.png\t{json.dumps([entry(points=[POINTS[i] for i in (0, 1, 3, 2)])])}", r"the sides of points .* cross"),
     ],
 )
 def test_a_bad_line_costs_its_page(row: str, reason: str, tmp_path: Path) -> None:
@@ -97,6 +104,22 @@ def test_icdar_and_texts_beside(tmp_path: Path) -> None:
     reasons = {Path(one.path).name: one.reason for one in found.rejected}
     assert "gt_img_2.txt:1: could not convert" in reasons["img_2.png"]
     assert "it has no gt_img_4.txt and no img_4.txt" in reasons["img_4.png"]
+
+
+def test_a_page_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    (tmp_path / "Label.txt").write_text("a.png\t[]\n./a.png\t[]\n", encoding="utf-8")
+    found = load_pages({"data": tmp_path})
+    assert len(found) == 1
+    assert [one.reason for one in found.rejected] == [
+        "picture './a.png' is listed in line 1 already; a page counts once"
+    ]
+
+
+def test_unknown_names_of_paths(tmp_path: Path) -> None:
+    for paths in ({"labels": tmp_path}, {"pages": tmp_path}):
+        with pytest.raises(ConfigError, match=r"images=FOLDER labels=FOLDER"):
+            load_pages(paths)
 
 
 def test_pictures_alone(tmp_path: Path) -> None:

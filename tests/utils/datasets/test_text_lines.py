@@ -36,7 +36,7 @@ def listed(folder: Path, text: str | bytes, name: str = "rec_gt.txt") -> Path:
             '\ufeffa/x.jpg, "say \\"hi\\", you"\r\na/y_Word_7.jpg, ""\r\n',
             [("x.jpg", 'say "hi", you'), ("y_Word_7.jpg", "")],
         ),
-        ("./a/y_Word_7.jpg 88172\na/y_Word_7.jpg 1\n", [("y_Word_7.jpg", "Word"), ("y_Word_7.jpg", "Word")]),
+        ("./a/y_Word_7.jpg 88172\n\n", [("y_Word_7.jpg", "Word")]),
         ("a/x.jpg\t中文\u2028é\t2\n", [("x.jpg", "中文\u2028é\t2")]),
     ],
     ids=["paddle", "icdar", "mjsynth", "all behind the first tab"],
@@ -123,3 +123,18 @@ def test_paths_that_are_none(tmp_path):
         load_text_lines({"data": listed(tmp_path, "", "a.json")})
     with pytest.raises(ConfigError, match="labels=FILE images=FOLDER"):
         load_text_lines({"labels": tmp_path})
+
+
+def test_a_picture_counts_once_and_a_name_that_no_file_can_have_costs_itself(tmp_path):
+    pictures(tmp_path, "a.png")
+    found = load_text_lines({"data": listed(tmp_path, f"a.png\tx\na.png\ty\n{'b' * 5000}.png\tz\n")})
+    assert list(found.targets) == ["x"]
+    reasons = [one.reason for one in found.rejected]
+    assert reasons[0] == "listed in line 1 already; a picture counts once (rec_gt.txt:2)"
+    assert reasons[1] == "listed, but it does not exist (rec_gt.txt:3)"
+
+
+def test_a_file_with_other_line_ends_is_no_single_row(tmp_path):
+    pictures(tmp_path, "a.png")
+    with pytest.raises(DataError, match=r"rec_gt\.txt:1: a carriage return within a line"):
+        load_text_lines({"data": listed(tmp_path, b"a.png\tx\ra.png\ty\r")})

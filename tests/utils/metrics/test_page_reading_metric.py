@@ -56,6 +56,11 @@ def test_turned_and_dented_outlines() -> None:
     assert Polygon(box(0, 0, 0, 10)).overlap(Polygon(box(0, 0, 0, 10))) == 0
 
 
+def test_outlines_that_cross_themselves_overlap_by_no_more_than_all() -> None:
+    crossed = Polygon(np.array([[24.0, 49], [39, 15], [13, 43], [19, 21]]))
+    assert crossed.overlap(crossed) == pytest.approx(1)
+
+
 def measured(lines: list[Line], truth: Any, **options: Any) -> PageErrorRate:
     metric = PageErrorRate(**options)
     metric.update([lines], [truth])

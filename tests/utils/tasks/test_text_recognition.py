@@ -15,7 +15,7 @@ from constructed_models import options
 from PIL import Image
 from support import ROOT
 
-from engine import ConfigError, DataError, InputError, ModelError, TensorSpec
+from engine import ConfigError, DataError, EngineSpec, InputError, ModelError, TensorSpec, open_engine
 from utils.pipeline import answers, valid
 from utils.postprocess.text.ctc import Text
 from utils.tasks.model import Model
@@ -213,7 +213,7 @@ def test_drawn_answers(tmp_path):
 @pytest.mark.slow
 def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
     baseline = run(tmp_path, "--target", "onnx")["metric"]
-    card = run(tmp_path, "--target", "sdaa", "--dim", "width=96,160,256,512")["metric"]
+    card = run(tmp_path, "--target", "sdaa", "--widths", "96", "160", "256", "512")["metric"]
     assert abs(card - baseline) <= 0.004
     searched = run(tmp_path, "--target", "onnx", "--decoder", "beam", "--metric", "cer")
     assert searched["metric"] < 0.02
@@ -234,3 +234,13 @@ def test_the_usual_mistakes_are_found_from_the_sources_own_texts(tmp_path):
         [sys.executable, "-c", call, *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "this explains it: --blank 0 --pixel_values -1..1" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_size_for_all_lines_goes_before_the_scripts_widths():
+    assert TEXT_RECOGNITION.open_sizes(given(widths=[160, 96])) == {"model": {(0, 3): (96, 160)}}
+    assert TEXT_RECOGNITION.open_sizes(given()) == {}
+    spec = EngineSpec(
+        FOLDER / "digit_crnn_dyn.onnx", input_size=((None, None, 32, 128),), open_sizes={(0, 3): (96, 160)}
+    )
+    with open_engine("onnx", spec) as engine:
+        assert Model.of(engine).inputs[0].shape == (None, 1, 32, 128)

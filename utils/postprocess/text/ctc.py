@@ -84,7 +84,8 @@ def probabilities(outputs: Array, logits: bool | None = None) -> Array:
         logits = not are_probabilities(values)
     if not logits:
         return values
-    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # infinite outputs become NaN, which is told of as such
+        powers = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True), np.float32)
 
 
@@ -102,7 +103,8 @@ def _best(steps: Array, path: Array, logits: bool | None) -> Array:
         logits = not are_probabilities(steps)
     if not logits:
         return top
-    return np.asarray(1 / np.exp(steps.astype(np.float32) - top[..., None]).sum(axis=-1), np.float32)
+    with np.errstate(invalid="ignore"):  # as in probabilities
+        return np.asarray(1 / np.exp(steps.astype(np.float32) - top[..., None]).sum(axis=-1), np.float32)
 
 
 def batch_first(outputs: Array, time_major: bool) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine import ConfigError
+from utils.postprocess.text.beam import beam
 from utils.postprocess.text.ctc import greedy, probabilities
 
 RNG = np.random.default_rng(0)
@@ -57,3 +58,11 @@ def test_one_line_for_what_does_not_fit():
         greedy(np.zeros((3, 4)), "abc")
     with pytest.raises(ConfigError, match=r"blank is class 4 of 4"):
         greedy(np.zeros((1, 3, 4)), "abc", 4)
+
+
+def test_infinite_outputs_are_no_text_and_no_warning():
+    steps = np.zeros((2, 2, 3), np.float16)
+    steps[0, 0, 1], steps[1, :] = np.inf, [-np.inf] * 3
+    for one in (*greedy(steps, "ab"), *beam(steps, "ab")):
+        assert one.text == ""
+        assert np.isnan(one.score)
