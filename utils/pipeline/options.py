@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flag_help import FlagHelp
 from utils.pipeline.located import located
+from utils.pipeline.named import dims_of, models_of, named_paths
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
@@ -37,8 +37,6 @@ MODEL = "model"
 
 DATA = "data"
 """Name of the only data path where a task has one."""
-
-_NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 VALID, SHOWN = ("valid",), ("single", "multi")
 
@@ -219,7 +217,7 @@ class Options(argparse.Namespace):
             rank=rank_and_size()[0],
             streams=self.streams or streams,
             calibration=self.calib,
-            dims=_dims(self.dim, name, self.models),
+            dims=dims_of(self.dim, name, self.models),
             open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
         )
@@ -249,37 +247,6 @@ class Options(argparse.Namespace):
         if self.default_ckpt and not path.exists() and export.is_file():
             command = f"python {os.path.relpath(export)}"
             raise ConfigError(f"model file {path} does not exist yet; make it: {command}")
-
-
-def _dims(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all that have it, ``det.seq=128`` for the one named so.
-
-    One that no model has is left for the engine to refuse.
-    """
-    found = parse_dims(words)
-    own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
-    # a symbol may itself have dots: Paddle's are p2o.DynamicDimension.0
-    common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
-    if common and len(files) > 1:
-        foreign = _foreign_symbols(model, files)
-        common = {key: sizes for key, sizes in common.items() if key not in foreign}
-    return common | own
-
-
-def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
-    """Return the symbols that other models have and this one has not."""
-    having = {name: _symbols(path) for name, path in files.items()}
-    return set().union(*having.values()) - having[model]
-
-
-def _symbols(path: Path) -> set[str]:
-    """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
-    if path.suffix != ".onnx" or not path.is_file():
-        return set()
-    from engine.onnx import load_model, signature
-
-    inputs, _, _ = signature(load_model(path))
-    return {symbol for tensor in inputs for symbol in tensor.symbols if symbol is not None}
 
 
 def described(engines: Mapping[str, Engine]) -> Model:
@@ -327,8 +294,8 @@ def options(
     parsed.flags = tuple(flag.key for flag in task.flags)
     parsed.traded = tuple((flag.key, flag.exact) for flag in task.flags if flag.exact is not None)
     parsed.default_ckpt = parsed.ckpt is defaults.get("ckpt")
-    parsed.ckpt = _ckpt(parsed.ckpt, task)
-    parsed.data_path = _named(parsed.data_path, "--data_path")
+    parsed.ckpt = models_of(parsed.ckpt, task)
+    parsed.data_path = named_paths(parsed.data_path, "--data_path")
     _check(parsed)
     parsed.ckpt, parsed.data_path = located(parsed.ckpt), located(parsed.data_path)
     task.check(parsed)
@@ -358,54 +325,6 @@ def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> d
     """Return the values of flags that this script does not have."""
     shown = {flag.key for flag in flags}
     return {f.key: defaults.get(f.key, f.default) for f in (*COMMON, *task.flags) if f.key not in shown}
-
-
-def _ckpt(given: Any, task: Task) -> Path | dict[str, Path]:
-    found = _named(given, "--ckpt")
-    needed = [name for name in task.models if name not in task.optional]
-    wanted = " ".join(f"{name}=FILE" for name in needed) or "FILE"
-    wanted += "".join(f" [{name}=FILE]" for name in task.optional)
-    if found is None:
-        raise ConfigError(f"no model given; pass --ckpt {wanted}")
-    if isinstance(found, Path) and task.optional and len(needed) == 1:
-        found = {needed[0]: found}
-    have = " ".join(found) if isinstance(found, dict) else str(found)
-    if not task.models:
-        if isinstance(found, dict):
-            raise ConfigError(f"--ckpt {have}: task {task.name} takes one model; pass --ckpt {wanted}")
-        return found
-    if not isinstance(found, dict) or not set(needed) <= set(found) <= set(task.models):
-        raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
-    return {name: found[name] for name in task.models if name in found}
-
-
-def _named(given: Any, flag: str) -> Path | dict[str, Path] | None:
-    """Read ``PATH``, or ``NAME=PATH NAME=PATH``; a default comes as it is."""
-    if given is None or isinstance(given, Path):
-        return given
-    if isinstance(given, Mapping):
-        return {name: Path(path) for name, path in given.items()}
-    words = [given] if isinstance(given, str) else list(given)
-    if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
-        return Path(words[0])
-    return _by_name(words, flag)
-
-
-def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
-    """Read ``NAME=PATH NAME=PATH``."""
-    pairs = [_pair(word, flag) for word in words]
-    names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{flag}: {twice!r} is given twice; give each name once")
-    return dict(pairs)
-
-
-def _pair(word: str, flag: str) -> tuple[str, Path]:
-    pair = re.fullmatch(_NAMED, word)
-    if pair is None:
-        raise ConfigError(f"{flag} {word!r}: of several paths each needs a name; write NAME=PATH")
-    return pair[1], Path(pair[2])
 
 
 def _check(parsed: Options) -> None:
