@@ -63,6 +63,18 @@ def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
     return path
 
 
+def unpack(path: Path, folder: Path) -> Path:
+    """As ``tar xf``; ``extractall`` wants ``filter=``, which Python has from 3.10.12 and 3.11.4 on only."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            target = folder / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read())
+    return folder
+
+
 @pytest.fixture(scope="module")
 def kit_members() -> dict[str, bytes]:
     truth = "".join(f"{KIT_ORDER.index(wnid) + 1}\n" for wnid in CHOSEN)
@@ -75,9 +87,7 @@ def pictures(tmp_path: Path) -> Path:
     members = {name_of(number): picture() for number in range(1, 6)}
     archive = write_tar(tmp_path / "ILSVRC2012_img_val.tar", members)
     folder = tmp_path / "val"
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    return folder
+    return unpack(archive, folder)
 
 
 def check(path: Path) -> None:
@@ -97,8 +107,7 @@ class TestKit:
     def test_unpacked_in_the_folder_of_pictures(
         self, pictures: Path, kit_members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with tarfile.open(write_tar(pictures / "kit.tar", kit_members)) as opened:
-            opened.extractall(pictures, filter="data")
+        unpack(write_tar(pictures / "kit.tar", kit_members), pictures)
         check(pictures)
         monkeypatch.chdir(pictures)
         check(Path("."))
