@@ -52,14 +52,10 @@ class Lexicon:
         if len(children) == 1:
             example = f", such as {self.unwritable[0]!r}" if self.unwritable else ""
             raise ConfigError(f"no word of the lexicon can be written with the model's characters{example}")
-        gap = classes.get(BLANK)
-        if gap is not None:
-            for node, ends_here in ends.items():
-                if ends_here:
-                    children[node].setdefault(gap, ROOT)
-        self._ends = np.array([ends[node] for node in range(len(children))])
-        self._classes = [np.array(list(one), np.int64) for one in children]
-        self._nodes = [np.array(list(one.values()), np.int64) for one in children]
+        ways, whole = _automaton(children, list(ends.values()), classes.get(BLANK))
+        self._ends = np.array(whole)
+        self._classes = [np.array(list(one), np.int64) for one in ways]
+        self._nodes = [np.array(list(one.values()), np.int64) for one in ways]
 
     def following(self, node: int) -> tuple[Array, Array]:
         """Return the classes that may follow a node and the nodes they lead to, int64 both."""
@@ -69,3 +65,34 @@ class Lexicon:
         """Say of each node whether a word ends there."""
         found: Array = self._ends[nodes]
         return found
+
+
+def _automaton(
+    children: list[dict[int, int]], ends: list[bool], gap: int | None
+) -> tuple[list[dict[int, int]], list[bool]]:
+    """Return where each class leads from a node, and whether a word ends there; a blank leads from its end to the next.
+
+    Where a word goes on with a blank behind another word's end ("new", "new york"), the blank leads to both places: a
+    node behind those of the tree stands for them together.
+    """
+    groups: dict[frozenset[int], int] = {}
+    ways: list[dict[int, int]] = []
+    whole: list[bool] = []
+    waiting = [frozenset([node]) for node in range(len(children))]
+    for nodes in waiting:
+        leads: dict[int, set[int]] = {}
+        for node in nodes:
+            for step, child in children[node].items():
+                leads.setdefault(step, set()).add(child)
+            if gap is not None and ends[node]:
+                leads.setdefault(gap, set()).add(ROOT)
+        found = {}
+        for step, places in leads.items():
+            group = frozenset(places)
+            if len(group) > 1 and group not in groups:
+                groups[group] = len(waiting)
+                waiting.append(group)
+            found[step] = groups[group] if len(group) > 1 else next(iter(group))
+        ways.append(found)
+        whole.append(any(ends[node] for node in nodes))
+    return ways, whole
