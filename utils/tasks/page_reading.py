@@ -228,6 +228,10 @@ def check(options: Options) -> None:
             raise ConfigError(f"--{name} {getattr(options, name)} must be from 0 to 1")
     if not 0 < options.unclip <= 10:
         raise ConfigError(f"--unclip {options.unclip} must be above 0 and at most 10; 1.5 is usual")
+    if options.font:  # before anything is computed, not when the first page is drawn
+        from utils.fonts import font_for
+
+        font_for("", 12, options.font)
 
 
 FLAGS = (
