@@ -20,6 +20,48 @@ SIDE, QUERIES, TOKENS = 160, 400, 256
 WORDS = [[str(digit), *NAMES[digit].split()] for digit in range(10)]
 """The words that each digit answers to: itself, and the name of COCO's class of that place."""
 
+BEFORE = """
+    scaled = Mul(input1, scale)
+    centred = Add(scaled, shift)
+"""
+"""Nodes in front of the detector's."""
+
+AFTER = """
+    columns = Transpose <perm = [0, 2, 1]> (scores)
+    map = Reshape(columns, map_shape)
+    peaks = MaxPool <kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (map)
+    is_peak = Equal(map, peaks)
+    rows = Reshape(is_peak, row_shape)
+    peak = Transpose <perm = [0, 2, 1]> (rows)
+    kept = Where(peak, scores, least)
+    share = Clip(kept, least, most)
+    rest = Sub(one, share)
+    odds = Div(share, rest)
+    logit = Log(odds)
+    words = Gather(table, input2)
+    turned = Transpose <perm = [0, 2, 1]> (words)
+    asked = MatMul(logit, turned)
+    known = ReduceMax <keepdims = 1> (turned, second)
+    in_mask = Cast <to = 9> (input4)
+    in_first = Equal(input3, zero)
+    is_text = And(in_mask, in_first)
+    is_known = Cast <to = 9> (known)
+    text3 = Unsqueeze(is_text, axes)
+    counts = And(text3, is_known)
+    told = Where(counts, asked, far)
+    shape = Shape <start = 2, end = 3> (told)
+    missing = Sub(whole, shape)
+    pads = Concat <axis = 0> (before, missing)
+    logits = Pad(told, pads, far)
+    low, high = Split <axis = 2, num_outputs = 2> (boxes)
+    total = Add(low, high)
+    middle = Mul(total, corner)
+    extent = Sub(high, low)
+    sides = Mul(extent, side)
+    output = Concat <axis = 2> (logits, middle, sides)
+"""
+"""Nodes behind the detector's: peaks become logits of the classes, those logits of the caption's tokens."""
+
 
 def write_tokenizer(folder: Path) -> Path:
     """Write a WordPiece vocabulary of the digits and of all words of COCO's classes; "toothbrush" takes two pieces."""
@@ -59,46 +101,8 @@ def write_model(path: Path, vocabulary: Path) -> Path:
         "before": np.zeros(5, np.int64),
         "axes": np.array([1]),
     }
-    text = """
-        scaled = Mul(input1, scale)
-        centred = Add(scaled, shift)
-    """
-    after = """
-        columns = Transpose <perm = [0, 2, 1]> (scores)
-        map = Reshape(columns, map_shape)
-        peaks = MaxPool <kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (map)
-        is_peak = Equal(map, peaks)
-        rows = Reshape(is_peak, row_shape)
-        peak = Transpose <perm = [0, 2, 1]> (rows)
-        kept = Where(peak, scores, least)
-        share = Clip(kept, least, most)
-        rest = Sub(one, share)
-        odds = Div(share, rest)
-        logit = Log(odds)
-        words = Gather(table, input2)
-        turned = Transpose <perm = [0, 2, 1]> (words)
-        asked = MatMul(logit, turned)
-        known = ReduceMax <keepdims = 1> (turned, second)
-        in_mask = Cast <to = 9> (input4)
-        in_first = Equal(input3, zero)
-        is_text = And(in_mask, in_first)
-        is_known = Cast <to = 9> (known)
-        text3 = Unsqueeze(is_text, axes)
-        counts = And(text3, is_known)
-        told = Where(counts, asked, far)
-        shape = Shape <start = 2, end = 3> (told)
-        missing = Sub(whole, shape)
-        pads = Concat <axis = 0> (before, missing)
-        logits = Pad(told, pads, far)
-        low, high = Split <axis = 2, num_outputs = 2> (boxes)
-        total = Add(low, high)
-        middle = Mul(total, corner)
-        extent = Sub(high, low)
-        sides = Mul(extent, side)
-        output = Concat <axis = 2> (logits, middle, sides)
-    """
     parse = "<ir_version: 8, opset_import: ['' : 18]> part () => () {{ {} }}".replace("'", '"')
-    nodes = [onnx.parser.parse_model(parse.format(part)).graph.node for part in (text, after)]
+    nodes = [onnx.parser.parse_model(parse.format(part)).graph.node for part in (BEFORE, AFTER)]
     int64 = TensorProto.INT64
     graph = helper.make_graph(
         [*nodes[0], *detector.graph.node, *nodes[1]],
