@@ -105,9 +105,7 @@ def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> lis
     found = []
     for sample in samples:
         if not isinstance(sample, str):
-            raise ModelError(
-                f"{model.ckpt}: stores a vocabulary of words, which takes one text and not two; see --text"
-            )
+            raise ModelError(f"{model.ckpt}: stores a vocabulary of words, for one text and not two; give it one")
         numbers = encode(sample, known, unknown)
         kept = numbers[: limit or None]
         nothing = np.zeros_like(kept)

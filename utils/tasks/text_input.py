@@ -29,17 +29,16 @@ LENGTH_FLAGS = (
 """How texts become tokens, for every task that reads them so."""
 
 TEXT_FLAGS = (
-    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT"),
     Flag(
         "--pair",
         "the second text of each --text, where a model takes two; one goes with all",
         None,
         nargs="+",
         metavar="TEXT",
-        scripts=("single", "multi"),
     ),
 )
-"""Samples that stand on the command line."""
+"""Samples that stand on the command line. ``valid`` has the flags to refuse them: else they would abbreviate others."""
 
 
 COLUMN_FLAGS = (
@@ -159,10 +158,12 @@ def typed_texts(options: Options) -> Dataset | None:
     Samples are strings, with ``--pair`` tuples of two.
 
     Raises:
-        ConfigError: a text is empty, or there are not as many second ones.
+        ConfigError: a text is empty, there are not as many second ones, or an evaluation would need their labels.
     """
     texts: list[str] | None = getattr(options, "text", None)
     seconds: list[str] | None = getattr(options, "pair", None)
+    if options.script == "valid" and (texts is not None or seconds is not None):
+        raise ConfigError("--text has no labels to evaluate; use example_single_batch.py, or give --data_path")
     if texts is None:
         if seconds is not None:
             raise ConfigError("--pair gives the second text of each; give the first ones with --text")
