@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError, TensorSpec
+from engine import Array, ConfigError, Engine, ModelError, TensorSpec
 from utils.datasets.base import Dataset, ListDataset
 from utils.datasets.text import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, count_cut, say_cut, shortest
@@ -146,6 +146,16 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
     return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
 
 
+def check_tokens(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
+    """Refuse a tokenizer that is no model's once, before any text: as :attr:`Task.setup` of a task without a state.
+
+    Raises:
+        ModelError, ConfigError: as :meth:`Tokens.of`, but where there is none.
+    """
+    for engine in engines.values():
+        Tokens.find(Model.of(engine), options)
+
+
 def remark_cut(counts: Mapping[str, int], samples: int) -> list[str]:
     """Say once what was cut, as :attr:`Task.remarks` does; with :func:`~utils.preprocess.text.lengths.count_cut`."""
     said = say_cut(counts, samples)
@@ -195,6 +205,7 @@ __all__ = [
     "Given",
     "Tokens",
     "check_lengths",
+    "check_tokens",
     "columns_of",
     "count_cut",
     "fed",
