@@ -87,14 +87,14 @@ class Classified(Headed):
     ) -> torch.Tensor:
         """Return N x C logits."""
         x = self.base(input_ids, attention_mask, token_type_ids)
+        last = self.classifier
         if self.pooling is not None:
-            found: torch.Tensor = self.classifier(self.dropout(pooled(x, attention_mask, self.pooling)))
-            return found
-        if isinstance(self.classifier, nn.ModuleDict):
-            dense, last = self.classifier["dense"], self.classifier["out_proj"]
+            one = pooled(x, attention_mask, self.pooling)
+        elif isinstance(last, nn.ModuleDict):
+            one, last = last["dense"](x[:, 0]).tanh(), last["out_proj"]
         else:
-            dense, last = self.pooler["dense"], self.classifier
-        found = last(self.dropout(dense(x[:, 0]).tanh()))
+            one = self.pooler["dense"](x[:, 0]).tanh()
+        found: torch.Tensor = last(self.dropout(one))
         return found
 
 

@@ -7,7 +7,6 @@ tokenizer's description, the padding's number, how many tokens a text may have a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import torch
 
 from engine import ConfigError, ModelError
 from utils.export.bert_encoder import Sizes, read_config, sizes_of
-from utils.export.bert_heads import Classified, Embedded, Headed, Hidden, Spanned
+from utils.export.bert_heads import Classified, Headed, Hidden
 from utils.export.forms import FORMS
 from utils.export.onnx_files import ExportResult
 from utils.export.random_weights import RANDOM
@@ -30,7 +29,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Files of weights in a folder; the first one that is there is read."""
 
 UNUSED = ("cls.", "lm_head.", "pooler.", "qa_outputs.", "classifier.", "base.embeddings.position_ids")
-"""Beginnings of the names of weights that are passed over where the model has none: other heads, and a table of 0, 1, 2."""
+"""Beginnings of names of weights that are passed over where the model has none: other heads, a table of 0, 1, 2."""
 
 _PREFIX = re.compile(r"(bert|roberta)\.|(?=(embeddings|encoder|pooler)\.)")
 """What stands before the encoder's weights: its kind, or nothing where it was saved alone."""
@@ -68,8 +67,8 @@ def encoder_model(
 
     Args:
         folder: with ``config.json``, the weights, and ``tokenizer.json`` unless ``tokenizer`` names one.
-        make: what makes the module for its sizes: ``Hidden`` (``None``), ``Embedded``, ``Spanned``, a ``partial`` of
-            one, or what :func:`classifier_model` passes.
+        make: what makes the module for its sizes: of :mod:`~utils.export.bert_heads` ``Hidden`` (``None``),
+            ``Embedded`` (``partial(Embedded, pooling="cls")``) or ``Spanned``.
         max_length: tokens that a text may have; ``None`` for as many as the model has places.
         labels: names of the classes.
 
@@ -207,8 +206,12 @@ def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch
     return found
 
 
-def load_named(module: Headed, path: Path) -> None:
+def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
     """Load a file of weights under transformers' names.
+
+    Args:
+        module: what they are for. path: the file.
+        head: ``False`` leaves the head's weights as they are, to be trained.
 
     Raises:
         ModelError: the file is missing or damaged, or a weight of the encoder or the head is missing or does not fit.
@@ -216,11 +219,12 @@ def load_named(module: Headed, path: Path) -> None:
     own = module.state_dict()
     named = {_own_name(key): value for key, value in read_state(path).items()}
     state = {key: value for key, value in named.items() if key in own or not key.startswith(UNUSED)}
+    if not head:
+        state |= {key: value for key, value in own.items() if not key.startswith("base.")}
     missing = [key for key in own if key not in state and not key.startswith("base.")]
     if missing and any(key.startswith("base.") for key in state):
         raise ModelError(
-            f"{path}: has the encoder but no head for this ({missing[0]} and {len(missing) - 1} more are missing); "
-            "give weights that were trained for it"
+            f"{path}: has the encoder, but not the head's {', '.join(missing)}; give weights that were trained for it"
         )
     load_state(module, state, str(path))
 
@@ -258,7 +262,7 @@ def fitting(description: Mapping[str, Any], told: str, sizes: Sizes) -> dict[str
     highest = max(numbers, default=0)
     if highest >= sizes.vocabulary:
         raise ModelError(
-            f"{told}: numbers its tokens up to {highest}, the model has {sizes.vocabulary}; give the model's own tokenizer"
+            f"{told}: numbers its tokens up to {highest}, the model has {sizes.vocabulary} of them; give the model's own"
         )
     return dict(description)
 
