@@ -39,7 +39,7 @@ PARTS = {"test": 1000, "validation": 800}
 EPOCHS, BATCH, TOKENS = 3, 32, 64
 """How often each snippet is seen, how many at once, and how many of its tokens."""
 
-FROZEN = 0
+FROZEN = 2
 """Layers, counted from below, that stay as they are; so do the tables of tokens and places."""
 
 RATE, STEEP = 1e-4, 1.5
