@@ -236,35 +236,45 @@ def _own_name(key: str) -> str:
     return _PREFIX.sub("base.", key, count=1).replace("base.pooler.", "pooler.") if _PREFIX.match(key) else key
 
 
-def read_tokenizer(path: Path, sizes: Sizes) -> dict[str, Any]:
-    """Return the description in a ``tokenizer.json``.
+def read_tokenizer(path: Path, sizes: Sizes | None) -> dict[str, Any]:
+    """Return the description in a ``tokenizer.json``; with ``sizes`` only if the model has a row for each token.
 
     Raises:
-        ModelError: it is missing, holds no object, or has tokens that the model has no row for.
+        ModelError: it is missing, holds no tokenizer, or has tokens that the model has no row for.
     """
-    if not path.is_file():
-        raise ModelError(f"{path}: no such tokenizer; save the model's tokenizer.json there, or pass --tokenizer FILE")
-    return fitting(read_config(path), str(path), sizes)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ModelError(f"{file}: no such tokenizer; save the model's tokenizer.json there, or pass --tokenizer FILE")
+    description = read_config(file)
+    return description if sizes is None else fitting(description, str(file), sizes)
 
 
 def fitting(description: Mapping[str, Any], told: str, sizes: Sizes) -> dict[str, Any]:
-    """Return a tokenizer's description if the model has a row for each of its tokens.
+    """Return a tokenizer's description if the model has a row for each of its tokens; ``told``: what errors call it.
 
     Raises:
         ModelError: it has not, or the description holds no vocabulary.
     """
-    inner = description.get("model")
-    vocabulary = inner.get("vocab") if isinstance(inner, Mapping) else None
-    if not isinstance(vocabulary, (Mapping, list)):
-        raise ModelError(f"{told}: holds no vocabulary; give a tokenizer.json as the library tokenizers writes it")
-    numbers = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else [len(vocabulary) - 1]
-    numbers += [one.get("id", 0) for one in description.get("added_tokens") or []]
-    highest = max(numbers, default=0)
-    if highest >= sizes.vocabulary:
+    tokens = tokens_of(description, told)
+    if tokens > sizes.vocabulary:
         raise ModelError(
-            f"{told}: numbers its tokens up to {highest}, the model has {sizes.vocabulary} of them; give the model's own"
+            f"{told}: numbers its tokens up to {tokens - 1}, and the model has {sizes.vocabulary}; give the model's own"
         )
     return dict(description)
+
+
+def tokens_of(description: Mapping[str, Any], told: str) -> int:
+    """Return one more than the largest number of a token.
+
+    Raises:
+        ModelError: the description holds no vocabulary.
+    """
+    inner = description.get("model")
+    vocabulary = inner.get("vocab") if isinstance(inner, Mapping) else None
+    if not isinstance(vocabulary, (Mapping, list)) or not vocabulary:
+        raise ModelError(f"{told}: holds no vocabulary; give a tokenizer.json as the library tokenizers writes it")
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else [len(vocabulary) - 1]
+    return 1 + max(numbers + [one.get("id", 0) for one in description.get("added_tokens") or []])
 
 
 def _config(folder: Path) -> dict[str, Any]:
