@@ -134,9 +134,7 @@ def _known(names: Sequence[str], columns: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _pair(
-    row: Row, first: str, second: str | None, score: str | None
-) -> tuple[str, SentencePair, float | None]:
+def _pair(row: Row, first: str, second: str | None, score: str | None) -> tuple[str, SentencePair, float | None]:
     """Return why a row is no pair (empty: it is one), the pair, and its score."""
     texts = [row.values.get(name) for name in (first, second) if name is not None]
     for name, text in zip((first, second), texts, strict=False):
