@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine import ConfigError, DataError
 from utils.datasets.rated_snippets import divided, grouped, read_snippets
@@ -24,7 +23,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "snippets.txt"
     file.write_text(f"1\t1.0\tfine\n{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match="snippets.txt:2: .*correct the line"):
+    with pytest.raises(DataError, match=r"snippets\.txt:2: .*correct the line"):
         read_snippets(file)
 
 

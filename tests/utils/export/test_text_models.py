@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export.bert_encoder import Sizes, sizes_of
