@@ -32,12 +32,15 @@ def main() -> int:
     add_forms(parser)
     add_exporter(parser)
     args = parser.parse_args()
-    if not args.weights.is_file():
-        train(args.epochs, args.weights)
-    if not all((DATA / f"{part}.tsv").is_file() for part in PARTS):
+    weights = args.weights
+    if not weights.is_file():
+        # a shorter training must not be taken for the whole one later
+        weights = weights if args.epochs >= EPOCHS else weights.with_name(f"{weights.stem}_short.pth")
+        train(args.epochs, weights)
+    elif not all((DATA / f"{part}.tsv").is_file() for part in (*PARTS, "few")):
         parts()
     made = network()
-    load_weights(made, args.weights)
+    load_weights(made, weights)
     found = TextModel(made.eval(), made.base.sizes, tokenizer(), "train.py, on rated snippets", LABELS, TOKENS)
     source = "all-MiniLM-L6-v2, tuned by example/nlp/minilm_sentiment/train.py"
     stem, forms, exporter = args.out / "minilm_sentiment", args.forms, args.exporter

@@ -36,6 +36,9 @@ RATINGS = "vaderSentiment-3.2.1/additional_resources/hutto_ICWSM_2014.tar.gz/hut
 PARTS = {"test": 1000, "validation": 800}
 """How many snippets are not trained on."""
 
+FEW = 64
+"""Snippets of the test in data/few.tsv, to try things with."""
+
 EPOCHS, BATCH, TOKENS = 3, 32, 64
 """How often each snippet is seen, how many at once, and how many of its tokens."""
 
@@ -58,9 +61,9 @@ def parts() -> dict[str, list[tuple[Snippet, int]]]:
     for one, group, part in zip(snippets, groups, divided(groups, PARTS, "train", seed=0), strict=True):
         found[part].append((one, snippets[group].number))
     DATA.mkdir(exist_ok=True)
-    for part in PARTS:
-        rows = [f"{one.text}\t{one.label}\t{one.rating:.4f}\t{group}\n" for one, group in found[part]]
-        (DATA / f"{part}.tsv").write_text("text\tlabel\trating\tunit\n" + "".join(rows), encoding="utf-8")
+    for name, part, count in (*((part, part, None) for part in PARTS), ("few", "test", FEW)):
+        rows = [f"{one.text}\t{one.label}\t{one.rating:.4f}\t{group}\n" for one, group in found[part][:count]]
+        (DATA / f"{name}.tsv").write_text("text\tlabel\trating\tunit\n" + "".join(rows), encoding="utf-8")
     return found
 
 
@@ -144,7 +147,8 @@ def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat1
         raise ConfigError(f"--epochs {epochs} is no step; give more")
 
     def mark(step: int, late: float, averaged: nn.Module) -> None:
-        good = right(averaged, dtype, rows["validation"], ratings["validation"])
+        some = slice(min(PARTS["validation"], steps * BATCH))  # a training of seconds is not looked at for longer
+        good = right(averaged, dtype, rows["validation"][some], ratings["validation"][some])
         told = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
         print(f"step {step}: {told}", flush=True)
 
