@@ -47,6 +47,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/*detectors.py",
         "utils/export/bert_*.py",
         "utils/export/text_models.py",
+        "utils/export/text_classifier_script.py",
         "utils/export/torchvision_models.py",
         "utils/export/segmenter_script.py",
         "utils/export/torchvision_segmentation.py",
