@@ -98,6 +98,7 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     from onnxconverter_common import float16
 
     blocked = []
+    _set_apart(model.graph)
     exact = exact_outputs(model.graph)
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
@@ -111,6 +112,27 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
             _own_constants(model.graph, node, constants)
     drop_unread(model.graph, constants)
     return blocked
+
+
+def _set_apart(graph: onnx.GraphProto) -> None:
+    """Rename the casts that an earlier conversion added, in place: this one gives its own the same names."""
+    told = "/before"
+    names = {
+        name: f"{name}{told}"
+        for node in graph.node
+        if node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(("_input_cast", "_output_cast"))
+        for name in (node.output[0], node.input[0])
+        if name.rstrip("0123456789").endswith(("_input_cast_", "_output_cast_"))
+    }
+    if not names:
+        return
+    for node in graph.node:
+        if node.op_type == "Cast" and names.keys() & {*node.input, *node.output}:
+            node.name += told
+        rename_inputs(node, names)
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for info in graph.value_info:
+        info.name = names.get(info.name, info.name)
 
 
 def _join_float32(graph: onnx.GraphProto) -> None:

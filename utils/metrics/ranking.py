@@ -1,0 +1,120 @@
+"""How well documents are ranked for queries: nDCG, recall, the reciprocal rank and average precision.
+
+The definitions are trec_eval's (https://github.com/usnistgov/trec_eval, ``m_ndcg_cut.c``, ``m_recall.c``,
+``m_recip_rank.c``, ``m_map.c``), its order of documents included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError
+from utils.metrics.base import RecordMetric
+
+CUTS = (1, 5, 10, 100)
+"""Ranks that recall is told at."""
+
+FIGURES = ("ndcg", "recall", "mrr", "map")
+"""What may be the metric of record."""
+
+
+class Ranking(RecordMetric):
+    """The mean over queries of what one of :data:`FIGURES` says of each.
+
+    - ``ndcg``: sum over the first ``cut`` documents of grade / log2(1 + rank), over the largest such sum there can be.
+    - ``recall``: share of a query's relevant documents among the first ``cut``.
+    - ``mrr``: 1 / rank of the first relevant document, 0 where none is among the first ``cut``.
+    - ``map``: mean over a query's relevant documents of the precision at their ranks, 0 for one that was not found.
+
+    A document is relevant whose grade is at least 1; one that nobody judged has grade 0, and a grade below that counts
+    as 0. Documents are in the order of their scores as float32; of equal ones the name that sorts last comes first. A
+    query with no relevant document is 0 in all of these.
+
+    Args:
+        primary: one of :data:`FIGURES`. cut: of nDCG, of the reciprocal rank, and of recall as the metric of record.
+
+    Raises:
+        ConfigError: an argument is none of these.
+    """
+
+    bounds = (0.0, 1.0)
+
+    def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
+        if primary not in FIGURES:
+            raise ConfigError(f"metric {primary!r} is none of {', '.join(FIGURES)}")
+        if cut < 1:
+            raise ConfigError(f"--cut {cut} must be at least 1")
+        self.primary, self.cut = primary, cut
+        self.name = "map" if primary == "map" else f"{primary}{cut}"
+        self._recalls = tuple(sorted({*CUTS, cut}))
+
+    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+        """Return a float64 row per query: nDCG, the reciprocal rank, average precision, and recall at each cut.
+
+        Args:
+            predictions: per query an object with ``ids`` (names of documents) and ``scores`` (as many numbers).
+            targets: per query its judged documents: a mapping from names to grades, whole numbers.
+            contexts: not used.
+
+        Raises:
+            InputError: a prediction has not as many scores as names, or names a document twice.
+        """
+        rows = [self._row(found, grades) for found, grades in zip(predictions, targets, strict=True)]
+        return np.array(rows, np.float64).reshape(len(targets), 3 + len(self._recalls))
+
+    def _row(self, found: Any, grades: Mapping[str, int]) -> list[float]:
+        ids, scores = list(found.ids), np.asarray(found.scores, np.float32)
+        if scores.shape != (len(ids),) or len(set(ids)) != len(ids):
+            raise InputError(
+                f"{self.name}: {len(ids)} documents ({len(set(ids))} different ones) and {scores.size} scores of a "
+                "query; give one score for each, and each once"
+            )
+        if np.isnan(scores).any():
+            return [math.nan] * (3 + len(self._recalls))
+        ordered = ranked(ids, scores)
+        gains = np.array([max(0, grades.get(name, 0)) for name in ordered], np.float64)
+        ideal = np.sort([grade for grade in grades.values() if grade > 0])[::-1].astype(np.float64)
+        hits = np.flatnonzero(gains) + 1  # ranks
+        relevant = len(ideal)
+        if not relevant:
+            return [0.0] * (3 + len(self._recalls))
+        first = 1 / int(hits[0]) if len(hits) and hits[0] <= self.cut else 0.0
+        average = float((np.arange(1, len(hits) + 1) / hits).sum()) / relevant
+        recalls = [float((hits <= cut).sum()) / relevant for cut in self._recalls]
+        return [_gain(gains, self.cut) / _gain(ideal, self.cut), first, average, *recalls]
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the weighted mean of the metric of record; NaN where no query has any weight."""
+        total = float(weights.sum())
+        return float(np.dot(weights, records[:, self._column()])) / total if total else math.nan
+
+    def _column(self) -> int:
+        return {"ndcg": 0, "mrr": 1, "map": 2}.get(self.primary, 3 + self._recalls.index(self.cut))
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the other figures, and recall at :data:`CUTS`."""
+        kept = self._all()
+        names = [f"ndcg{self.cut}", f"mrr{self.cut}", "map", *(f"recall{cut}" for cut in self._recalls)]
+        return {
+            name: math.fsum(column.tolist()) / len(kept)
+            for name, column in zip(names, kept.T, strict=True)
+            if name != self.name
+        }
+
+
+def ranked(ids: Sequence[str], scores: Array) -> list[str]:
+    """Return names of documents by falling score (float32); of equal ones the name that sorts last comes first."""
+    by_name = sorted(range(len(ids)), key=lambda place: ids[place].encode("utf-8", "surrogatepass"), reverse=True)
+    order = np.array(by_name, np.intp)
+    order = order[np.argsort(-np.asarray(scores, np.float32)[order], kind="stable")]
+    return [ids[place] for place in order.tolist()]
+
+
+def _gain(grades: Array, cut: int) -> float:
+    """Return the discounted cumulative gain of the first ``cut`` grades."""
+    some = grades[:cut]
+    return math.fsum((some / np.log2(np.arange(2, len(some) + 2))).tolist())

@@ -1,0 +1,260 @@
+"""From texts to vectors by one model: how its outputs become one vector per text, and in which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, ModelError
+from utils.preprocess.text.lengths import planned
+from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
+from utils.progress import progress
+from utils.tasks.base import Choice, Flag, Options, str2bool
+from utils.tasks.collating import collate
+from utils.tasks.model import Model
+from utils.tasks.text_input import fed, longest
+
+NOTE = "embedding"
+"""Key of what an export may store, a JSON object: ``pooling``, ``normalize``, ``compare`` and the prefixes."""
+
+MEAN, CLS, LAST = POOLINGS = ("mean", "cls", "last")
+"""Of a model that gives a vector per token: the mean of those that are no padding, the first one, or the last one."""
+
+COSINE, DOT = COMPARES = ("cosine", "dot")
+"""``cosine``: of the angle. ``dot``: the inner product."""
+
+PREFIXES = ("prefix", "query_prefix", "passage_prefix")
+"""What is put before a sentence, a query, and a passage."""
+
+BGE_QUERY = "Represent this sentence for searching relevant passages: "
+"""What the English bge models want before a query."""
+
+ENOUGH = 4096
+"""Texts that are numbered at a time, of a corpus."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """How vectors are made and compared: what a flag says, else what the export stored, else the usual.
+
+    Attributes:
+        pooling: one of :data:`POOLINGS`. normalize: whether vectors are brought to length 1. compare: of
+            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put in front.
+    """
+
+    pooling: str = MEAN
+    normalize: bool = True
+    compare: str = COSINE
+    prefix: str = ""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+    @classmethod
+    def of(cls, model: Model, options: Options) -> Notes:
+        """Read them.
+
+        Raises:
+            ModelError: what is stored is none of that.
+        """
+        stored = model.stored.json(NOTE, {})
+        if not isinstance(stored, dict):
+            raise _wrong(model, f"{stored!r} is not a JSON object")
+        usual, found = cls(), dict[str, Any]()
+        for key, known in (("pooling", POOLINGS), ("compare", COMPARES)):
+            found[key] = stored.get(key, getattr(usual, key))
+            if found[key] not in known:
+                raise _wrong(model, f"{key} {found[key]!r} must be one of {', '.join(known)}")
+        found["normalize"] = stored.get("normalize", True)
+        if not isinstance(found["normalize"], bool):
+            raise _wrong(model, f"normalize {found['normalize']!r} must be true or false")
+        for key in PREFIXES:
+            found[key] = stored.get(key, "")
+            if not isinstance(found[key], str):
+                raise _wrong(model, f"{key} {found[key]!r} must be text")
+        said = {key: value for key in found if (value := getattr(options, key, None)) is not None}
+        return cls(**found | said)
+
+
+def _wrong(model: Model, what: str) -> ModelError:
+    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
+
+
+def in_use(key: str, name: str, model: Model, options: Options) -> Any:
+    """Return a note's value as flags and export say it; ``name``: of the model where a task has several."""
+    return getattr(Notes.of(model.named.get(name, model), options), key)
+
+
+def choices(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> tuple[Choice, ...]:
+    """Return what training decided of an embedding, for ``teco fix``; ``prefixes``: values to try by their flags."""
+    of_all: dict[str, tuple[Any, ...]] = {"pooling": POOLINGS, "normalize": (True, False), "compare": COMPARES}
+    return tuple(
+        Choice(f"--{key}", values, "prepare", partial(in_use, key, name))
+        for key, values in (of_all | dict(prefixes)).items()
+    )
+
+
+def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options, notes: Notes) -> Array:
+    """Return one vector per row, N x D float32.
+
+    The output is the one called ``sentence_embedding``, ``embeddings`` or ``output``, or the first; where ``--pooling``
+    is given, the first one with a vector per token.
+
+    Args:
+        outputs: of a call. lengths: tokens of each row, without padding, which is at the end.
+        model, options, notes: of the model.
+
+    Raises:
+        ModelError: no output is N x D or N x T x D.
+    """
+    arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    names = [spec.name for spec in model.outputs]
+    per_token = next((array for array in arrays if array.ndim == 3), None)
+    known = ("sentence_embedding", "embeddings", "embedding", "output")
+    which = next((names.index(name) for name in known if name in names), 0)
+    found = arrays[which] if which < len(arrays) else arrays[0]
+    if getattr(options, "pooling", None) is not None:
+        if per_token is None:
+            raise ConfigError(
+                f"--pooling {options.pooling}: {model.ckpt} gives one vector per text, pooled in its graph; leave it out"
+            )
+        found = per_token
+    if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
+        raise ModelError(
+            f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} texts; an embedding is "
+            "N x D or N x T x D floats"
+        )
+    found = found.astype(np.float32)
+    if found.ndim == 3:
+        found = pooled(found, lengths, notes.pooling)
+    return scaled(found) if notes.normalize or notes.compare == COSINE else found
+
+
+def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
+    """Return N x D of vectors per token, N x T x D, of which row i has ``lengths[i]`` at its beginning."""
+    counts = np.asarray(lengths)
+    if way == CLS:
+        return np.ascontiguousarray(states[:, 0])
+    if way == LAST:
+        return np.ascontiguousarray(states[np.arange(len(states)), counts - 1])
+    kept = np.arange(states.shape[1]) < counts[:, None]
+    total: Array = np.where(kept[:, :, None], states, np.float32(0)).sum(axis=1)
+    return total / np.maximum(counts, 1)[:, None].astype(np.float32)
+
+
+def scaled(rows: Array) -> Array:
+    """Return vectors of length 1; one of length 0 has no direction, and is NaN."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        length = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        found: Array = (rows / length).astype(np.float32)
+    return found
+
+
+class Rows:
+    """Runs a model over tokens, a planned length at a time.
+
+    Every call has the same number of rows, the last ones repeated where there are fewer, and holds texts of one planned
+    length only. So what comes of a text does not hang on the texts beside it: not in another order, another process or
+    a resumed run.
+
+    Args:
+        engine: of the model. options: the flags. name: what a progress bar calls the texts.
+    """
+
+    def __init__(self, engine: Any, options: Options) -> None:
+        self.engine, self.model, self.options = engine, Model.of(engine), options
+        self.tokens = Tokens.of(self.model, options)
+        self.longest = longest(self.model, options, self.tokens)
+        self._count = self.model.batch or options.batch_size
+        spec = next((one for one in self.model.inputs if input_kind(one.name) == IDS), None)
+        symbol = (spec.symbols or ("", ""))[1] if spec is not None and len(spec.shape) == 2 else ""
+        fixed = spec.shape[1] if spec is not None and len(spec.shape) == 2 else None
+        self._lengths = (fixed,) if fixed else tuple(self.model.dims.get(symbol or "", ()))
+
+    def encode(self, texts: Sequence[Given], cut: str = "longest_first") -> list[Encoded]:
+        """Return the tokens of texts, cut to what the model takes."""
+        return self.tokens.encode(texts, self.longest, cut)
+
+    def of(
+        self, encoded: Sequence[Encoded], read: Callable[[Any, Sequence[int]], Array], told: str | None = None
+    ) -> Array:
+        """Return a row for each text.
+
+        Args:
+            encoded: the texts. read: from a call's outputs, and how many tokens each of its rows has, to rows.
+            told: what a bar on a terminal calls it; ``None``: no bar.
+        """
+        if not encoded:
+            return np.empty((0, 0), np.float32)
+        groups: dict[int, list[int]] = {}
+        for place, one in enumerate(encoded):
+            groups.setdefault(planned(len(one.ids), self._lengths), []).append(place)
+        step = self._count
+        parts = [
+            places[start : start + step] for places in groups.values() for start in range(0, len(places), step)
+        ]
+        call = partial(self._called, encoded, read)
+        found: list[Array] = list(self._each(call, parts, told))
+        rows = np.empty((len(encoded), *found[0].shape[1:]), found[0].dtype)
+        for places, part in zip(parts, found, strict=True):
+            rows[places] = part
+        return rows
+
+    def _each(self, call: Callable[[Sequence[int]], Array], parts: Sequence[list[int]], told: str | None) -> Any:
+        """Yield what comes of each call; as many at a time as the engine computes side by side, for a corpus."""
+        if told is None:
+            return map(call, parts)
+        shown: Iterable[list[int]] = progress(parts, "call", told)
+        streams = getattr(self.engine, "streams", 1)
+        if streams < 2 or len(parts) < 2:
+            return map(call, shown)
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(streams, thread_name_prefix="corpus") as pool:
+            return list(progress(pool.map(call, parts), "call", told, len(parts)))
+
+    def _called(self, encoded: Sequence[Encoded], read: Callable[[Any, Sequence[int]], Array], part: list[int]) -> Array:
+        texts = [encoded[place] for place in part]
+        filled = [*texts, *texts[-1:] * (self._count - len(texts))]
+        outputs = self.engine(collate([fed(filled, self.model)], self.model))
+        return read(outputs, [len(one.ids) for one in filled])[: len(texts)]
+
+
+class Embedder:
+    """Makes vectors of texts.
+
+    Args:
+        engine: of the model. options: the flags.
+    """
+
+    def __init__(self, engine: Any, options: Options) -> None:
+        self.rows = Rows(engine, options)
+        self.notes = Notes.of(self.rows.model, options)
+        self._options = options
+
+    def of(self, encoded: Sequence[Encoded], told: str | None = None) -> Array:
+        """Return a vector for each text, N x D float32; ``told``: what a bar on a terminal calls them."""
+        return self.rows.of(encoded, self._read, told)
+
+    def _read(self, outputs: Any, lengths: Sequence[int]) -> Array:
+        return vectors(outputs, lengths, self.rows.model, self._options, self.notes)
+
+
+def check_embedding(options: Options) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    if options.compare == COSINE and options.normalize is False:
+        raise ConfigError("--compare cosine takes vectors of length 1; use --compare dot with --normalize false")
+
+
+EMBEDDING_FLAGS = (
+    Flag("--pooling", "of a model with a vector per token (default: as stored, or mean)", None, choices=POOLINGS),
+    Flag("--normalize", "bring vectors to length 1 (default: as stored, or true)", None, str2bool, nargs="?"),
+    Flag("--compare", "how vectors are compared (default: as stored, or cosine)", None, choices=COMPARES),
+)
