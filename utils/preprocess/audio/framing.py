@@ -65,4 +65,5 @@ class Grid(NamedTuple):
     def _mirrored(self, places: Array, total: int) -> Array:
         last = 2 * total - (1 if self.edges == "repeat" else 2)
         turned: Array = places % (last + 1 if self.edges == "repeat" else max(last, 1))
-        return np.minimum(turned, last - turned)
+        folded: Array = np.minimum(turned, last - turned)
+        return folded
