@@ -10,8 +10,8 @@ from engine import Array, ConfigError
 def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
     """Return features at a lower rate, several frames side by side ("low frame rate": Pundak and Sainath 2016).
 
-    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; what lies outside is the first or the
-    last frame again, as FunASR's Paraformer has it (7 frames every 6).
+    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; what lies outside is the first or
+    the last frame again, as FunASR's Paraformer has it (7 frames every 6).
 
     Args:
         features: [T, D].

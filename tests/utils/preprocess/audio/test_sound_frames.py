@@ -35,7 +35,7 @@ def test_slopes_are_those_of_a_line_through_the_frames() -> None:
     assert np.allclose(found[:, 4:8], first, atol=1e-6)
     twice = signal.savgol_filter(first, 5, polyorder=1, deriv=1, axis=0, mode="nearest")
     assert np.allclose(found[4:-4, 8:], twice[4:-4], atol=1e-6)
-    assert with_deltas(FEATURES[:1]).tolist() == [[*FEATURES[0].tolist(), *[0.0] * 8]]
+    assert np.allclose(with_deltas(FEATURES[:1])[:, 4:], 0, atol=1e-6)
     ramp = np.arange(30, dtype=np.float32)[:, None] * 3
     assert np.allclose(with_deltas(ramp)[5:-5, 1:], [3, 0], atol=1e-5)
 
