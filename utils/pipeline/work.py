@@ -53,6 +53,7 @@ class Work:
         labelled: what to pass where samples have no targets.
         one_call: whether a batch is one call of the only engine.
         streams: batches that may be computed side by side.
+        amounts: from outputs and contexts of a batch to what it holds beside samples, by name.
         set_up: makes the task's state; where an engine is to be calibrated, that comes first, as ``setup`` may call it.
         watch: looks for NaN in what the engines give back, where the task calls them itself.
     """
@@ -69,12 +70,14 @@ class Work:
         labelled: str = LABELLED,
         one_call: bool = True,
         figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
+        amounts: Callable[[Any, Any], Mapping[str, float]] = lambda outputs, contexts: {},
         advice: Callable[[], OwnAdvice] | None = None,
         says: str = "",
         set_up: Callable[[], object] = lambda: None,
         watch: Watch | None = None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
+        self.amounts = amounts
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
@@ -128,6 +131,7 @@ class Work:
             labelled=f"data with targets: {task.data_help}",
             one_call=task.infer is one_call,
             figures=task.figures,
+            amounts=task.amounts,
             advice=lambda: _advice(task, options, engines),
             set_up=lambda: state.of(called),
             watch=watch,
