@@ -31,8 +31,9 @@ class Form:
     """The sizes of a decoder.
 
     Attributes:
-        vocabulary: tokens. positions: longest text. width: of the hidden state. layers, heads: how many. inner: width
-            of the feed-forward part. activation: name of its function, as ``config.json`` has it. epsilon: of the norms.
+        vocabulary: tokens. positions: longest text. width: of the hidden state. layers, heads: how many.
+        inner: width of the feed-forward part. activation: name of its function, as ``config.json`` has it.
+        epsilon: of the norms.
         begin, end: tokens that a text begins and ends with; ``None``: none.
     """
 
@@ -227,6 +228,12 @@ class GptDecoder(nn.Module):
         nn.init.normal_(parts["wpe"].weight, std=0.01)  # type: ignore[arg-type]
         self.transformer = nn.ModuleDict(parts)
 
+    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return N x T x width of tokens, out of the table as the output needs it: so a file holds it once."""
+        table = self.transformer["wte"].weight.T
+        picked = torch.index_select(table, 1, ids.flatten()).T
+        return picked.reshape(ids.shape[0], ids.shape[1], table.shape[0])
+
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Return N x T x vocabulary of the last hidden state."""
         out: torch.Tensor = self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
@@ -252,7 +259,7 @@ class GptDecoder(nn.Module):
             mask: N x P float: 1 for a slot of the cache that holds something, else 0.
             past: the caches, key and value by turns, N x heads x P x size each.
         """
-        x = self.transformer["wte"](ids) + self.transformer["wpe"](positions)
+        x = self.embedded(ids) + self.transformer["wpe"](positions)
         later, slots = _later(ids.shape[1]), ((1 - mask) * MASKED)[:, None, None, :]
         new: list[torch.Tensor] = []
         for i, block in enumerate(self.transformer["h"]):

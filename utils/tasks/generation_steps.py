@@ -23,7 +23,7 @@ from engine import Array, DataError, ModelError, TensorSpec, Timeline
 from utils.tasks.model import Model
 
 FIRST, NEXT = "first token", "next tokens"
-"""Stages in a timeline: until a batch has its first tokens (samples: those), and each further step (samples: tokens)."""
+"""Stages in a timeline: until a batch has its first tokens, and each further step; samples are the tokens."""
 
 SLOTS, CHUNKS = (64, 128, 256, 512, 1024), (1, 16, 64)
 """Planned sizes of a cache and of what is fed at once, where nothing else is said."""
@@ -118,7 +118,7 @@ def _by_slot(array: Array, form: Slot) -> Array:
 
 
 class Fed(NamedTuple):
-    """What a chunk gave: logits of N samples x T tokens x V, and which tokens they belong to: ``first`` <= place < ``end``.
+    """What a chunk gave: logits of N samples x T tokens x V, and of which tokens: ``first`` <= place < ``end``.
 
     Tokens are counted from the first one that the call was given; of a sample that is through both are equal.
     """
@@ -157,10 +157,16 @@ class Decoder:
         caches = [i for i, kind in enumerate(self.kinds) if kind == "past"]
         self._logits = next((i for i, spec in enumerate(model.outputs) if "logits" in spec.name.lower()), 0)
         behind = [i for i in range(len(model.outputs)) if i != self._logits]
-        if len(behind) < len(caches) or "ids" not in self.kinds:
+        if not 0 < len(caches) <= len(behind) or "ids" not in self.kinds:
             raise ModelError(
-                f"{model.ckpt}: it has {len(caches)} caches, {len(behind)} outputs beside the logits, and the inputs "
-                f"{', '.join(spec.name for spec in model.inputs)}; a decoder takes token ids, and gives back each cache"
+                f"{model.ckpt}: it has {len(caches)} caches and {len(behind)} outputs beside the logits; its inputs "
+                f"are {_some([spec.name for spec in model.inputs])}; a decoder takes token ids and caches, and gives "
+                "back each cache; export it with a key/value cache (docs/nlp.md)"
+            )
+        if not {"position", "length"} & set(self.kinds):
+            raise ModelError(
+                f"{model.ckpt}: it takes neither the places of tokens nor the length of the past, so the size of its "
+                "cache stands for the latter; export it with position_ids (docs/nlp.md)"
             )
         self.forms = [_form(i, o, model) for i, o in zip(caches, behind, strict=False)]
         self.plans = self._planned(plans)
@@ -250,15 +256,16 @@ class Decoder:
         if kind == "length":
             return cache.lengths.astype(spec.dtype)
         filled = cache.mask(spec.dtype)
-        if (
-            not self.forms
-            or spec.symbols[-1:] == self._model.inputs[self.forms[0].input].symbols[self.forms[0].axis :][:1]
-        ):
-            return filled
-        if spec.shape[-1] == cache.slots:
+        if spec.shape[-1] == cache.slots or self._is_of_slots(spec):
             return filled
         new = (np.arange(tokens.shape[1]) < np.maximum(counts, 1)[:, None]).astype(spec.dtype)
         return np.concatenate([filled, new], axis=1)
+
+    def _is_of_slots(self, mask: TensorSpec) -> bool:
+        """Say whether a mask is of the slots alone: as long as the caches, by its symbol."""
+        first = self.forms[0]
+        symbols = self._model.inputs[first.input].symbols
+        return bool(symbols and mask.symbols) and mask.symbols[-1] == symbols[first.axis]
 
 
 _NAMES = (("past", "past"), ("mask", "mask"), ("position", "position"), ("length", "length"), ("ids", "ids"))
@@ -279,6 +286,10 @@ def _kind(spec: TensorSpec, constants: Mapping[str, Array], model: Model) -> str
             "the length of the past and the past itself, each by such a name"
         )
     return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _form(place: int, output: int, model: Model) -> Slot:
