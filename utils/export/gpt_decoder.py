@@ -128,7 +128,7 @@ def _later(count: int) -> torch.Tensor:
     return (places[:, None] < places).float() * MASKED
 
 
-class Projection(nn.Module):
+class Projection(nn.Module):  # type: ignore[misc]
     """A linear layer whose weight is in x out, as GPT-2's files have it."""
 
     def __init__(self, wide: int, out: int) -> None:
@@ -141,7 +141,7 @@ class Projection(nn.Module):
         return x @ self.weight + self.bias
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Causal attention of T new tokens to P slots of a cache and to one another."""
 
     def __init__(self, form: Form) -> None:
@@ -177,7 +177,7 @@ class Attention(nn.Module):
         return self.c_proj(mixed.transpose(1, 2).reshape(x.shape[0], x.shape[1], self.heads * self.size)), k, v
 
 
-class FeedForward(nn.Module):
+class FeedForward(nn.Module):  # type: ignore[misc]
     """Two layers with GELU between them."""
 
     def __init__(self, form: Form) -> None:
@@ -191,7 +191,7 @@ class FeedForward(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """One layer of the decoder."""
 
     def __init__(self, form: Form) -> None:
@@ -208,7 +208,7 @@ class Block(nn.Module):
         return x + self.mlp(self.ln_2(x)), k, v
 
 
-class GptDecoder(nn.Module):
+class GptDecoder(nn.Module):  # type: ignore[misc]
     """A GPT-2 style decoder that reads a cache of a planned size and gives back the keys and values of new tokens only.
 
     The caller writes them into the cache. A graph that did so would give back the whole cache with each token: P times
@@ -224,8 +224,8 @@ class GptDecoder(nn.Module):
             "h": nn.ModuleList(Block(form) for _ in range(form.layers)),
             "ln_f": nn.LayerNorm(form.width, form.epsilon),
         }
-        nn.init.normal_(parts["wte"].weight, std=0.02)  # type: ignore[arg-type]
-        nn.init.normal_(parts["wpe"].weight, std=0.01)  # type: ignore[arg-type]
+        nn.init.normal_(parts["wte"].weight, std=0.02)
+        nn.init.normal_(parts["wpe"].weight, std=0.01)
         self.transformer = nn.ModuleDict(parts)
 
     def embedded(self, ids: torch.Tensor) -> torch.Tensor:

@@ -82,7 +82,8 @@ class Cache:
 
     def mask(self, dtype: Any) -> Array:
         """Return N x slots: 1 where a slot is filled, else 0."""
-        return (np.arange(self.slots) < self.lengths[:, None]).astype(dtype)
+        filled: Array = (np.arange(self.slots) < self.lengths[:, None]).astype(dtype)
+        return filled
 
     def resize(self, slots: int) -> None:
         """Move everything into arrays of so many slots, at least as many as there are."""
@@ -252,7 +253,8 @@ class Decoder:
             return tokens.astype(spec.dtype, copy=False)
         if kind == "position":  # what pads stands where the last token does, as a place beyond the model is none
             ahead = np.minimum(np.arange(tokens.shape[1]), np.maximum(counts - 1, 0)[:, None])
-            return (cache.lengths[:, None] + ahead).astype(spec.dtype)
+            places: Array = (cache.lengths[:, None] + ahead).astype(spec.dtype)
+            return places
         if kind == "length":
             return cache.lengths.astype(spec.dtype)
         filled = cache.mask(spec.dtype)
