@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError, TensorSpec
+from engine import Array, ConfigError, Engine, ModelError, TensorSpec
 from utils.datasets.base import Dataset, ListDataset
-from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
+from utils.datasets.text import Columns
+from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, count_cut, say_cut, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Given, Tokens, input_kind
-from utils.tasks.base import Flag, Options
+from utils.tasks.base import Flag, Options, str2bool
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
 LENGTH_FLAGS = (
-    Flag("--max_length", "tokens of a text at most, the rest is cut; left out: what model and plans take", None, int),
+    Flag(
+        "--max_length",
+        "tokens of a text at most; left out: what model and plans take; 0: cut nothing",
+        None,
+        int,
+    ),
     Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
     Flag("--lengths", "lengths to pad to: the card has a plan for each", list(USUAL_LENGTHS), int, nargs="+"),
 )
 """How texts become tokens, for every task that reads them so."""
 
 TEXT_FLAGS = (
-    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT"),
     Flag(
         "--pair",
         "the second text of each --text, where a model takes two; one goes with all",
         None,
         nargs="+",
         metavar="TEXT",
-        scripts=("single", "multi"),
     ),
 )
-"""Samples that stand on the command line."""
+"""Samples that stand on the command line. ``valid`` has the flags to refuse them: else they would abbreviate others."""
+
+
+COLUMN_FLAGS = (
+    Flag("--text_column", "column of the texts, where its name is not a usual one", None, metavar="NAME"),
+    Flag("--pair_column", "column of the second texts", None, metavar="NAME"),
+    Flag("--label_column", "column of the labels", None, metavar="NAME"),
+    Flag("--columns", "names of all columns, where the file's first line has none", [], nargs="+", metavar="NAME"),
+    Flag("--encoding", "of the files, such as latin-1", "utf-8"),
+    Flag("--quoted", "fields of a .tsv may stand in double quotes", False, str2bool, nargs="?"),
+)
+"""How tables of texts are read."""
+
+
+def columns_of(options: Options) -> Columns:
+    """Return how tables are read, from :data:`COLUMN_FLAGS`."""
+    given = (options.text_column, options.pair_column, options.label_column)
+    return Columns(*given, tuple(options.columns), options.encoding, options.quoted)
 
 
 def check_lengths(options: Options) -> None:
@@ -63,15 +85,19 @@ def open_lengths(options: Options) -> dict[str, dict[tuple[int, int], tuple[int,
 def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int:
     """Return how many tokens a text may have; 0: any number.
 
-    That is the least of ``--max_length`` (left out: what the export stored under ``max_length``, else the tokenizer's
-    own), the fixed length of the model's input, and its longest plan.
+    ``--max_length 0`` says any number. Else it is the least of ``--max_length`` (left out: what the export stored under
+    ``max_length``, else the tokenizer's own), the fixed length of the model's input, and its longest plan.
 
     Raises:
         ModelError: what is stored is no length.
     """
+    if options.max_length == 0:
+        return 0
     spec = next((one for one in model.inputs if input_kind(one.name) == IDS), None)
-    own = None if options.max_length is not None else stored_length(model) or (tokens and tokens.usual_length)
-    fixed, plans = None, ()
+    own = stored_length(model) or (None if tokens is None else tokens.usual_length)
+    own = None if options.max_length is not None else own
+    fixed: int | None = None
+    plans: tuple[int, ...] = ()
     if spec is not None and len(spec.shape) == 2:
         fixed = spec.shape[1]
         plans = model.dims.get((spec.symbols or ("", ""))[1] or "", ())
@@ -107,8 +133,8 @@ def input_kinds(model: Model) -> list[str]:
     kinds = [input_kind(spec.name) for spec in model.inputs]
     if kinds.count(IDS) != 1 or len(set(kinds)) != len(kinds):
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; text classification feeds "
-            "one of word numbers and maybe one named ...mask... and one named ...type...; replace prepare in the task"
+            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; texts are one input of "
+            "numbers, and maybe one named ...mask..., ...type... and ...position... each; replace prepare in the task"
         )
     return kinds
 
@@ -120,16 +146,34 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
     return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
 
 
+def check_tokens(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
+    """Refuse a tokenizer that is no model's once, before any text: as :attr:`Task.setup` of a task without a state.
+
+    Raises:
+        ModelError, ConfigError: as :meth:`Tokens.of`, but where there is none.
+    """
+    for engine in engines.values():
+        Tokens.find(Model.of(engine), options)
+
+
+def remark_cut(counts: Mapping[str, int], samples: int) -> list[str]:
+    """Say once what was cut, as :attr:`Task.remarks` does; with :func:`~utils.preprocess.text.lengths.count_cut`."""
+    said = say_cut(counts, samples)
+    return [said] if said else []
+
+
 def typed_texts(options: Options) -> Dataset | None:
     """Return the texts that stand on the command line; ``None`` where none do.
 
     Samples are strings, with ``--pair`` tuples of two.
 
     Raises:
-        ConfigError: a text is empty, or there are not as many second ones.
+        ConfigError: a text is empty, there are not as many second ones, or an evaluation would need their labels.
     """
     texts: list[str] | None = getattr(options, "text", None)
     seconds: list[str] | None = getattr(options, "pair", None)
+    if options.script == "valid" and (texts is not None or seconds is not None):
+        raise ConfigError("--text has no labels to evaluate; use example_single_batch.py, or give --data_path")
     if texts is None:
         if seconds is not None:
             raise ConfigError("--pair gives the second text of each; give the first ones with --text")
@@ -154,15 +198,20 @@ def _short(text: str) -> str:
 _SHOWN = 60
 
 __all__ = [
+    "COLUMN_FLAGS",
     "LENGTH_FLAGS",
     "TEXT_FLAGS",
     "Encoded",
     "Given",
     "Tokens",
     "check_lengths",
+    "check_tokens",
+    "columns_of",
+    "count_cut",
     "fed",
     "input_kinds",
     "longest",
     "open_lengths",
+    "remark_cut",
     "typed_texts",
 ]
