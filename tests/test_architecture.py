@@ -48,6 +48,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/bert_*.py",
         "utils/export/text_models.py",
         "utils/export/text_classifier_script.py",
+        "utils/export/gpt_decoder.py",
+        "utils/export/gpt_script.py",
         "utils/export/torchvision_models.py",
         "utils/export/segmenter_script.py",
         "utils/export/torchvision_segmentation.py",
