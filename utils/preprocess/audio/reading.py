@@ -1,7 +1,7 @@
 """Recordings as models want them: decoded, mono, float32, at one rate.
 
-WAV is read here (:mod:`.wav`); what else there is (FLAC, Ogg, WAV in rarer forms) by soundfile, and another rate made by
-soxr: both come with the extra ``audio``.
+WAV is read here (:mod:`.wav`); what else there is (FLAC, Ogg, WAV in rarer forms) by soundfile, and another rate made
+by soxr: both come with the extra ``audio``.
 
 Rules, chosen so that one recording gives the same samples however it is stored:
 

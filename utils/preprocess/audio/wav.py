@@ -1,8 +1,8 @@
 """WAV files (RIFF) without a package: whole numbers of 8 to 32 bits, floats, A-law and mu-law.
 
-Written from the format's description (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0",
-1991; ``WAVE_FORMAT_EXTENSIBLE``, 2001) and ITU-T G.711. A library that reads WAV takes a file that was cut short for a
-shorter one; here it is refused, as half a recording gives an answer that looks like one.
+Written from the format's description (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications
+1.0", 1991; ``WAVE_FORMAT_EXTENSIBLE``, 2001) and ITU-T G.711. A library that reads WAV takes a file that was cut short
+for a shorter one; here it is refused, as half a recording gives an answer that looks like one.
 """
 
 from __future__ import annotations
