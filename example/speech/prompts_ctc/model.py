@@ -16,8 +16,8 @@ FRONT = 9
 DILATIONS = (1, 1, 1, 1, 2, 2, 2)
 """Of the residual convolutions, five steps wide each."""
 
-REACH = FRONT // 2 + STRIDE * 2 * sum(DILATIONS)
-"""Frames on each side that a step's answer hangs on."""
+MARGIN = FRONT // 2 + STRIDE * 2 * sum(DILATIONS) - STRIDE // 2
+"""Frames on each side that have no step of their own; what a step says of its three frames hangs on as many beside."""
 
 
 class Residual(nn.Module):
@@ -36,13 +36,13 @@ class Residual(nn.Module):
 
 
 class PromptsCTC(nn.Module):
-    """N x T x 40 log-mels in, N x (T - 2 REACH + 2) / 3 x classes logits out.
+    """N x T x 40 log-mels in, N x (T - 2 MARGIN) / 3 x classes logits out.
 
-    No convolution is padded: every step of the output hangs on REACH frames on each side and on nothing else. So a
-    recording that is read in pieces, with REACH frames more on each side, gives exactly what it gives as a whole.
+    No convolution is padded: a step hangs on its three frames and MARGIN frames on each side, and on nothing else. So a
+    recording that is read in pieces, with MARGIN frames more on each side, gives what it gives as a whole.
     """
 
-    def __init__(self, classes: int, channels: int = CHANNELS, dropout: float = 0.1) -> None:
+    def __init__(self, classes: int, channels: int = CHANNELS, dropout: float = 0.15) -> None:
         super().__init__()
         self.scale = nn.BatchNorm1d(MELS)
         self.front = nn.Sequential(

@@ -6,16 +6,18 @@ The transcripts are written to be read: with remarks, digits and dots. Here is e
 from __future__ import annotations
 
 import gzip
+import math
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from utils.fetch.located import fetched_path
+from utils.fetch import fetched_path
+from utils.preprocess.audio.features import LogMel
 
 ALPHABET = " 'abcdefghijklmnopqrstuvwxyz"
 """What the model writes, in the order of its classes; class 0 is CTC's blank."""
 
-NUMBERS = dict(zip("0123456789", "zero one two three four five six seven eight nine".split(), strict=True))
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 SPOKEN = {
     "*": " star ",
@@ -53,6 +55,26 @@ FEWEST_WORDS, MOST_WORDS = 4, 30
 EVERY = 3
 """Of the prompts that may be held out, one in so many is."""
 
+FEATURES = LogMel(
+    rate=8000,
+    fft=256,
+    window=200,
+    hop=80,
+    bands=40,
+    low=60.0,
+    high=3800.0,
+    scale="htk",
+    norm=False,
+    pad="constant",
+    log="ln",
+    floor=1e-5,
+    guard="add",
+)
+"""What the model hears: 40 bands of the telephone's frequencies, every 10 ms."""
+
+SILENCE = math.log(FEATURES.floor)
+"""The value of every band where there is no sound."""
+
 
 class Prompt(NamedTuple):
     """A recording: its name, such as ``conf-full``, its file and what is said, as the model writes it."""
@@ -70,7 +92,7 @@ def written(transcript: str) -> str:
     """
     text = re.sub(r"\[.*?\]|\(.*?\)|<.*?>", " ", transcript.lower())
     text = re.sub(r"[*#]|\b[a-z0-9]+\b", lambda found: SPOKEN.get(found[0], found[0]), text)
-    text = re.sub(r"\d", lambda found: f" {NUMBERS[found[0]]} ", text)
+    text = re.sub(r"\d", lambda found: f" {DIGITS[int(found[0])]} ", text)
     return " ".join(re.sub(r"[^a-z']", " ", text).split())
 
 
@@ -90,8 +112,8 @@ def prompts() -> list[Prompt]:
 def held_out(found: list[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
     """Part prompts into those to train on and those to test with; no sentence, nor most of one, is in both parts.
 
-    A prompt may be held out where it has :data:`FEWEST_WORDS` to :data:`MOST_WORDS` words and no other prompt shares a run of words
-    with it that is longer than half of it. Every :data:`EVERY`-th of these, by name, is held out.
+    A prompt may be held out where it has :data:`FEWEST_WORDS` to :data:`MOST_WORDS` words and no other prompt shares a
+    run of words with it that is longer than half of it. Every :data:`EVERY`-th of these, by name, is held out.
     """
     words = [one.text.split() for one in found]
     may = [

@@ -51,9 +51,31 @@ def beam(
     Raises:
         ConfigError: the outputs have another form, the charset another length, or the width is less than 1.
     """
+    names = class_texts(outputs, charset, blank)
+    found = beam_classes(
+        outputs, names, blank, width=width, lexicon=lexicon, language=language, time_major=time_major, logits=logits
+    )
+    return [Text("".join(names[place] for place in classes), score) for classes, score in found]
+
+
+def beam_classes(
+    outputs: Array,
+    names: Sequence[str],
+    blank: int = 0,
+    *,
+    width: int = WIDTH,
+    lexicon: Lexicon | None = None,
+    language: LanguageModel | None = None,
+    time_major: bool = False,
+    logits: bool | None = None,
+) -> list[tuple[list[int], float]]:
+    """Do what :func:`beam` does, and return the classes of each text and its score.
+
+    Args:
+        names: what each class writes, the blank among them.
+    """
     if width < 1:
         raise ConfigError(f"the beam's width {width} must be at least 1")
-    names = class_texts(outputs, charset, blank)
     with np.errstate(divide="ignore"):  # what is impossible has the logarithm -inf
         steps = np.log(probabilities(batch_first(outputs, time_major), logits).astype(np.float64))
     told = _Language(language, names)
@@ -149,10 +171,10 @@ class _Language:
 
 def _searched(
     steps: Array, names: Sequence[str], blank: int, width: int, lexicon: Lexicon | None, language: _Language
-) -> Text:
-    """Return the likeliest text of T x C logarithms of probabilities."""
+) -> tuple[list[int], float]:
+    """Return the classes of the likeliest text of T x C logarithms of probabilities, and its score."""
     if np.isnan(steps).any():
-        return Text("", float("nan"))
+        return [], float("nan")
     prefixes = _Prefixes()
     zero, never = np.zeros(1), np.full(1, -np.inf)
     front = _Front(np.zeros(1, np.int64), np.full(1, NONE), np.full(1, ROOT), zero, never, zero)
@@ -163,8 +185,8 @@ def _searched(
         total = np.where(lexicon.ends(front.nodes), total, -np.inf)
     best = int((total + front.said + language.rest(front, prefixes)).argmax())
     if total[best] == -np.inf:
-        return Text("", 0.0)
-    return Text("".join(names[place] for place in prefixes.read(int(front.ids[best]))), float(np.exp(total[best])))
+        return [], 0.0
+    return prefixes.read(int(front.ids[best])), float(np.exp(total[best]))
 
 
 def _advanced(
