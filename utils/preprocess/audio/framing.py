@@ -1,4 +1,4 @@
-"""Which samples a frame of sound holds, at the ends of a recording too, whether all of it is there or it still comes."""
+"""Which samples a frame of sound holds, at a recording's ends too, whether all of it is there or it still comes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 from engine import Array, ConfigError
 
 SCALES = ("slaney", "htk")
-"""Mel scales: Slaney's Auditory Toolbox (straight up to 1 kHz, a logarithm above), and HTK's 2595 log10(1 + f / 700)."""
+"""Mel scales: of Slaney's Auditory Toolbox (straight up to 1 kHz, a logarithm above), and HTK's, a logarithm."""
 
 
 def to_mel(hertz: Array, scale: str) -> Array:
