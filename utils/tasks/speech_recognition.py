@@ -18,6 +18,7 @@ from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
+from utils.tasks.sound_figures import sound_amounts, sound_figures
 from utils.tasks.speech_recognition_input import (
     CHOICES,
     FLAGS,
@@ -247,10 +248,13 @@ def show(sample: Recording, prediction: Heard, model: Model, options: Options) -
 
 
 def _save(sample: Recording, prediction: Heard, rate: int, folder: Path) -> Path:
-    from utils.postprocess.text.drawn_words import save_words
+    from utils.draw import save_drawn
+    from utils.postprocess.audio.drawn_words import draw_words
 
-    marks = [(one.text, one.start, one.end) for one in prediction.words]
-    return save_words(read_sound(sample, rate), marks, sample.path, folder)
+    image = draw_words(read_sound(sample, rate).samples, rate, prediction.words)
+    part = f"_{sample.start:g}s" if sample.start else ""
+    own = sample.path.with_name(f"{sample.path.stem}{part}{sample.path.suffix}")
+    return save_drawn(own, [prediction.text or "(nothing recognised)"], folder, image)
 
 
 def hinter(model: Model, options: Options) -> Hinter:
@@ -313,6 +317,8 @@ SPEECH_RECOGNITION = Task(
     setup=setup,
     collate=collate,
     infer=infer,
+    figures=sound_figures,
+    amounts=sound_amounts,
     open_sizes=open_sizes,
     check=check,
     flags=OWN_FLAGS,

@@ -20,9 +20,9 @@ from utils.tasks.text_recognition_input import lines_of
 NOTE = "speech_recognition"
 """Key of what an export may store: the values of :data:`USUAL` that differ."""
 
-NORMS = ("none", "bands", "sound")
-"""What is done to a recording as a whole: nothing; each band of its features to mean 0 and deviation 1 (NeMo's
-``per_feature``); or its samples (wav2vec 2.0)."""
+NORMS = ("none", "bands")
+"""What is done to a recording's features as a whole: nothing, or each band to mean 0 and deviation 1 (NeMo's
+``per_feature``)."""
 
 USUAL: dict[str, Any] = {
     "blank": 0,

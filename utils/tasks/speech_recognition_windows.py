@@ -89,8 +89,7 @@ class Windows:
             features: of all recordings, one behind the other, [sum of their frames, ...].
             contexts: one per recording.
         """
-        ends = np.cumsum([0, *(context.frames for context in contexts)])
-        parts = [features[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
+        parts = np.split(features, np.cumsum([context.frames for context in contexts])[:-1])
         windows = [window for owner, part in enumerate(parts) for window in self.cut(owner, len(part))]
         steps: list[Array | None] = [None] * len(windows)
         for places in self._batches(windows):
@@ -207,8 +206,8 @@ def _steps(steps: Array, count: int, model: Model) -> Array:
         if steps.shape[1] == count:
             return steps.swapaxes(0, 1)
     raise InputError(
-        f"{model.ckpt}: its first output has shape {steps.shape} and dtype {steps.dtype} for {count} recordings; speech "
-        "recognition reads recordings x steps x classes"
+        f"{model.ckpt}: its first output has shape {steps.shape} and dtype {steps.dtype} for {count} recordings; "
+        "speech recognition reads recordings x steps x classes"
     )
 
 
@@ -219,9 +218,9 @@ def _refuse_inputs(model: Model, options: Options) -> None:
     lengths = second is None or (second.dtype.kind in "iu" and len(second.shape) == 1)
     if len(model.inputs) > 2 or len(shape) not in (2, 3) or options.time_axis >= len(shape) or not lengths:
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; speech "
-            "recognition feeds recordings x frames x bands (--time_axis 2: bands x frames), and where there is a second "
-            "one, how many frames each recording has"
+            f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; "
+            "speech recognition feeds recordings x frames x bands (--time_axis 2: bands x frames), and where there is "
+            "a second one, how many frames each recording has"
         )
 
 

@@ -1,4 +1,4 @@
-"""Train the prompts' recogniser: seeded, one thread, the same weights every time; about 10 minutes of one core.
+"""Train the prompts' recogniser: seeded, one thread, the same weights every time; about 7 minutes of one core.
 
 First on the prompts as they are, put together at random. Then the network says where each word is, and prompts of words
 cut out and put together at random come in: there are few prompts, and the words must not be known by their neighbours.
@@ -45,8 +45,8 @@ LOUD, BEFORE, BEHIND = 0.01, 0.1, 0.15
 """Sound begins so many seconds before the first sample that is louder than this, and ends behind the last."""
 
 PLANS = (
-    Plan(1500, rate=0.003, warm=150, clip=5.0, average=0.995, every=500),
-    Plan(3500, rate=0.003, warm=150, clip=5.0, average=0.995, every=500),
+    Plan(1000, rate=0.003, warm=150, clip=5.0, average=0.995, every=500),
+    Plan(2500, rate=0.003, warm=150, clip=5.0, average=0.995, every=500),
 )
 
 
