@@ -324,6 +324,7 @@ SPEECH_RECOGNITION = Task(
     flags=OWN_FLAGS,
     watched=False,
     template=TEMPLATE,
+    first=True,
     data_help=DATA_HELP,
     choices=CHOICES,
     stored_under=NOTE,
