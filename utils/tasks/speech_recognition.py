@@ -75,7 +75,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
     if options.script != "valid":
         return load_sounds(paths, target=None)
-    return load_sounds(paths, units=options.units, split=options.split)
+    return load_sounds(paths, units=getattr(options, "units", UNITS[0]), split=getattr(options, "split", None))
 
 
 def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Prepared:

@@ -193,7 +193,7 @@ FLAGS = (
     Flag(
         "--lengths",
         "frames that the input may have, where it is open; each has a plan on the card",
-        None,
+        [400, 800, 1600],
         int,
         nargs="+",
     ),

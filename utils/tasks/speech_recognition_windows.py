@@ -151,7 +151,9 @@ class Windows:
         for place, window in enumerate(windows):
             room = self._room(window.length)
             groups.setdefault(0 if masked and not self._sizes else room, []).append(place)
-        ordered = [sorted(places, key=lambda place: windows[place].length) for _, places in sorted(groups.items())]
+        ordered = [places for _, places in sorted(groups.items())]
+        if not self._sizes:  # what is fed together is padded to the longest
+            ordered = [sorted(places, key=lambda place: windows[place].length) for places in ordered]
         return [places[start : start + self._rows] for places in ordered for start in range(0, len(places), self._rows)]
 
     def _room(self, length: int) -> int:

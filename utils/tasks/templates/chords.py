@@ -32,7 +32,7 @@ def fill(folder: Path) -> Mapping[str, str]:
     chance = np.random.default_rng(0)
     rows = []
     for index in range(RECORDINGS):
-        words = [WORDS[place] for place in chance.integers(len(WORDS), size=1 + index % 3)]
+        words = [WORDS[place] for place in chance.integers(len(WORDS), size=1 + index % 2)]
         samples = said(" ".join(words), chance)
         name = f"recordings/tones_{index:02}.wav"
         _write(folder / "data" / name, samples)
@@ -64,8 +64,8 @@ def _pause(seconds: float, speed: float) -> Array:
 
 def _write(file: Path, samples: Array) -> None:
     with wave.open(str(file), "wb") as out:
-        out.setparams((1, 2, RATE, 0, "NONE", ""))
-        out.writeframes(np.round(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+        out.setparams((1, 1, RATE, 0, "NONE", ""))  # 8 bits, so that the folder stays small
+        out.writeframes(np.round(np.clip(samples, -1, 1) * 127 + 128).astype(np.uint8).tobytes())
 
 
 TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill)
