@@ -256,6 +256,7 @@ class Task:
             no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
+        first: of several tasks of its domain, the one that ``teco new DOMAIN`` means.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
         data_help: what ``--data_path`` takes, in a few words.
         advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
@@ -296,6 +297,7 @@ class Task:
     watched: bool = True
     takes_nan: bool = False
     template: Template | None = None
+    first: bool = False
     sample_data: Path | None = None
     data_help: str = "the data set"
     advice: Mapping[str, str] = field(default_factory=dict)

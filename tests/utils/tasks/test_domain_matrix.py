@@ -30,6 +30,7 @@ from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
 from utils.tasks.voice_activity import VOICE_ACTIVITY
@@ -71,6 +72,7 @@ DOMAINS = {
     "face_verification": Domain(FACE_VERIFICATION, "data"),
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
     "segmentation": Domain(SEGMENTATION, "data"),
+    "speech_recognition": Domain(SPEECH_RECOGNITION, "data/recordings.jsonl"),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),

@@ -15,6 +15,7 @@ from utils.tasks.base import Task
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
 from utils.tasks.voice_activity import VOICE_ACTIVITY
@@ -24,6 +25,7 @@ DOMAINS = {
     "detection": (DETECTION, "val.json"),
     "face_detection": (FACE_DETECTION, ""),
     "segmentation": (SEGMENTATION, ""),
+    "speech_recognition": (SPEECH_RECOGNITION, "recordings.jsonl"),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
     "text_recognition": (TEXT_RECOGNITION, "rec_gt.txt"),
     "voice_activity": (VOICE_ACTIVITY, "val.jsonl"),

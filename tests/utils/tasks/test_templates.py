@@ -20,7 +20,18 @@ from utils.datasets.masks import Labelled, load_masks
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.templates import bars, discs, drawn_faces, portraits, ribbons, sentences, shapes, squares, tones
+from utils.tasks.templates import (
+    bars,
+    chords,
+    discs,
+    drawn_faces,
+    portraits,
+    ribbons,
+    sentences,
+    shapes,
+    squares,
+    tones,
+)
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
@@ -28,6 +39,7 @@ TEMPLATES = {
     "face_detection": drawn_faces.TEMPLATE,
     "face_verification": portraits.TEMPLATE,
     "segmentation": discs.TEMPLATE,
+    "speech_recognition": chords.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
     "page_reading": ribbons.TEMPLATE,
     "text_recognition": bars.TEMPLATE,
@@ -43,6 +55,7 @@ NEW = (
     "face_verification",
     "page_reading",
     "segmentation",
+    "speech_recognition",
     "text_classification",
     "text_recognition",
     "voice_activity",
