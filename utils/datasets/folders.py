@@ -68,7 +68,7 @@ def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
     Only the names of one class are held as Python objects, and only while they are sorted.
     """
     rejected = []
-    for folder, names in sorted(_walk(top)):
+    for folder, names in sorted(walk(top)):
         prefix = prefix_of(Path(folder))
         for name in sorted(names):
             if is_picture(name):
@@ -120,7 +120,7 @@ def single_picture(path: Path) -> TableDataset:
 def has_class_folders(root: Path) -> bool:
     """Say whether any visible subfolder holds a picture, at any depth."""
     folders = (root / entry.name for entry in _entries(root) if not entry.name.startswith(".") and _is_folder(entry))
-    return any(is_picture(name) for folder in folders for _, names in _walk(folder) for name in names)
+    return any(is_picture(name) for folder in folders for _, names in walk(folder) for name in names)
 
 
 def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
@@ -137,8 +137,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
-def _walk(top: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield every folder from ``top`` down with the names of its files."""
+def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield every folder from ``top`` down with the names of its files, through links.
+
+    Raises:
+        DataError: a folder that cannot be read, or links that form a loop.
+    """
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error

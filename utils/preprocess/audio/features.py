@@ -1,0 +1,359 @@
+"""What models hear: the energy of sound in bands on the mel scale, frame by frame; numpy alone.
+
+Two ways are usual. :class:`LogMel` is that of librosa and torchaudio, which Whisper, NeMo and many others use;
+:class:`FilterBank` is Kaldi's, which WeNet and FunASR use. How exactly a model was trained is stored with it as JSON
+(:func:`settings_of`). All is computed in float64, each frame by itself: frames made piece by piece
+(:class:`FeatureStream`) are those of the whole, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from engine import Array, ConfigError, ModelError
+from utils.preprocess.audio.framing import Grid
+from utils.preprocess.audio.mel import SCALES, kaldi_bank, mel_bank
+from utils.stored import Stored
+
+KEY = "features"
+"""Key of a model's metadata under which its settings are stored, as a JSON object with ``kind``."""
+
+LOGS = ("log10", "ln", "none")
+GUARDS = ("clamp", "add")
+PADS = {"reflect": "reflect", "constant": "zero"}
+WINDOWS = ("povey", "hamming", "hanning", "rectangular")
+
+BLOCK = 2048
+"""Frames computed at a time, so that an hour takes no more memory than a minute."""
+
+
+def _weighed(spectrum: Array, bank: Array) -> Array:
+    """Return sums over frequency; not by BLAS, whose rounding of a row hangs on how many rows there are."""
+    found: Array = np.einsum("tf,mf->tm", spectrum, bank)
+    return found
+
+
+@lru_cache
+def _hann(size: int, periodic: bool) -> Array:
+    return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / (size if periodic else size - 1))
+
+
+@lru_cache
+def _window(shape: str, size: int) -> Array:
+    cosine = np.cos(2 * np.pi * np.arange(size) / (size - 1))
+    found: Array = {
+        "povey": (0.5 - 0.5 * cosine) ** 0.85,
+        "hanning": 0.5 - 0.5 * cosine,
+        "hamming": 0.54 - 0.46 * cosine,
+        "rectangular": np.ones(size),
+    }[shape]
+    return found
+
+
+def _refuse(fine: bool, name: str, value: object, wanted: str) -> None:
+    if not fine:
+        raise ConfigError(f"features: {name} {value!r} must be {wanted}")
+
+
+def _check_sizes(rate: int, window: int, hop: int, bands: int) -> None:
+    for name, value in (("rate", rate), ("window", window), ("hop", hop), ("bands", bands)):
+        _refuse(isinstance(value, int) and value >= 1, name, value, "a whole number of at least 1")
+    _refuse(window >= 2, "window", window, "at least 2 samples")
+
+
+def _check_band(low: float, high: float, rate: int) -> None:
+    _refuse(0 <= low < high <= rate / 2, "low and high", (low, high), f"rising, from 0 to {rate / 2:g} Hz")
+
+
+@dataclass(frozen=True)
+class LogMel:
+    """Logarithms of mel energies, as ``librosa.feature.melspectrogram`` or torchaudio's ``MelSpectrogram`` give them.
+
+    Attributes:
+        rate: in Hz. fft: points of the transform. window, hop: samples of a frame's Hann window, and to the next one.
+        bands: mel filters. low, high: their ends in Hz; ``high`` ``None``: half the rate.
+        scale, norm: of the filters, see :func:`utils.preprocess.audio.mel.mel_bank`.
+        power: 2 for energies, 1 for magnitudes.
+        centre: frame ``t`` is centred at sample ``t * hop``; what lies outside is as ``pad`` says (``reflect``,
+            ``constant``: zeros). Otherwise it begins there.
+        periodic: the window is one period of a cosine (for transforms), not symmetric.
+        preemphasis: share of the sample before that is taken off each; 0: none.
+        log: ``log10``, ``ln`` or ``none``. floor: energies are raised to it (``guard`` ``clamp``) or it is added.
+        below: values further below the recording's highest are raised to that distance; ``None``: none are.
+        add, divide: at last ``(x + add) / divide``.
+        keep_last: ``False`` drops the last frame, as Whisper does.
+    """
+
+    rate: int = 16000
+    fft: int = 400
+    window: int = 400
+    hop: int = 160
+    bands: int = 80
+    low: float = 0.0
+    high: float | None = None
+    scale: str = "slaney"
+    norm: bool = True
+    power: float = 2.0
+    centre: bool = True
+    pad: str = "reflect"
+    periodic: bool = True
+    preemphasis: float = 0.0
+    log: str = "log10"
+    floor: float = 1e-10
+    guard: str = "clamp"
+    below: float | None = None
+    add: float = 0.0
+    divide: float = 1.0
+    keep_last: bool = True
+    kind: ClassVar[str] = "log_mel"
+
+    def __post_init__(self) -> None:
+        for name, known in (("scale", SCALES), ("log", LOGS), ("guard", GUARDS), ("pad", tuple(PADS))):
+            _refuse(getattr(self, name) in known, name, getattr(self, name), f"one of {', '.join(known)}")
+        _check_sizes(self.rate, self.window, self.hop, self.bands)
+        _refuse(self.fft >= self.window, "fft", self.fft, f"at least the window's {self.window} samples")
+        _check_band(self.low, self.rate / 2 if self.high is None else self.high, self.rate)
+        _refuse(self.floor > 0 or self.log == "none", "floor", self.floor, "above 0")
+        _refuse(self.divide != 0, "divide", self.divide, "another number")
+
+    @property
+    def grid(self) -> Grid:
+        """Which samples a frame holds."""
+        inset = (self.fft - self.window) // 2
+        half = self.fft // 2 if self.centre else 0
+        reach = self.fft - 2 * half + (0 if self.keep_last else self.hop)
+        return Grid(self.window, self.hop, inset - half, reach, PADS[self.pad] if self.centre else "none")
+
+    @property
+    def bank(self) -> Array:
+        """The mel filters."""
+        high = self.rate / 2 if self.high is None else self.high
+        return mel_bank(self.rate, self.fft, self.bands, self.low, high, self.scale, self.norm)
+
+    def of_frames(self, frames: Array) -> Array:
+        """Return features of frames, before ``below``, ``add`` and ``divide``: float64 [T, bands]."""
+        spectrum = np.abs(np.fft.rfft(frames * _hann(self.window, self.periodic), self.fft, axis=1))
+        if self.power != 1:
+            spectrum **= self.power
+        mel = _weighed(spectrum, self.bank)
+        if self.log == "none":
+            return mel
+        mel = np.maximum(mel, self.floor) if self.guard == "clamp" else mel + self.floor
+        return np.log10(mel) if self.log == "log10" else np.log(mel)
+
+
+WHISPER = LogMel(below=8.0, add=4.0, divide=4.0, keep_last=False)
+"""Whisper's; the large models of version 3 have ``bands=128``."""
+
+
+@dataclass(frozen=True)
+class FilterBank:
+    """Logarithms of mel energies, as Kaldi's ``compute-fbank-feats`` gives them with ``--dither=0``.
+
+    Attributes:
+        rate: in Hz. window, hop: samples of a frame, and to the next one. bands: mel filters.
+        low, high: their ends in Hz; ``high`` of 0 or less: so far from half the rate.
+        shape: of the window, one of :data:`WINDOWS`.
+        preemphasis: share of the sample before that is taken off each, within a frame.
+        centred: a frame's mean is taken off it first.
+        snip_edges: only frames that fit; otherwise one per hop, with the sound backwards at its ends.
+        full_scale: what a sample of 1.0 counts as: 32768 for models that were trained on 16-bit samples, or 1.
+        energy: the logarithm of a frame's energy comes first. energy_floor: what that is raised to; 0: as it is.
+        floor: mel energies are raised to it.
+    """
+
+    rate: int = 16000
+    window: int = 400
+    hop: int = 160
+    bands: int = 80
+    low: float = 20.0
+    high: float = 0.0
+    shape: str = "povey"
+    preemphasis: float = 0.97
+    centred: bool = True
+    snip_edges: bool = True
+    full_scale: float = 32768.0
+    energy: bool = False
+    energy_floor: float = 0.0
+    floor: float = float(np.finfo(np.float32).eps)
+    kind: ClassVar[str] = "fbank"
+
+    def __post_init__(self) -> None:
+        _refuse(self.shape in WINDOWS, "shape", self.shape, f"one of {', '.join(WINDOWS)}")
+        _check_sizes(self.rate, self.window, self.hop, self.bands)
+        _check_band(self.low, self.upper, self.rate)
+        _refuse(self.floor > 0, "floor", self.floor, "above 0")
+
+    @property
+    def upper(self) -> float:
+        """The filters' upper end in Hz."""
+        return self.high if self.high > 0 else self.rate / 2 + self.high
+
+    @property
+    def fft(self) -> int:
+        """Points of the transform: the next power of two."""
+        return 1 << (self.window - 1).bit_length()
+
+    @property
+    def grid(self) -> Grid:
+        """Which samples a frame holds."""
+        if self.snip_edges:
+            return Grid(self.window, self.hop, 0, self.window, "none")
+        return Grid(self.window, self.hop, self.hop // 2 - self.window // 2, self.hop - self.hop // 2, "repeat")
+
+    @property
+    def bank(self) -> Array:
+        """The mel filters."""
+        return kaldi_bank(self.rate, self.fft, self.bands, self.low, self.upper)
+
+    def of_frames(self, frames: Array) -> Array:
+        """Return features of frames: float64 [T, bands], or one more where the energy is among them."""
+        frames = frames * self.full_scale
+        if self.centred:
+            frames = frames - frames.mean(axis=1, keepdims=True)
+        columns = []
+        if self.energy:
+            power = np.maximum((frames**2).sum(axis=1, keepdims=True), self.floor)
+            columns.append(np.log(np.maximum(power, self.energy_floor) if self.energy_floor > 0 else power))
+        before = np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+        frames = (frames - self.preemphasis * before) * _window(self.shape, self.window)
+        spectrum = np.abs(np.fft.rfft(frames, self.fft, axis=1)[:, :-1]) ** 2
+        columns.append(np.log(np.maximum(_weighed(spectrum, self.bank), self.floor)))
+        return np.concatenate(columns, axis=1) if self.energy else columns[0]
+
+
+Settings: TypeAlias = "LogMel | FilterBank"
+"""How features are made."""
+
+
+def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
+    """Return log-mel features of a recording.
+
+    Args:
+        samples: float [S], mono, at ``settings.rate``. settings: what is computed, see :class:`LogMel`.
+
+    Returns:
+        float32 [T, bands].
+    """
+    return features(samples, settings)
+
+
+def fbank(samples: Array, settings: FilterBank = FilterBank()) -> Array:
+    """Return Kaldi's filter bank features of a recording; arguments and result as of :func:`log_mel`.
+
+    A recording shorter than a frame has none.
+    """
+    return features(samples, settings)
+
+
+def features(samples: Array, settings: Settings) -> Array:
+    """Return the features that the settings say, float32 [T, bands]."""
+    stream = FeatureStream(settings, whole=True)
+    return _levelled(stream.feed(samples, last=True), settings).astype(np.float32)
+
+
+def _levelled(found: Array, settings: Settings) -> Array:
+    """Return log-mel values with what hangs on all of them, and the last scaling."""
+    if not isinstance(settings, LogMel) or not found.size:
+        return found
+    if settings.below is not None:
+        found = np.maximum(found, found.max() - settings.below)
+    return found if settings.add == 0 and settings.divide == 1 else (found + settings.add) / settings.divide
+
+
+class FeatureStream:
+    """Features of a recording that comes piece by piece: put together, those of the whole, bit for bit.
+
+    Args:
+        settings: what is computed.
+        whole: values stay as :meth:`LogMel.of_frames` gives them, float64; :func:`features` finishes them.
+
+    Raises:
+        ConfigError: the settings look at the whole recording (``below``).
+    """
+
+    def __init__(self, settings: Settings, *, whole: bool = False) -> None:
+        if isinstance(settings, LogMel) and settings.below is not None and not whole:
+            raise ConfigError(
+                f"features that are raised to {settings.below:g} below the recording's highest value hang on all of "
+                "it, so they cannot be made piece by piece; compute them of the whole recording"
+            )
+        self._settings, self._grid, self._whole = settings, settings.grid, whole
+        self._kept, self._begin, self._done = np.zeros(0), 0, 0
+        self._before: float | None = None
+
+    def feed(self, samples: Array, last: bool = False) -> Array:
+        """Return the features that are known once these samples have come.
+
+        Args:
+            samples: float [S], the next of the recording; none is fine. last: no more will come.
+
+        Returns:
+            float32 [T, bands]; T may be 0.
+        """
+        self._kept = np.concatenate([self._kept, self._emphasised(np.asarray(samples, np.float64))])
+        total = self._begin + len(self._kept)
+        stop = self._grid.count(total) if last else self._grid.ready(total)
+        parts = [
+            self._settings.of_frames(
+                self._grid.cut(self._kept, self._begin, range(start, min(start + BLOCK, stop)), total if last else None)
+            )
+            for start in range(self._done, stop, BLOCK)
+        ]
+        self._done = max(self._done, stop)
+        self._forget(total)
+        width = self._settings.bands + (isinstance(self._settings, FilterBank) and self._settings.energy)
+        found = np.concatenate(parts) if parts else np.zeros((0, width))
+        return found if self._whole else _levelled(found, self._settings).astype(np.float32)
+
+    def _emphasised(self, samples: Array) -> Array:
+        """Return samples less a share of the one before each, where log-mel features are of that."""
+        share = self._settings.preemphasis if isinstance(self._settings, LogMel) else 0.0
+        if not share or not len(samples):
+            return samples
+        first = 0.0 if self._before is None else self._before
+        self._before = float(samples[-1])
+        emphasised: Array = samples - share * np.concatenate([[first], samples[:-1]])
+        return emphasised
+
+    def _forget(self, total: int) -> None:
+        """Drop samples that no frame to come needs: the last ones may be needed backwards."""
+        needed = min(self._grid.first + self._done * self._grid.hop, total - 2 * self._grid.size)
+        if needed > self._begin:
+            self._kept = self._kept[needed - self._begin :].copy()
+            self._begin = needed
+
+
+def settings_to_json(settings: Settings) -> str:
+    """Return settings as the JSON that an export stores under :data:`KEY`."""
+    return json.dumps({"kind": settings.kind, **asdict(settings)})
+
+
+def settings_of(stored: Stored, default: Settings | None = None) -> Settings:
+    """Return the settings that a model stores.
+
+    Raises:
+        ModelError: there are none and no default, or they cannot be.
+    """
+    found: Any = stored.json(KEY)
+    where = f"{stored.ckpt or 'the model'}: metadata {KEY!r}"
+    if found is None:
+        if default is not None:
+            return default
+        raise ModelError(f"{where}: is missing, so it is not known what the model hears; {stored.fix}")
+    kinds: dict[Any, type[LogMel] | type[FilterBank]] = {one.kind: one for one in (LogMel, FilterBank)}
+    if not isinstance(found, dict) or found.get("kind") not in kinds:
+        raise ModelError(f"{where}: has no 'kind' of {' or '.join(kinds)}; {stored.fix}")
+    cls = kinds[found.pop("kind")]
+    unknown = sorted(set(found) - {field.name for field in fields(cls)})
+    if unknown:
+        raise ModelError(f"{where}: {unknown[0]!r} is none of its settings; {stored.fix}")
+    try:
+        return cls(**found)
+    except (ConfigError, TypeError) as error:
+        raise ModelError(f"{where}: {error}; {stored.fix}") from error

@@ -1,0 +1,87 @@
+"""Banks of triangular filters on the mel scale, as the usual libraries make them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from engine import Array, ConfigError
+
+SCALES = ("slaney", "htk")
+"""Mel scales: of Slaney's Auditory Toolbox (straight up to 1 kHz, a logarithm above), and HTK's, a logarithm."""
+
+
+def to_mel(hertz: Array, scale: str) -> Array:
+    """Return frequencies in mel."""
+    hertz = np.asarray(hertz, np.float64)
+    if scale == "htk":
+        return 2595.0 * np.log10(1.0 + hertz / 700.0)
+    above = 15.0 + np.log(np.maximum(hertz, 1000.0) / 1000.0) * (27.0 / np.log(6.4))
+    return np.where(hertz < 1000.0, hertz * 3.0 / 200.0, above)
+
+
+def to_hertz(mel: Array, scale: str) -> Array:
+    """Return mel as frequencies."""
+    mel = np.asarray(mel, np.float64)
+    if scale == "htk":
+        return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
+    above = 1000.0 * np.exp((np.maximum(mel, 15.0) - 15.0) * (np.log(6.4) / 27.0))
+    return np.where(mel < 15.0, mel * 200.0 / 3.0, above)
+
+
+@lru_cache
+def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: str, norm: bool) -> Array:
+    """Return the filters that librosa's ``filters.mel`` has: triangles over frequency between points equal in mel.
+
+    Args:
+        rate: in Hz. fft: points of the transform. bands: filters. low, high: ends of the lowest and the highest, in Hz.
+        scale: one of :data:`SCALES`.
+        norm: every filter has the area 1 over frequency (Slaney), not the height 1.
+
+    Returns:
+        float64 [bands, fft // 2 + 1]; it cannot be written to.
+
+    Raises:
+        ConfigError: a filter would hold no frequency of the transform.
+    """
+    points = to_hertz(np.linspace(*to_mel(np.array([low, high]), scale), bands + 2), scale)
+    bins = np.fft.rfftfreq(fft, 1.0 / rate)
+    rising = (bins - points[:-2, None]) / np.diff(points)[:-1, None]
+    falling = (points[2:, None] - bins) / np.diff(points)[1:, None]
+    bank: Array = np.maximum(0.0, np.minimum(rising, falling))
+    if norm:
+        bank *= (2.0 / (points[2:] - points[:-2]))[:, None]
+    return _checked(bank, fft)
+
+
+@lru_cache
+def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float) -> Array:
+    """Return Kaldi's filters: triangles over mel, 1127 ln(1 + f / 700), of height 1; none reaches half the rate.
+
+    Args:
+        rate, fft, bands, low, high: as of :func:`mel_bank`.
+
+    Returns:
+        float64 [bands, fft // 2]; it cannot be written to.
+
+    Raises:
+        ConfigError: a filter would hold no frequency of the transform.
+    """
+    first, last = 1127.0 * np.log1p(np.array([low, high]) / 700.0)
+    points = np.linspace(first, last, bands + 2)
+    bins = 1127.0 * np.log1p(np.arange(fft // 2) * (rate / fft) / 700.0)
+    step = (last - first) / (bands + 1)
+    bank: Array = np.maximum(0.0, np.minimum(bins - points[:-2, None], points[2:, None] - bins) / step)
+    return _checked(bank, fft)
+
+
+def _checked(bank: Array, fft: int) -> Array:
+    empty = np.flatnonzero(~bank.any(axis=1))
+    if len(empty):
+        raise ConfigError(
+            f"{len(bank)} mel filters over a transform of {fft} points: filter {empty[0]} holds no frequency of it; "
+            "use fewer filters, or more points"
+        )
+    bank.setflags(write=False)
+    return bank

@@ -1,0 +1,57 @@
+"""Sound at another rate, by soxr: the SoX resampler, whose filters keep what both rates can hold and no more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import Array, ConfigError
+from utils.extra import extra
+
+QUALITY = "HQ"
+"""soxr's name of the filter: flat up to 91 % of the smaller band, at least 120 dB below that beyond it."""
+
+
+def resampled(samples: Array, rate: int, wanted: int) -> Array:
+    """Return sound at another rate.
+
+    Args:
+        samples: float32 [S], mono. rate: what it has, in Hz. wanted: what it is to have.
+
+    Returns:
+        float32 [S * wanted / rate, rounded by soxr], the same array where the rates are equal.
+
+    Raises:
+        ConfigError: soxr is not installed; nothing is needed where the rates are equal.
+    """
+    if rate == wanted:
+        return samples
+    if not len(samples):
+        return np.zeros(0, np.float32)
+    with extra(f"sound of {rate} Hz for a model of {wanted} Hz", "audio"):
+        import soxr
+    found: Array = soxr.resample(np.ascontiguousarray(samples, np.float32), rate, wanted, QUALITY)
+    return found
+
+
+class Resampler:
+    """Brings a stream to another rate, piece by piece; put together the pieces are what :func:`resampled` returns.
+
+    Args:
+        rate, wanted: in Hz.
+    """
+
+    def __init__(self, rate: int, wanted: int) -> None:
+        if min(rate, wanted) < 1:
+            raise ConfigError(f"rates of {rate} and {wanted} Hz must be at least 1")
+        self._stream = None
+        if rate != wanted:
+            with extra(f"sound of {rate} Hz for a model of {wanted} Hz", "audio"):
+                import soxr
+            self._stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality=QUALITY)
+
+    def feed(self, samples: Array, last: bool = False) -> Array:
+        """Return what is known of the other rate once these samples have come; ``last``: no more will."""
+        if self._stream is None:
+            return samples
+        found: Array = self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32), last=last)
+        return found

@@ -1,0 +1,185 @@
+"""WAV files (RIFF) without a package: whole numbers of 8 to 32 bits, floats, A-law and mu-law.
+
+Written from the format's description (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications
+1.0", 1991; ``WAVE_FORMAT_EXTENSIBLE``, 2001) and ITU-T G.711. A library that reads WAV takes a file that was cut short
+for a shorter one; here it is refused, as half a recording gives an answer that looks like one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import lru_cache
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from engine import Array, DataError
+
+PCM, FLOAT, ALAW, MULAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
+"""Codes of the samples' form in the chunk ``fmt``."""
+
+KNOWN = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32), (FLOAT, 64), (ALAW, 8), (MULAW, 8)}
+"""Forms and bits that are read here."""
+
+OPEN_ENDED = 0x7FFF0000
+"""Sizes from here on are what programs write that do not know how long the sound will be: it goes on to the end."""
+
+
+class Head(NamedTuple):
+    """What the head of a WAV file says.
+
+    Attributes:
+        code, bits: the form of a sample. channels, rate: how many, and how often a second.
+        start: of the samples in the file, in bytes. frames: moments with a sample of each channel.
+        declared: what the head says of ``frames``, which is more where the file was cut short.
+    """
+
+    code: int
+    bits: int
+    channels: int
+    rate: int
+    start: int
+    frames: int
+    declared: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of a frame."""
+        return self.channels * self.bits // 8
+
+
+def is_wav(first: bytes) -> bool:
+    """Say whether a file begins as a WAV of the usual kind does, given its first 12 bytes."""
+    return first[:4] == b"RIFF" and first[8:12] == b"WAVE"
+
+
+def read_head(stream: BinaryIO, name: str) -> Head | None:
+    """Return what the head of a WAV file says; ``None`` for a form that is not read here, such as ADPCM.
+
+    Args:
+        stream: at the file's begin; it can be moved. name: of the file, for errors.
+
+    Raises:
+        DataError: the head is damaged, or no samples follow it.
+    """
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(12)
+    form: tuple[int, int, int, int] | None = None
+    while True:
+        chunk = stream.read(8)
+        if len(chunk) < 8:
+            what = "its samples are missing" if form else "its head is damaged (no chunk 'fmt ')"
+            raise DataError(f"{name}: a WAV file cut short: {what}; copy it again")
+        kind, length = chunk[:4], int.from_bytes(chunk[4:], "little")
+        if kind == b"fmt ":
+            form = _form(stream.read(length), name)
+        elif kind == b"data":
+            break
+        if kind != b"fmt ":
+            stream.seek(length, io.SEEK_CUR)
+        if length % 2:
+            stream.seek(1, io.SEEK_CUR)
+    if form is None:
+        raise DataError(f"{name}: a damaged WAV file: samples come before what says their form; write it again")
+    return _head(form, stream.tell(), length, size)
+
+
+def _form(chunk: bytes, name: str) -> tuple[int, int, int, int]:
+    """Return code, bits, channels and rate."""
+    if len(chunk) < 16:
+        raise DataError(f"{name}: a damaged WAV file: its chunk 'fmt ' has {len(chunk)} bytes; write it again")
+    code, channels, rate, _, frame, bits = np.frombuffer(
+        chunk[:16], np.dtype([("", "<u2"), ("", "<u2"), ("", "<u4"), ("", "<u4"), ("", "<u2"), ("", "<u2")])
+    )[0].tolist()
+    if code == EXTENSIBLE and len(chunk) >= 26:
+        code = int.from_bytes(chunk[24:26], "little")
+    if not channels or not rate:
+        raise DataError(f"{name}: a damaged WAV file: {channels} channels at {rate} Hz; write it again")
+    if (code, bits) in KNOWN and frame != channels * bits // 8:
+        raise DataError(
+            f"{name}: a damaged WAV file: {channels} channels of {bits} bits in {frame} bytes; write it again"
+        )
+    return code, bits, channels, rate
+
+
+def _head(form: tuple[int, int, int, int], start: int, length: int, size: int) -> Head | None:
+    code, bits, channels, rate = form
+    if (code, bits) not in KNOWN:
+        return None
+    width, there = channels * bits // 8, size - start
+    declared = there if length >= OPEN_ENDED else length
+    return Head(code, bits, channels, rate, start, min(declared, there) // width, declared // width)
+
+
+def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
+    """Return the frames from one place to another, float32 [frames, channels]; whole numbers are scaled to -1..1.
+
+    As libsndfile does it: a sample of ``b`` bits is divided by 2^(b-1), of 8 bits after 128 is taken off.
+    """
+    stream.seek(head.start + first * head.width)
+    content = stream.read((stop - first) * head.width)
+    return _DECODERS[head.code, head.bits](content).reshape(-1, head.channels)
+
+
+def _scaled(dtype: str, steps: float, zero: float = 0.0) -> Callable[[bytes], Array]:
+    def decode(content: bytes) -> Array:
+        values = np.frombuffer(content, dtype)
+        return (values.astype(np.float32) - np.float32(zero)) * np.float32(1 / steps)
+
+    return decode
+
+
+def _of_24_bits(content: bytes) -> Array:
+    three = np.frombuffer(content, np.uint8).reshape(-1, 3)
+    four = np.zeros((len(three), 4), np.uint8)
+    four[:, 1:] = three
+    return (four.view("<i4")[:, 0] >> 8).astype(np.float32) * np.float32(2.0**-23)
+
+
+def _of_floats(dtype: str) -> Callable[[bytes], Array]:
+    def decode(content: bytes) -> Array:
+        with np.errstate(over="ignore"):
+            return np.frombuffer(content, dtype).astype(np.float32)
+
+    return decode
+
+
+def _by_table(code: int) -> Callable[[bytes], Array]:
+    def decode(content: bytes) -> Array:
+        found: Array = companded(code)[np.frombuffer(content, np.uint8)]
+        return found
+
+    return decode
+
+
+@lru_cache
+def companded(code: int) -> Array:
+    """Return what each of the 256 bytes of A-law or mu-law stands for, float32 in -1..1 (ITU-T G.711).
+
+    A byte is a sign, an exponent of 3 bits and 4 bits behind the point, stored with all bits (mu-law) or every second
+    one (A-law) inverted.
+    """
+    byte = np.arange(256) ^ (0x55 if code == ALAW else 0xFF)
+    exponent, mantissa = (byte >> 4) & 7, byte & 15
+    if code == ALAW:
+        size = np.where(exponent == 0, 2 * mantissa + 1, (2 * mantissa + 33) << np.maximum(exponent - 1, 0)) * 8
+        positive = byte >= 128
+    else:
+        size = (((2 * mantissa + 33) << exponent) - 33) * 4
+        positive = byte < 128
+    table: Array = (np.where(positive, size, -size) / 32768).astype(np.float32)
+    table.setflags(write=False)
+    return table
+
+
+_DECODERS: dict[tuple[int, int], Callable[[bytes], Array]] = {
+    (PCM, 8): _scaled("u1", 128, 128),
+    (PCM, 16): _scaled("<i2", 32768),
+    (PCM, 24): _of_24_bits,
+    (PCM, 32): _scaled("<i4", 2.0**31),
+    (FLOAT, 32): _of_floats("<f4"),
+    (FLOAT, 64): _of_floats("<f8"),
+    (ALAW, 8): _by_table(ALAW),
+    (MULAW, 8): _by_table(MULAW),
+}
