@@ -31,8 +31,8 @@ SAME |= {"different": False, "true": True, "false": False}
 """Words for one speaker and for two."""
 
 COLUMNS = {
-    "first": ("first", "enrol", "enroll", "utt1", "a", "modelid", "file1", "path1"),
-    "second": ("second", "test", "utt2", "b", "segmentid", "file2", "path2"),
+    "first": ("first", "enrol", "enroll", "utt1", "modelid", "file1", "path1"),
+    "second": ("second", "test", "utt2", "segmentid", "file2", "path2"),
     "same": ("same", "label", "target", "targettype", "is_target"),
 }
 """Names that the columns of a table may have."""
@@ -168,8 +168,12 @@ def _finder(file: Path, audio: Path | None, lines: Sequence[Line]) -> tuple[Call
     scp = audio if audio is not None and audio.suffix == ".scp" else file.parent / "wav.scp"
     if audio is not None and audio.is_dir() and (audio / "wav.scp").is_file():
         scp = audio / "wav.scp"
-    if scp.is_file() and (audio is None or scp == audio or scp.parent == audio):
-        sounds = load_sounds(scp, target=None)
+    if scp.is_file():
+        try:
+            foreign = audio is not None and audio.is_dir() and audio != scp.parent
+            sounds = load_sounds({"manifest": scp, "audio": audio} if foreign and audio else scp, target=None)
+        except DataError as error:
+            raise DataError(str(error).replace("manifest=FILE", "pairs=FILE")) from error
         by_name = {one.name: one for one in sounds.samples}
         lost = {str(one.path): one.reason for one in sounds.rejected}
 

@@ -196,7 +196,9 @@ def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
         raise DataError(f"{voices.root}: no recording has {shortest:g} s; use a smaller --shortest")
     if short:
         total = len(voices.recordings)
-        warnings.warn(f"{short} of {total} recordings are shorter than --shortest {shortest:g} s: left out", stacklevel=2)
+        warnings.warn(
+            f"{short} of {total} recordings are shorter than --shortest {shortest:g} s: left out", stacklevel=2
+        )
     return voices._replace(
         recordings=[voices.recordings[place] for place in kept],
         speakers=None if voices.speakers is None else voices.speakers[kept],

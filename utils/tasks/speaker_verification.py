@@ -21,6 +21,7 @@ from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared, Shards
+from utils.tasks.templates.hummers import TEMPLATE
 from utils.tasks.voice_describing import GATES, Heard, Notes, VoiceDescriber, similarity
 
 KEPT = 1 << 27
@@ -270,6 +271,7 @@ SPEAKER_VERIFICATION = Task(
     check=_check,
     flags=FLAGS,
     watched=False,
+    template=TEMPLATE,
     data_help="a list of trials, a folder of speakers' folders, NAME=FOLDER ..., recordings, or first=FILE second=FILE",
 )
 """Recordings in pairs, how alike their voices are out."""

@@ -60,7 +60,9 @@ class Notes:
         shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
         if len(shape) != 3 or shape[2] not in (settings.bands, None):
             shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
-            raise ConfigError(f"{model.ckpt}: takes {shapes}; an encoder of {settings.bands} bands takes one input N x T x {settings.bands}")
+            raise ConfigError(
+                f"{model.ckpt}: takes {shapes}; an encoder of {settings.bands} bands takes one input N x T x {settings.bands}"
+            )
         frames = shape[1] if shape[1] is not None else _number(model, stored, "frames", None)
         if frames is None:
             raise ConfigError(f"{model.ckpt}: takes any number of frames; export it with one, or store 'frames'")
@@ -112,7 +114,9 @@ class VoiceDescriber:
     def of(self, heard: Sequence[Heard]) -> list[Array]:
         """Return a description of each recording, D float32."""
         windows = {one.recording: one.windows for one in heard}
-        return self._described.of([one.recording for one in heard], lambda new: self._made([windows[key] for key in new]))
+        return self._described.of(
+            [one.recording for one in heard], lambda new: self._made([windows[key] for key in new])
+        )
 
     def _made(self, windows: Sequence[Array]) -> list[Array]:
         """Describe new recordings: the mean of their windows' descriptions, each of length 1."""

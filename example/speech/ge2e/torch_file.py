@@ -21,7 +21,13 @@ from engine import Array, ModelError
 MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of every such file."""
 
-DTYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8", "IntStorage": "<i4"}
+DTYPES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+}
 """Numbers of a storage, by the name of its class."""
 
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"

@@ -51,7 +51,9 @@ class Windows:
 
     def __post_init__(self) -> None:
         if not 1 <= self.step <= self.frames:
-            raise ConfigError(f"windows of {self.frames} frames each {self.step} frames; step must be 1 to {self.frames}")
+            raise ConfigError(
+                f"windows of {self.frames} frames each {self.step} frames; step must be 1 to {self.frames}"
+            )
 
     def of(self, samples: Array) -> Speech:
         """Return the windows of a recording.
