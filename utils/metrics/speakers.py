@@ -1,4 +1,4 @@
-"""Metric of speaker verification: equal error rate, minimum detection cost, and what a rate of false acceptance leaves."""
+"""Metric of speaker verification: equal error rate, least detection cost, what a rate of false acceptance leaves."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Notes:
         if len(shape) != 3 or shape[2] not in (settings.bands, None):
             shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
             raise ConfigError(
-                f"{model.ckpt}: takes {shapes}; an encoder of {settings.bands} bands takes one input N x T x {settings.bands}"
+                f"{model.ckpt}: takes {shapes}; of {settings.bands} bands an encoder takes N x T x {settings.bands}"
             )
         frames = shape[1] if shape[1] is not None else _number(model, stored, "frames", None)
         if frames is None:
@@ -123,7 +123,8 @@ class VoiceDescriber:
         found = outputs_of(self._engine, np.concatenate(windows).astype(self._model.dtype), self._rows)[0]
         if found.ndim != 2 or found.dtype.kind != "f":
             raise ModelError(
-                f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; an encoder gives N x D floats"
+                f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; an encoder gives "
+                "N x D floats"
             )
         rows = found.astype(np.float64)
         sizes = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -170,7 +170,7 @@ def test_too_few(people: Path, tmp_path: Path) -> None:
     sound(tmp_path / "one" / "a" / "2.wav")
     with pytest.raises(DataError, match=r"one speaker alone \(a\)"):
         paired(voices_of(tmp_path / "one"), "all", 0)
-    with pytest.raises(DataError, match="anna=.* is no folder"):
+    with pytest.raises(DataError, match=r"anna=.* is no folder"):
         voices_by_name({"anna": tmp_path / "none"})
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no recording"):

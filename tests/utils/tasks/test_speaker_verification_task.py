@@ -144,7 +144,7 @@ def test_models_that_are_no_encoders(tiny: Path, tmp_path: Path) -> None:
     how = options(SPEAKER_VERIFICATION)
     with pytest.raises(ModelError, match="metadata 'features'"):
         Notes.of(Model(Path("x.onnx")), how)
-    with pytest.raises(ConfigError, match=r"an encoder of 24 bands takes one input N x T x 24"):
+    with pytest.raises(ConfigError, match=r"of 24 bands an encoder takes N x T x 24"):
         Notes.of(Model(Path("x.onnx"), metadata=kept), how)
     kept["verification"] = '{"threshold": "high"}'
     onnx.helper.set_model_props(model, kept)
