@@ -30,6 +30,7 @@ class Timeline:
     def __init__(self, keep: int = 10_000) -> None:
         self.spans: deque[Span] = deque(maxlen=keep)
         self._totals: dict[str, tuple[float, int, int]] = {}
+        self._amounts: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def add(self, stage: str, start: float, end: float, samples: int = 0, lane: str = "host") -> None:
@@ -38,6 +39,15 @@ class Timeline:
             seconds, count, total = self._totals.get(stage, (0.0, 0, 0))
             self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
             self.spans.append(Span(stage, start, end, samples, lane))
+
+    def gain(self, what: str, amount: float) -> None:
+        """Count something that went by, such as seconds of sound or tokens."""
+        with self._lock:
+            self._amounts[what] = self._amounts.get(what, 0.0) + amount
+
+    def amount(self, what: str) -> float:
+        """Return how much of something went by (0.0 for what was never counted)."""
+        return self._amounts.get(what, 0.0)
 
     def seconds(self, stage: str) -> float:
         """Return the summed duration of a stage in seconds (0.0 for a stage never seen)."""
@@ -79,6 +89,7 @@ class Timeline:
         with self._lock:
             self.spans.clear()
             self._totals.clear()
+            self._amounts.clear()
 
     def chrome_trace(self, note: str = "") -> dict[str, Any]:
         """Return the spans that are held as a Chrome trace (JSON types; times in microseconds) for Perfetto.

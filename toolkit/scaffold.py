@@ -86,14 +86,15 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 def _task(domain: str, name: str, root: Path) -> Task:
     """Return the task of this name, or else the one named as the domain, or the only one of the domain.
 
-    Of several that is the only one of a single model.
+    Of several that is the only one of a single model, or the only one of these that has a template.
     """
     add_contrib(root)
     known = tasks()
     if name or domain in known:
         return known.get(name or domain) or find_task(name)
     own = [task for task in known.values() if task.domain == domain]
-    for found in (own, [task for task in own if not task.models]):
+    plain = [task for task in own if not task.models]
+    for found in (own, plain, [task for task in plain if task.template is not None]):
         if len(found) == 1:
             return found[0]
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")

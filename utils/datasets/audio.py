@@ -69,18 +69,23 @@ class Sounds(ListDataset):
 
         Recordings are not read: a change that keeps size and time is not seen.
         """
-        root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         rows = zip(self.samples, self.targets or [None] * len(self), self.units or [None] * len(self), strict=True)
-        digest, states = hashlib.sha256(), dict[Path, tuple[int, int]]()
-        for one, target, unit in rows:
-            if one.path not in states:
-                states[one.path] = _state(one.path)
-            own = None if unit is None else os.path.relpath(unit, root) if os.path.isabs(unit) else unit
-            place = os.path.relpath(one.path, root)
-            digest.update(
-                repr((place, states[one.path], one.start, one.seconds, target, own)).encode("utf-8", "surrogatepass")
-            )
-        return digest.hexdigest()
+        return hashed(list(rows), self.files[0])
+
+
+def hashed(rows: Sequence[tuple[Recording, Any, str | None]], source: Path) -> str:
+    """Return a hash of recordings, what is right for each, and units: by path below the source, size and time."""
+    root = source if source.is_dir() else source.parent
+    digest, states = hashlib.sha256(), dict[Path, tuple[int, int]]()
+    for one, target, unit in rows:
+        if one.path not in states:
+            states[one.path] = _state(one.path)
+        own = None if unit is None else os.path.relpath(unit, root) if os.path.isabs(unit) else unit
+        place = os.path.relpath(one.path, root)
+        digest.update(
+            repr((place, states[one.path], one.start, one.seconds, target, own)).encode("utf-8", "surrogatepass")
+        )
+    return digest.hexdigest()
 
 
 def _units(rows: Sequence[Row], units: str) -> list[str] | None:

@@ -137,7 +137,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
     entries, rejected = list[_Entry](), list[Rejected]()
-    for number, line in _lines(file):
+    for number, line in text_lines(file):
         where = f"{file.name}:{number}"
         found = _json_entry(line, where)
         if isinstance(found, str):
@@ -231,7 +231,7 @@ def _table(file: Path) -> dict[str, str]:
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, str, str]]:
-    for number, line in _lines(file):
+    for number, line in text_lines(file):
         key, _, rest = line.strip().partition(" ") if " " in line.strip() else line.strip().partition("\t")
         yield number, key, rest.strip()
 
@@ -305,8 +305,12 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
     return None if is_sound(path.name) else NOT_SOUND
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, with their numbers."""
+def text_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a list that are not empty, with their numbers.
+
+    Raises:
+        DataError: the file cannot be read, or is not UTF-8.
+    """
     try:
         text = read_regular(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:

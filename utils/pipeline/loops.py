@@ -215,6 +215,8 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
         lost = named(found.flaws.lost(predictions), names)
         lost = lost if answered is ready else [name for name in lost if name in set(answered.batch.names)]
         run.timeline.add("inference", found.start, found.end, len(names))
+        for what, amount in run.work.amounts(found.outputs, ready.contexts).items():
+            run.timeline.gain(what, amount)
         run.timed_samples += len(names)
         run.buffers.put(ready.arrays, found.outputs)
         ready = answered

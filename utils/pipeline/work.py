@@ -53,6 +53,7 @@ class Work:
         labelled: what to pass where samples have no targets.
         one_call: whether a batch is one call of the only engine.
         streams: batches that may be computed side by side.
+        amounts: from outputs and contexts of a batch to what it holds beside samples, by name.
         set_up: makes the task's state; where an engine is to be calibrated, that comes first, as ``setup`` may call it.
         watch: looks for NaN in what the engines give back, where the task calls them itself.
     """
@@ -69,6 +70,7 @@ class Work:
         labelled: str = LABELLED,
         one_call: bool = True,
         figures: Callable[[Timeline, int], Mapping[str, float]] | None = None,
+        amounts: Callable[[Any, Any], Mapping[str, float]] = lambda outputs, contexts: {},
         advice: Callable[[], OwnAdvice] | None = None,
         says: str = "",
         set_up: Callable[[], object] = lambda: None,
@@ -78,6 +80,7 @@ class Work:
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
+        self.amounts = amounts
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.hinter: Hinter | None = None
         """Looks for what cannot be right, while a data set is evaluated."""
@@ -126,6 +129,7 @@ class Work:
             labelled=f"data with targets: {task.data_help}",
             one_call=task.infer is one_call,
             figures=task.figures,
+            amounts=task.amounts,
             advice=lambda: _advice(task, options, engines),
             set_up=lambda: state.of(called),
             watch=watch,

@@ -161,6 +161,11 @@ def _no_state(engines: Mapping[str, Engine], dataset: Dataset, options: Options)
     """Set nothing up."""
 
 
+def _no_amounts(outputs: Any, contexts: Any) -> dict[str, float]:
+    """Count nothing beside samples."""
+    return {}
+
+
 def _no_figures(timeline: Timeline, samples: int) -> dict[str, float]:
     """Add nothing to the common summary."""
     return {}
@@ -220,7 +225,10 @@ class Task:
             decoders, episodes and detect-then-read loop here; they must not change ``state``, as batches run side by
             side. ``engines`` are by the names of :attr:`models`.
         figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has
-            a span ``inference`` per step and ``call NAME`` per call of an engine.
+            a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is that of ``wait``,
+            ``wait_engine`` and ``postprocess`` together.
+        amounts: ``(outputs, contexts) -> dict``: what a batch holds beside samples, such as seconds of sound; their
+            sums over the timed steps are the timeline's ``amount(NAME)``.
         summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
@@ -262,6 +270,7 @@ class Task:
     collate: Callable[[Sequence[Prepared], Model], list[Array] | Shards] = _collate
     infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call
     figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
+    amounts: Callable[[Any, Any], Mapping[str, float]] = _no_amounts
     summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
     input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
     open_sizes: Callable[[Options], Mapping[str, Mapping[tuple[int, int], tuple[int, ...]]]] = _no_open_sizes

@@ -1,8 +1,9 @@
-"""The likeliest text under CTC, by prefix beam search, with or without a lexicon.
+"""The likeliest text under CTC, by prefix beam search, with or without a lexicon and a model of the language.
 
 A text's probability is the sum over all paths that say it (Graves et al., 2006). The search keeps, step by step, the
 likeliest beginnings, each with the probability of the paths that end in a blank and of those that end in its last
 character (Hannun et al., 2014). With a beam wide enough to hold every beginning it is exact. Sums are of logarithms.
+A model of the language adds to what a beginning is kept by, once per word that is whole; it changes no probability.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 
 from engine import Array, ConfigError
 from utils.postprocess.text.ctc import Text, batch_first, class_texts, probabilities
-from utils.postprocess.text.lexicon import ROOT, Lexicon
+from utils.postprocess.text.language_model import LanguageModel
+from utils.postprocess.text.lexicon import BLANK, ROOT, Lexicon
 
 WIDTH = 16
 """Beginnings that are kept where no number is given."""
@@ -30,6 +32,7 @@ def beam(
     *,
     width: int = WIDTH,
     lexicon: Lexicon | None = None,
+    language: LanguageModel | None = None,
     time_major: bool = False,
     logits: bool | None = None,
 ) -> list[Text]:
@@ -39,20 +42,44 @@ def beam(
         outputs, charset, blank, time_major, logits: as :func:`~utils.postprocess.text.ctc.greedy` takes them.
         width: beginnings that are kept at every step.
         lexicon: only its words are read; of a sample where no beginning that is left is whole, nothing is.
+        language: says how likely words follow each other; words are what blanks part.
 
     Returns:
         One :class:`~utils.postprocess.text.ctc.Text` per sample; its score is the probability of the text, all paths
-        together. A sample with NaN has no text, and NaN for its score.
+        together, without the language's. A sample with NaN has no text, and NaN for its score.
 
     Raises:
         ConfigError: the outputs have another form, the charset another length, or the width is less than 1.
     """
+    names = class_texts(outputs, charset, blank)
+    found = beam_classes(
+        outputs, names, blank, width=width, lexicon=lexicon, language=language, time_major=time_major, logits=logits
+    )
+    return [Text("".join(names[place] for place in classes), score) for classes, score in found]
+
+
+def beam_classes(
+    outputs: Array,
+    names: Sequence[str],
+    blank: int = 0,
+    *,
+    width: int = WIDTH,
+    lexicon: Lexicon | None = None,
+    language: LanguageModel | None = None,
+    time_major: bool = False,
+    logits: bool | None = None,
+) -> list[tuple[list[int], float]]:
+    """Do what :func:`beam` does, and return the classes of each text and its score.
+
+    Args:
+        names: what each class writes, the blank among them.
+    """
     if width < 1:
         raise ConfigError(f"the beam's width {width} must be at least 1")
-    names = class_texts(outputs, charset, blank)
     with np.errstate(divide="ignore"):  # what is impossible has the logarithm -inf
         steps = np.log(probabilities(batch_first(outputs, time_major), logits).astype(np.float64))
-    return [_searched(one, names, blank % len(names), width, lexicon) for one in steps]
+    told = _Language(language, names)
+    return [_searched(one, names, blank % len(names), width, lexicon, told) for one in steps]
 
 
 @dataclass
@@ -62,6 +89,7 @@ class _Front:
     Attributes:
         ids: of the beginnings in :class:`_Prefixes`. last: their last classes. nodes: where in the lexicon they are.
         blank, ink: logarithm of the probability of paths ending in a blank, and in the last class.
+        said: what the language adds for the words that are whole.
     """
 
     ids: Array
@@ -69,6 +97,7 @@ class _Front:
     nodes: Array
     blank: Array
     ink: Array
+    said: Array
 
     @property
     def total(self) -> Array:
@@ -101,26 +130,73 @@ class _Prefixes:
         return found[::-1]
 
 
-def _searched(steps: Array, names: Sequence[str], blank: int, width: int, lexicon: Lexicon | None) -> Text:
-    """Return the likeliest text of T x C logarithms of probabilities."""
+class _Language:
+    """What a model of the language adds to beginnings; nothing where there is none.
+
+    Args:
+        model: the language. names: texts of the classes.
+    """
+
+    def __init__(self, model: LanguageModel | None, names: Sequence[str]) -> None:
+        self.model, self.names = model, names
+        self.gap = names.index(BLANK) if model is not None and BLANK in names else NONE
+        self._known: dict[int, float] = {}
+
+    def gains(self, front: _Front, owners: Array, classes: Array, prefixes: _Prefixes) -> Array | float:
+        """Return what is added where beginnings are made longer by these classes: something where a word ends."""
+        if self.gap == NONE:
+            return 0.0
+        found = np.zeros(len(owners))
+        for place in np.flatnonzero(classes == self.gap).tolist():
+            number = int(front.ids[owners[place]])
+            if number not in self._known:
+                self._known[number] = self._of(prefixes.read(number), whole=False)
+            found[place] = self._known[number]
+        return found
+
+    def rest(self, front: _Front, prefixes: _Prefixes) -> Array | float:
+        """Return what is added to each beginning if the text ends with it."""
+        self._known.clear()  # numbers of beginnings are of one sample
+        return np.array([self._of(prefixes.read(number), whole=True) for number in front.ids.tolist()])
+
+    def _of(self, classes: list[int], whole: bool) -> float:
+        """Return what the last word adds, and, of a whole text, its end."""
+        if self.model is None:
+            return 0.0
+        text = "".join(self.names[one] for one in classes)
+        words = text.split()
+        last = self.model.step(words[:-1], words[-1]) if words and not text.endswith(BLANK) else 0.0
+        return last + self.model.end(words) if whole else last
+
+
+def _searched(
+    steps: Array, names: Sequence[str], blank: int, width: int, lexicon: Lexicon | None, language: _Language
+) -> tuple[list[int], float]:
+    """Return the classes of the likeliest text of T x C logarithms of probabilities, and its score."""
     if np.isnan(steps).any():
-        return Text("", float("nan"))
+        return [], float("nan")
     prefixes = _Prefixes()
     zero, never = np.zeros(1), np.full(1, -np.inf)
-    front = _Front(np.zeros(1, np.int64), np.full(1, NONE), np.full(1, ROOT), zero, never)
+    front = _Front(np.zeros(1, np.int64), np.full(1, NONE), np.full(1, ROOT), zero, never, zero)
     for step in steps:
-        front = _advanced(front, step, blank, width, prefixes, lexicon)
+        front = _advanced(front, step, blank, width, prefixes, lexicon, language)
     total = front.total
     if lexicon is not None:
         total = np.where(lexicon.ends(front.nodes), total, -np.inf)
-    best = int(total.argmax())
+    best = int((total + front.said + language.rest(front, prefixes)).argmax())
     if total[best] == -np.inf:
-        return Text("", 0.0)
-    return Text("".join(names[place] for place in prefixes.read(int(front.ids[best]))), float(np.exp(total[best])))
+        return [], 0.0
+    return prefixes.read(int(front.ids[best])), float(np.exp(total[best]))
 
 
 def _advanced(
-    front: _Front, step: Array, blank: int, width: int, prefixes: _Prefixes, lexicon: Lexicon | None
+    front: _Front,
+    step: Array,
+    blank: int,
+    width: int,
+    prefixes: _Prefixes,
+    lexicon: Lexicon | None,
+    language: _Language,
 ) -> _Front:
     """Return the beginnings after one more step of C logarithms."""
     total = front.total
@@ -138,8 +214,8 @@ def _advanced(
             came = front.blank[parent] if last == front.last[parent] else total[parent]
             still[place] = np.logaddexp(still[place], came + step[last])
             gains[(owners == parent) & (classes == last)] = -np.inf
-    kept = np.concatenate([np.logaddexp(total + step[blank], still), gains])
-    chosen = _best(kept, width)
+    said = np.concatenate([front.said, front.said[owners] + language.gains(front, owners, classes, prefixes)])
+    chosen = _best(np.concatenate([np.logaddexp(total + step[blank], still), gains]) + said, width)
     old, new = chosen[chosen < len(total)], chosen[chosen >= len(total)] - len(total)
     numbers = [
         prefixes.longer(int(front.ids[owner]), int(last)) for owner, last in zip(owners[new], classes[new], strict=True)
@@ -150,6 +226,7 @@ def _advanced(
         np.concatenate([front.nodes[old], nodes[new]]),
         np.concatenate([total[old] + step[blank], np.full(len(new), -np.inf)]),
         np.concatenate([still[old], gains[new]]),
+        said[chosen[np.argsort(chosen >= len(total), kind="stable")]],
     )
 
 

@@ -71,6 +71,24 @@ def _read(classes: Array, score: Array, kept: Array, names: Sequence[str]) -> Te
     return Text(text, float(score[kept].mean()) if len(classes) else 0.0)
 
 
+def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
+    """Return the classes of the likeliest path of one sample, runs and blanks taken away, and its score.
+
+    Args:
+        steps: T x C probabilities. blank: class of the blank, 0 or more.
+
+    Returns:
+        The score is as :class:`Text` has it: NaN where the steps hold NaN, 0 of no class.
+    """
+    if np.isnan(steps).any():
+        return [], float("nan")
+    path = steps.argmax(axis=-1)
+    kept = path != blank
+    kept[1:] &= path[1:] != path[:-1]
+    classes = path[kept]
+    return classes.tolist(), float(steps[kept, classes].mean()) if len(classes) else 0.0
+
+
 def probabilities(outputs: Array, logits: bool | None = None) -> Array:
     """Return the outputs, ... x C, as probabilities in float32.
 

@@ -1,0 +1,126 @@
+"""Metrics of frames that are something or not, such as speech: the area under the ROC curve, and F1 at a threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError
+from utils.metrics.base import RecordMetric, Records
+
+RECORD = np.dtype([("score", np.float32), ("true", np.bool_), ("said", np.bool_)])
+"""A frame: its score (higher is more), what it is, and what the final answer says of it."""
+
+METRICS = ("auc", "f1")
+"""What may be the metric of record."""
+
+
+class FrameScores(RecordMetric):
+    """How well the scores of frames tell those that are something from those that are not.
+
+    - ``auc``: area under the ROC curve of all frames, equal scores counted half (scikit-learn's ``roc_auc_score``).
+    - ``f1``: of the frames whose score is at least the threshold: 2 TP / (2 TP + FP + FN). ``precision`` and ``recall``
+      are beside it.
+    - ``answer_f1``: the same of what the final answer says, such as speech after its shortest durations and padding.
+
+    A frame whose score is NaN is wrong at every threshold. The samples are recordings: a recording's frames are drawn
+    together when the accuracy gate resamples.
+
+    Args:
+        primary: one of :data:`METRICS`. threshold: from which a score says that a frame is something.
+
+    Raises:
+        ConfigError: an argument is none of these.
+    """
+
+    def __init__(self, primary: str = "auc", threshold: float = 0.5) -> None:
+        if primary not in METRICS:
+            raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
+        self.primary, self.threshold = primary, float(threshold)
+        self.name = f"frame_{primary}"
+
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Return a record of :data:`RECORD` per frame.
+
+        Args:
+            predictions: per recording an object with ``scores`` (float [T]) and ``said`` (bool [T]).
+            targets: not used. contexts: per recording an object with ``truth``, bool [T].
+
+        Raises:
+            InputError: scores and truth of a recording are not equally many.
+        """
+        columns = []
+        for prediction, context in zip(predictions, contexts or (), strict=True):
+            scores, truth = np.asarray(prediction.scores), np.asarray(context.truth)
+            if scores.shape != truth.shape:
+                raise InputError(f"{self.name}: {scores.shape} scores for {truth.shape} frames; give one for each")
+            column = np.empty(len(scores), RECORD)
+            column["score"], column["true"], column["said"] = scores, truth, prediction.said
+            columns.append(column)
+        samples = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
+        return Records(np.concatenate(columns) if columns else np.empty(0, RECORD), samples)
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the AUC or F1; NaN where it cannot be told."""
+        return self.weighing(records)(weights)
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value`; the scores are sorted once."""
+        true = records["true"]
+        if self.primary == "f1":
+            found = records["score"] >= self.threshold  # False of NaN, which is put right below
+            found = np.where(np.isnan(records["score"]), ~true, found)
+            return lambda weights: _f1(true, found, weights)[0]
+        score = records["score"].astype(np.float64)
+        score = np.where(np.isnan(score), np.where(true, -math.inf, math.inf), score)
+        order = np.argsort(-score, kind="stable")
+        ends = np.flatnonzero(np.append(np.diff(score[order]) != 0, True)) if len(order) else order
+        falling = true[order]
+        return lambda weights: _auc(falling, weights[order], ends)
+
+    def unknown(self) -> str:
+        """Return why there is no value: all frames are of one kind."""
+        true = self._all()["true"]
+        if true.all() or not true.any():
+            kind = "something" if true.all() else "nothing"
+            return f"all {len(true)} frames that were run are labelled {kind}; add recordings with both"
+        return ""
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the further figures that the class's text names, and ``share``, that of the frames which are true."""
+        kept = self._all()
+        ones = np.ones(len(kept))
+        other = FrameScores("f1" if self.primary == "auc" else "auc", self.threshold)
+        found = np.where(np.isnan(kept["score"]), ~kept["true"], kept["score"] >= self.threshold)
+        f1, precision, recall = _f1(kept["true"], found, ones)
+        figures = {"f1": f1, "precision": precision, "recall": recall} if self.primary == "auc" else {}
+        if self.primary != "auc":
+            figures = {"auc": other.value(kept, ones), "precision": precision, "recall": recall}
+        figures["answer_f1"] = _f1(kept["true"], kept["said"], ones)[0]
+        return figures | {"share": float(kept["true"].mean()), "frames": float(len(kept))}
+
+
+def _f1(true: Array, found: Array, weights: Array) -> tuple[float, float, float]:
+    """Return F1, precision and recall; NaN of what has no frame to tell it by."""
+    hits = float(weights[true & found].sum())
+    false, missed = float(weights[~true & found].sum()), float(weights[true & ~found].sum())
+    return (
+        2 * hits / (2 * hits + false + missed) if hits + false + missed else math.nan,
+        hits / (hits + false) if hits + false else math.nan,
+        hits / (hits + missed) if hits + missed else math.nan,
+    )
+
+
+def _auc(true: Array, weights: Array, ends: Array) -> float:
+    """Return the area under the ROC curve of frames by falling score; ``ends`` are the last of each score."""
+    if not len(true):
+        return math.nan
+    hits = np.concatenate([[0.0], np.cumsum(np.where(true, weights, 0.0))[ends]])
+    false = np.concatenate([[0.0], np.cumsum(np.where(true, 0.0, weights))[ends]])
+    area = hits[-1] * false[-1]
+    return float((np.diff(false) * (hits[1:] + hits[:-1])).sum() / 2 / area) if area else math.nan

@@ -1,0 +1,145 @@
+"""From the probability of speech, chunk by chunk, to where somebody speaks; as a stream, so that the end need not be.
+
+The rules are those of Silero's ``get_speech_timestamps`` (version 6, without its longest duration), written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine import ConfigError
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When speech begins and ends.
+
+    Attributes:
+        rate: in Hz. chunk: samples that a probability is of.
+        threshold: probability from which a chunk is speech. low: below it speech may end; ``None``: 0.15 below the
+            threshold, at least 0.01. Between the two all stays as it is.
+        min_speech: milliseconds; what is not longer is dropped.
+        min_silence: milliseconds from the first chunk below ``low`` to one that ends the speech.
+        pad: milliseconds that are added before and behind; what lies between two is shared where it is less than twice
+            that.
+    """
+
+    rate: int = 16000
+    chunk: int = 512
+    threshold: float = 0.5
+    low: float | None = None
+    min_speech: float = 250.0
+    min_silence: float = 100.0
+    pad: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < 1:
+            raise ConfigError(f"--threshold {self.threshold:g} must be above 0 and below 1")
+        if self.low is not None and not 0 <= self.low <= self.threshold:
+            raise ConfigError(f"--low_threshold {self.low:g} must be from 0 to --threshold {self.threshold:g}")
+        for name in ("min_speech", "min_silence", "pad"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"--{name} {getattr(self, name)} must be milliseconds, 0 or more")
+
+    @property
+    def lower(self) -> float:
+        """The probability below which speech may end."""
+        return max(self.threshold - 0.15, 0.01) if self.low is None else self.low
+
+    def samples(self, milliseconds: float) -> float:
+        """Return a duration in samples."""
+        return self.rate * milliseconds / 1000
+
+
+class Segmenter:
+    """Finds where somebody speaks, as the probabilities come.
+
+    Args:
+        rules: when speech begins and ends.
+
+    Attributes:
+        speaking: somebody speaks now, as far as the chunks until now tell.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._at = 0
+        self._start: int | None = None
+        self._quiet: int | None = None
+        self._open: list[int] = []
+        """Begin (padded) and end (as it was heard) of the last segment, as long as its end may still move."""
+
+    @property
+    def speaking(self) -> bool:
+        """Whether somebody speaks now."""
+        return self._start is not None
+
+    def feed(self, probabilities: Iterable[float]) -> list[tuple[int, int]]:
+        """Take in the next chunks; return the segments that are certain now, as first sample and the one behind."""
+        done: list[tuple[int, int]] = []
+        for probability in probabilities:
+            self._hear(float(probability), done)
+            self._at += self._rules.chunk
+            self._settle(done)
+        return done
+
+    def finish(self, samples: int) -> list[tuple[int, int]]:
+        """Return what is left at the end of a recording of so many samples."""
+        done: list[tuple[int, int]] = []
+        if self._start is not None and samples - self._start > self._rules.samples(self._rules.min_speech):
+            self._add(self._start, samples, done)
+        if self._open:
+            start, end = self._open
+            done.append((start, int(min(samples, end + self._rules.samples(self._rules.pad)))))
+        self._start, self._open = None, []
+        return done
+
+    def _hear(self, probability: float, done: list[tuple[int, int]]) -> None:
+        rules = self._rules
+        if probability >= rules.threshold:
+            self._quiet = None
+            if self._start is None:
+                self._start = self._at
+        elif probability < rules.lower and self._start is not None:
+            self._quiet = self._at if self._quiet is None else self._quiet
+            if self._at - self._quiet >= rules.samples(rules.min_silence):
+                if self._quiet - self._start > rules.samples(rules.min_speech):
+                    self._add(self._start, self._quiet, done)
+                self._start = self._quiet = None
+
+    def _add(self, start: int, end: int, done: list[tuple[int, int]]) -> None:
+        """Take in a segment; the one before it ends where both agree."""
+        pad = self._rules.samples(self._rules.pad)
+        begin = int(max(0, start - pad))
+        if self._open:
+            before, last = self._open
+            silence = start - last
+            shared = silence // 2 if silence < 2 * pad else pad
+            done.append((before, int(last + shared)))
+            begin = int(max(0, start - shared))
+        self._open = [begin, end]
+
+    def _settle(self, done: list[tuple[int, int]]) -> None:
+        """Let go of the last segment where whatever comes next leaves it as it is."""
+        if not self._open:
+            return
+        begin, end = self._open
+        pad = self._rules.samples(self._rules.pad)
+        if (self._at if self._start is None else self._start) - end >= 2 * pad:
+            done.append((begin, int(end + pad)))
+            self._open = []
+
+
+def speech_segments(probabilities: Iterable[float], rules: Rules, samples: int) -> list[tuple[int, int]]:
+    """Return where somebody speaks in a whole recording.
+
+    Args:
+        probabilities: one per chunk; the last chunk may reach beyond the recording.
+        rules: when speech begins and ends. samples: of the recording.
+
+    Returns:
+        First sample of each segment and the one behind its last.
+    """
+    segmenter = Segmenter(rules)
+    return segmenter.feed(probabilities) + segmenter.finish(samples)
