@@ -69,8 +69,8 @@ class Sounds(ListDataset):
 
         Recordings are not read: a change that keeps size and time is not seen.
         """
-        rows = zip(self.samples, self.targets or [None] * len(self), self.units or [None] * len(self), strict=True)
-        return hashed(list(rows), self.files[0])
+        units: Sequence[str | None] = self.units or [None] * len(self)
+        return hashed(list(zip(self.samples, self.targets or units, units, strict=True)), self.files[0])
 
 
 def hashed(rows: Sequence[tuple[Recording, Any, str | None]], source: Path) -> str:

@@ -100,7 +100,8 @@ class Voices:
         self._inputs: list[Array] = [np.zeros(0)] * len(engine.inputs)
         self._inputs[state] = _zero_state(engine.inputs[state], count)
         if rate >= 0:
-            self._inputs[rate] = np.full(engine.inputs[rate].shape, layout.rate, engine.inputs[rate].dtype)
+            spec = engine.inputs[rate]
+            self._inputs[rate] = np.full([size or 1 for size in spec.shape], layout.rate, spec.dtype)
 
     def hear(self, chunk: Array) -> Array:
         """Return the probabilities of the next chunk, float32 [count].

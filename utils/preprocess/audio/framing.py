@@ -57,14 +57,13 @@ class Grid(NamedTuple):
         places = self.first + np.arange(frames.start, frames.stop)[:, None] * self.hop + np.arange(self.size)
         if self.edges == "zero":
             within = (places >= begin) & (places < begin + len(samples))
-            return np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
-        return samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin]
+            filled: Array = np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
+            return filled
+        found: Array = samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin]
+        return found
 
     def _mirrored(self, places: Array, total: int) -> Array:
-        if self.edges == "repeat":
-            turned = places % (2 * total)
-            return np.minimum(turned, 2 * total - 1 - turned)
-        if total == 1:
-            return np.zeros_like(places)
-        turned = places % (2 * total - 2)
-        return np.minimum(turned, 2 * total - 2 - turned)
+        last = 2 * total - (1 if self.edges == "repeat" else 2)
+        turned: Array = places % (last + 1 if self.edges == "repeat" else max(last, 1))
+        folded: Array = np.minimum(turned, last - turned)
+        return folded

@@ -45,7 +45,8 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
     Raises:
         ConfigError: a filter would hold no frequency of the transform.
     """
-    points = to_hertz(np.linspace(*to_mel(np.array([low, high]), scale), bands + 2), scale)
+    first, last = to_mel(np.array([low, high]), scale).tolist()
+    points = to_hertz(np.linspace(first, last, bands + 2), scale)
     bins = np.fft.rfftfreq(fft, 1.0 / rate)
     rising = (bins - points[:-2, None]) / np.diff(points)[:-1, None]
     falling = (points[2:, None] - bins) / np.diff(points)[1:, None]

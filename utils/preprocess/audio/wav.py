@@ -8,6 +8,8 @@ for a shorter one; here it is refused, as half a recording gives an answer that 
 from __future__ import annotations
 
 import io
+import os
+import struct
 from collections.abc import Callable
 from functools import lru_cache
 from typing import BinaryIO, NamedTuple
@@ -171,6 +173,27 @@ def companded(code: int) -> Array:
     table: Array = (np.where(positive, size, -size) / 32768).astype(np.float32)
     table.setflags(write=False)
     return table
+
+
+def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> None:
+    """Write mono sound as WAV in mu-law: a byte a sample, with the error in proportion to its size (about 38 dB below).
+
+    Args:
+        path: the file. samples: float [S]; beyond -1..1 it is cut off. rate: in Hz.
+    """
+    table = companded(MULAW)
+    order = np.argsort(table, kind="stable")
+    levels = table[order].astype(np.float64)
+    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, np.asarray(samples, np.float64))
+    content = order[nearest].astype(np.uint8).tobytes()
+    form = struct.pack("<HHIIHHH", MULAW, 1, rate, rate, 1, 8, 0)
+    fact = struct.pack("<I", len(content))
+    body = b"".join(
+        kind + struct.pack("<I", len(chunk)) + chunk + b"\0" * (len(chunk) % 2)
+        for kind, chunk in ((b"fmt ", form), (b"fact", fact), (b"data", content))
+    )
+    with open(path, "wb") as stream:
+        stream.write(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body)
 
 
 _DECODERS: dict[tuple[int, int], Callable[[bytes], Array]] = {
