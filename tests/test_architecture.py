@@ -61,6 +61,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
+    "soundfile": ("utils/preprocess/audio/reading.py",),
+    "soxr": ("utils/preprocess/audio/resampling.py",),
 }
 """Each vendor package and the only files that may import it."""
 
@@ -74,6 +76,8 @@ BLOCKED = (
     "sklearn",
     "skimage",
     "scipy",
+    "soundfile",
+    "soxr",
     "rich",
     "jinja2",
 )

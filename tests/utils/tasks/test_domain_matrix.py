@@ -32,6 +32,7 @@ from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
+from utils.tasks.voice_activity import VOICE_ACTIVITY
 
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
@@ -75,6 +76,9 @@ DOMAINS = {
     ),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
+    "voice_activity": Domain(
+        VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
+    ),
 }
 
 
