@@ -45,7 +45,8 @@ class SpeechHinter:
             alphabet = alphabet_of(self.model, self.options, known[0].shape[-1])
         except (TecoInferError, LookupError):  # a model whose task decodes in another way
             return
-        letters = frozenset(normalised("".join(alphabet.tokens), self.options.normalize)) | {" "}
+        every = "".join(alphabet.tokens)
+        letters = frozenset(every + every.casefold() + normalised(every, self.options.normalize)) | {" "}
         for target in targets:
             missing = [one for one in normalised(str(target), self.options.normalize) if one not in letters]
             self.seen += 1
