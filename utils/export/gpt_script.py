@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, add_version, reason_of
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.gpt_decoder import SIZES, Form, GptDecoder, cache_names, example, fitted_state, read_form
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
@@ -81,6 +81,7 @@ def export_gpt(
             "generation": {"positions": form.positions, "begin": form.begin, "end": form.end, "begins": begins},
         },
         forms=args.forms,
+        exporter=args.exporter,
     ):
         print(result)
     return 0
@@ -181,4 +182,5 @@ def _arguments(description: str | None, folder: Path, weights: str, argv: Sequen
     parser.add_argument("--name", help="start of the files' names (default: gpt2_SIZE, or the folder's name)")
     parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     return parser.parse_args(argv)

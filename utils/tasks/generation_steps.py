@@ -149,7 +149,7 @@ class Decoder:
         self,
         call: Callable[[list[Array]], Any],
         model: Model,
-        plans: Plans,
+        plans: Plans = Plans(),  # noqa: B008 -- it cannot be changed
         constants: Mapping[str, Array] | None = None,
     ) -> None:
         self._call, self._model, self._constants = call, model, dict(constants or {})

@@ -34,7 +34,7 @@ class Text(NamedTuple):
 
     Attributes:
         prompt: the text. ids: its tokens, int64, with the one that begins a text where that is wanted.
-        size: bytes of UTF-8 of the tokens but the first.
+        size: bytes of UTF-8 of what is predicted: of all characters but those of the first token.
     """
 
     prompt: Prompt

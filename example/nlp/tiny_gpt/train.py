@@ -78,7 +78,9 @@ def evaluate(network: torch.nn.Module, tokens: torch.Tensor) -> float:
 def save(network: torch.nn.Module, folder: Path) -> None:
     """Write the weights as float16, and the sizes."""
     weights = {name: value.half().contiguous() for name, value in network.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    made = folder / "model.safetensors"
+    save_file(weights, made, metadata={"format": "pt"})
+    made.chmod(0o644)  # the library lets nobody else read it
     config = {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

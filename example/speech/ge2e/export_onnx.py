@@ -27,7 +27,7 @@ HEARD = LogMel(bands=MELS, pad="constant", log="none")
 STEP = 77
 """Frames from one window to the next: 1.3 windows a second, Resemblyzer's rate."""
 
-THRESHOLD = 0.72
+THRESHOLD = 0.75
 """Least similarity of one speaker: about the equal error rate's on the voices of the README, the weights have none."""
 
 
