@@ -10,7 +10,7 @@ from utils.tasks.speech_transcription import SPEECH_TRANSCRIPTION
 
 HERE = Path(__file__).resolve().parent
 CKPT = {part: HERE / f"whisper_tiny_{part}_dyn.onnx" for part in ("encoder", "decoder")}
-RECORDINGS = "fetch:voices_en/usr/share/asterisk/sounds/en_US_f_Allison/followme"
+DATA = HERE.parent / "prompts_ctc" / "data"
 
 if __name__ == "__main__":
-    cli.single(__doc__, SPEECH_TRANSCRIPTION, ckpt=CKPT, data_path=f"{RECORDINGS}/status.wav", batch_size=1)
+    cli.single(__doc__, SPEECH_TRANSCRIPTION, ckpt=CKPT, data_path=DATA / "samples/conf-kicked.wav", batch_size=1)
