@@ -86,7 +86,8 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 def _task(domain: str, name: str, root: Path) -> Task:
     """Return the task of this name, or else the one named as the domain, or the only one of the domain.
 
-    Of several that is the only one of a single model, or the only one of these that has a template.
+    Of several that is the only one of a single model, or the only one of these that has a template, or the one whose
+    template is the domain's main one.
     """
     add_contrib(root)
     known = tasks()
@@ -94,7 +95,8 @@ def _task(domain: str, name: str, root: Path) -> Task:
         return known.get(name or domain) or find_task(name)
     own = [task for task in known.values() if task.domain == domain]
     plain = [task for task in own if not task.models]
-    for found in (own, plain, [task for task in plain if task.template is not None]):
+    made = [task for task in plain if task.template is not None]
+    for found in (own, plain, made, [task for task in made if task.template is not None and task.template.main]):
         if len(found) == 1:
             return found[0]
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")

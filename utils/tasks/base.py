@@ -145,10 +145,12 @@ class Template:
     Attributes:
         folder: holds ``*.tmpl`` files (``string.Template``), ``case.yaml.tmpl`` among them.
         fill: writes sample data into the new model's folder and returns further words for the templates.
+        main: of a domain's several tasks with a template, it is of the one that the domain's name alone means.
     """
 
     folder: Path
     fill: Callable[[Path], Mapping[str, str]]
+    main: bool = False
 
 
 def one_call(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Any) -> Any:

@@ -20,7 +20,7 @@ from utils.datasets.masks import Labelled, load_masks
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.templates import bars, discs, drawn_faces, portraits, ribbons, sentences, shapes, squares
+from utils.tasks.templates import bars, discs, drawn_faces, hummers, portraits, ribbons, sentences, shapes, squares
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
@@ -28,6 +28,7 @@ TEMPLATES = {
     "face_detection": drawn_faces.TEMPLATE,
     "face_verification": portraits.TEMPLATE,
     "segmentation": discs.TEMPLATE,
+    "speaker_verification": hummers.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
     "page_reading": ribbons.TEMPLATE,
     "text_recognition": bars.TEMPLATE,
@@ -42,6 +43,7 @@ NEW = (
     "face_verification",
     "page_reading",
     "segmentation",
+    "speaker_verification",
     "text_classification",
     "text_recognition",
 )

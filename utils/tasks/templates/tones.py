@@ -68,5 +68,5 @@ def _write(file: Path, samples: Array) -> None:
         out.writeframes(np.round(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
 
 
-TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill)
+TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill, main=True)
 """Filters on the tones with written weights, and a convolution that looks whether there is none for long."""
