@@ -155,15 +155,23 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken], state: Writer) -> list[Any]:
-    """Write the text of each window; an entry per recording, its score first, which is NaN where the model's is."""
+    """Write the text of each window; an entry per recording, its score first, which is NaN where the model's is.
+
+    With ``--skip_postprocess`` the logits behind the prompt, of each recording's first window.
+    """
     windows = arrays[0]
     rows = state.encoder.batch or state.options.batch_size
-    made: list[Continuation] = []
+    raw = getattr(state.options, "skip_postprocess", False)
+    made: list[Any] = []
     for start in range(0, len(windows), rows):
         part = windows[start : start + rows]
         cross = dict(zip(CROSS, outputs_of(engines[ENCODER], part, rows), strict=True))
-        made += _written(engines[DECODER], cross, len(part), state)
+        decoder = Decoder(engines[DECODER], state.decoder, plans(state.options), cross)
+        prompts = _prompts(decoder, len(part), state)
+        made += list(decoder(prompts, None)[0]) if raw else _written(engines[DECODER], decoder, prompts, state)
     ends = np.cumsum([one.windows for one in contexts]).tolist()
+    if raw:
+        return [np.stack([made[end - one.windows] for one, end in zip(contexts, ends, strict=True)])]
     own = [made[end - one.windows : end] for one, end in zip(contexts, ends, strict=True)]
     return [(_score(parts), parts) for parts in own]
 
@@ -173,10 +181,13 @@ def _score(parts: Sequence[Continuation]) -> float:
     return math.exp(sum(one.score for one in parts) / max(1, sum(one.counted for one in parts)))
 
 
-def _written(engine: Engine, cross: Mapping[str, Array], count: int, state: Writer) -> list[Continuation]:
+def _prompts(decoder: Decoder, count: int, state: Writer) -> list[Array]:
+    languages = _languages(decoder, count, state.notes, state.options)
+    return [prompt(state.notes, language, state.options) for language in languages]
+
+
+def _written(engine: Engine, decoder: Decoder, prompts: Sequence[Array], state: Writer) -> list[Continuation]:
     notes, options = state.notes, state.options
-    decoder = Decoder(engine, state.decoder, plans(options), cross)
-    prompts = [prompt(notes, language, options) for language in _languages(decoder, count, notes, options)]
     most = min(notes.positions, decoder.plans.slots[-1])
     limits = Limits([min(options.max_new_tokens, most - len(one)) for one in prompts], frozenset([notes.end]))
     choose = Forbidding(Chooser(Sampling()), notes, [len(one) for one in prompts])
