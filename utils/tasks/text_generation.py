@@ -57,9 +57,14 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Given], state: Writer) -> list[Any]:
-    """Score texts (``valid``), or continue prompts; each entry begins with a number, NaN where the model's is."""
+    """Score texts (``valid``), or continue prompts; each entry begins with a number, NaN where the model's is.
+
+    With ``--skip_postprocess`` the raw output is the logits behind each prompt, N x V float32.
+    """
     (engine,) = engines.values()
     decoder = Decoder(engine, state.model, state.plans)
+    if getattr(state.options, "skip_postprocess", False):
+        return [decoder([one.ids for one in contexts], None)[0]]
     if state.options.script == "valid":
         return _scored(decoder, contexts, state, engine.timeline)
     made = _continued(decoder, contexts, state, engine.timeline)
