@@ -145,7 +145,7 @@ def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -
     (own / "utils" / "__init__.py").write_text("raise RuntimeError('the zoo has no business here')\n")
     new = {"classification": "shapes", "nlp": "words", "detection": "squares", "segmentation": "discs"}
     new |= {"face_detection": "faces", "face_verification": "portraits"}
-    new |= {"ocr": "bars", "page_reading": "ribbons"}
+    new |= {"ocr": "bars", "page_reading": "ribbons", "voice_activity": "tones"}
     for domain, model in new.items():
         run("teco", "new", domain, model)
         run("teco", "run", model, "export")

@@ -86,8 +86,7 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 def _task(domain: str, name: str, root: Path) -> Task:
     """Return the task of this name, or else the one named as the domain, or the only one of the domain.
 
-    Of several that is the only one of a single model, or the only one of these that has a template, or the one whose
-    template is the domain's main one.
+    Of several that is the only one of a single model, or the one of these that says it comes first.
     """
     add_contrib(root)
     known = tasks()
@@ -95,8 +94,7 @@ def _task(domain: str, name: str, root: Path) -> Task:
         return known.get(name or domain) or find_task(name)
     own = [task for task in known.values() if task.domain == domain]
     plain = [task for task in own if not task.models]
-    made = [task for task in plain if task.template is not None]
-    for found in (own, plain, made, [task for task in made if task.template is not None and task.template.main]):
+    for found in (own, plain, [task for task in plain if task.first]):
         if len(found) == 1:
             return found[0]
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")

@@ -79,8 +79,8 @@ class FrameScores(RecordMetric):
         score = records["score"].astype(np.float64)
         score = np.where(np.isnan(score), np.where(true, -math.inf, math.inf), score)
         order = np.argsort(-score, kind="stable")
-        ends = np.flatnonzero(np.append(np.diff(score[order]) != 0, True)) if len(order) else order
-        falling = true[order]
+        level, falling = score[order], true[order]
+        ends = np.flatnonzero(np.append(level[1:] != level[:-1], True)) if len(order) else order
         return lambda weights: _auc(falling, weights[order], ends)
 
     def unknown(self) -> str:

@@ -145,12 +145,10 @@ class Template:
     Attributes:
         folder: holds ``*.tmpl`` files (``string.Template``), ``case.yaml.tmpl`` among them.
         fill: writes sample data into the new model's folder and returns further words for the templates.
-        main: of a domain's several tasks with a template, it is of the one that the domain's name alone means.
     """
 
     folder: Path
     fill: Callable[[Path], Mapping[str, str]]
-    main: bool = False
 
 
 def one_call(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Any) -> Any:
@@ -245,6 +243,7 @@ class Task:
             no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
+        first: of several tasks of its domain, the one that ``teco new DOMAIN`` means.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
         data_help: what ``--data_path`` takes, in a few words.
         advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
@@ -283,6 +282,7 @@ class Task:
     watched: bool = True
     takes_nan: bool = False
     template: Template | None = None
+    first: bool = False
     sample_data: Path | None = None
     data_help: str = "the data set"
     advice: Mapping[str, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from utils.tasks.speech_recognition_input import (
     open_sizes,
 )
 from utils.tasks.speech_recognition_windows import Context, Windows, engine_of
-from utils.tasks.templates.tones import TEMPLATE
+from utils.tasks.templates.chords import TEMPLATE
 from utils.tasks.text_recognition_input import lines_of
 
 if TYPE_CHECKING:
@@ -324,6 +324,7 @@ SPEECH_RECOGNITION = Task(
     flags=OWN_FLAGS,
     watched=False,
     template=TEMPLATE,
+    first=True,
     data_help=DATA_HELP,
     choices=CHOICES,
     stored_under=NOTE,

@@ -118,7 +118,7 @@ class Windows:
         if core < stride:
             raise ModelError(
                 f"{self._model.ckpt}: windows of {self.most} frames hold no step of their own, with {beside} frames on "
-                f"each side that its answers hang on; use --lengths {4 * beside} or more, or a longer --window"
+                f"each side for what comes before and behind; use --lengths {4 * beside} or more, or a longer --window"
             )
         self._tell(timing, core)
         return [

@@ -19,6 +19,7 @@ from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.sound_figures import sound_amounts, stream_figures
+from utils.tasks.templates.tones import TEMPLATE
 from utils.tasks.voice_activity_steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
 SHOWN = 6
@@ -288,6 +289,7 @@ VOICE_ACTIVITY = Task(
     open_sizes=open_sizes,
     check=check,
     flags=FLAGS,
+    template=TEMPLATE,
     data_help="a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE",
     saver=saver,
     saves="where somebody speaks as RTTM",

@@ -1,4 +1,4 @@
-"""Write data/held_out.jsonl, the held-out prompts with their texts, and copy some of their recordings to data/samples."""
+"""Write data/held_out.jsonl (held-out prompts and their texts) and words.txt, and copy some prompts to data/samples."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def main() -> int:
     train, test = held_out(prompts())
     known = {word for prompt in train for word in prompt.text.split()}
     words = [word for prompt in test for word in prompt.text.split()]
+    (args.out.parent / "words.txt").write_text("\n".join(sorted(known)) + "\n", encoding="utf-8", newline="\n")
     samples = args.out / "samples"
     samples.mkdir(parents=True, exist_ok=True)
     rows = [(f"{one.name}.wav", one.text) for one in test]

@@ -90,8 +90,9 @@ def test_nan_is_wrong_everywhere() -> None:
     metric, f1 = FrameScores(), FrameScores("f1")
     for one in (metric, f1):
         one.update(*batch(([math.nan, math.nan, 0.9, 0.1], [True, False, True, False])))
-    assert metric.compute() == 0.25
-    assert f1.compute() == 0.5
+        one.update(*batch(([math.nan, math.nan], [True, False])))
+    assert metric.compute() == pytest.approx(1 / 9)
+    assert f1.compute() == pytest.approx(1 / 3)
 
 
 def test_what_does_not_fit() -> None:

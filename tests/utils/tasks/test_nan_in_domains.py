@@ -17,6 +17,7 @@ from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
+from utils.tasks.voice_activity import VOICE_ACTIVITY
 
 BATCH, SHARD = 16, 4
 DOMAINS = {
@@ -25,6 +26,7 @@ DOMAINS = {
     "segmentation": (SEGMENTATION, ""),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
     "text_recognition": (TEXT_RECOGNITION, "rec_gt.txt"),
+    "voice_activity": (VOICE_ACTIVITY, "val.jsonl"),
 }
 
 

@@ -20,7 +20,18 @@ from utils.datasets.masks import Labelled, load_masks
 from utils.datasets.text import load_texts
 from utils.tasks.base import Template
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.templates import bars, discs, drawn_faces, hummers, portraits, ribbons, sentences, shapes, squares
+from utils.tasks.templates import (
+    bars,
+    discs,
+    drawn_faces,
+    hummers,
+    portraits,
+    ribbons,
+    sentences,
+    shapes,
+    squares,
+    tones,
+)
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
@@ -32,6 +43,7 @@ TEMPLATES = {
     "text_classification": sentences.TEMPLATE,
     "page_reading": ribbons.TEMPLATE,
     "text_recognition": bars.TEMPLATE,
+    "voice_activity": tones.TEMPLATE,
 }
 LONG = "a" * 40
 PATHS = """\
@@ -46,6 +58,7 @@ NEW = (
     "speaker_verification",
     "text_classification",
     "text_recognition",
+    "voice_activity",
 )
 
 

@@ -1,72 +1,51 @@
-"""Sample recordings of speech recognition: chords of two tones, each of which is a letter, with pauses for blanks."""
+"""Sample recordings of voice activity: tones that come and go in faint noise, and when they are there."""
 
 from __future__ import annotations
 
 import json
-import wave
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from engine import Array
+from utils.preprocess.audio.wav import write_mu_law
 from utils.tasks.base import Template
 
-RATE = 8000
-TONES = {"d": (350, 1100), "o": (500, 1500), "r": (700, 2000), "e": (950, 2700)}
-"""Letters, and the two frequencies in Hz that say them."""
+RATE, CHUNK, CONTEXT = 8000, 256, 32
+"""Of the tiny network: samples per second, per chunk, and before a chunk that are seen again."""
 
-WORDS = ("red", "ode", "door", "deer", "order", "rode", "doer", "eerdre")
-"""What is said."""
-
-SOUND, GAP, PAUSE = 0.12, 0.06, 0.3
-"""Seconds of a letter, between two letters, and between two words."""
-
-RECORDINGS = 12
+RECORDINGS = 16
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Write recordings into ``data/recordings`` and ``data/recordings.jsonl`` with their texts; return words."""
-    recordings = folder / "data" / "recordings"
-    recordings.mkdir(parents=True)
-    chance = np.random.default_rng(0)
-    rows = []
+    """Write recordings into ``data/sounds`` and when there are tones into ``data/val.jsonl``; return further words."""
+    sounds = folder / "data" / "sounds"
+    sounds.mkdir(parents=True)
+    chance, rows = np.random.default_rng(0), []
     for index in range(RECORDINGS):
-        words = [WORDS[place] for place in chance.integers(len(WORDS), size=1 + index % 3)]
-        samples = said(" ".join(words), chance)
-        name = f"recordings/tones_{index:02}.wav"
-        _write(folder / "data" / name, samples)
-        row = {"audio_filepath": name, "duration": len(samples) / RATE, "text": " ".join(words)}
-        rows.append(json.dumps(row) + "\n")
-    (folder / "data" / "recordings.jsonl").write_text("".join(rows), encoding="utf-8", newline="\n")
-    return {"rate": str(RATE), "recordings": str(RECORDINGS), "tones": json.dumps(TONES)}
+        sound, segments = _recording(40 + 6 * (index % 3), chance)
+        write_mu_law(sounds / f"tones_{index:02}.wav", sound, RATE)
+        rows.append({"audio_filepath": f"sounds/tones_{index:02}.wav", "segments": segments})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "data" / "val.jsonl").write_text(text, encoding="utf-8", newline="\n")
+    words = {"rate": RATE, "chunk": CHUNK, "context": CONTEXT, "width": CHUNK + CONTEXT, "recordings": RECORDINGS}
+    return {name: str(value) for name, value in words.items()}
 
 
-def said(text: str, chance: np.random.Generator) -> Array:
-    """Return a text as tones, float64 in -1..1 at :data:`RATE`, at any speed and pitch, with some noise."""
-    speed, pitch = chance.uniform(0.9, 1.2), chance.uniform(0.98, 1.02)
-    parts = [_pause(PAUSE, speed)]
-    for character in text:
-        if character == " ":
-            parts.append(_pause(PAUSE, speed))
-            continue
-        time = np.arange(round(SOUND * speed * RATE)) / RATE
-        swell = np.sin(np.pi * np.arange(len(time)) / len(time)) ** 0.5
-        tones = [np.sin(2 * np.pi * pitch * frequency * time) for frequency in TONES[character]]
-        parts += [0.2 * swell * np.sum(tones, axis=0), _pause(GAP, speed)]
-    samples = np.concatenate([*parts, _pause(PAUSE, speed)])
-    return samples + chance.normal(0, 0.001, len(samples))
+def _recording(chunks: int, chance: np.random.Generator) -> tuple[Array, list[list[float]]]:
+    """Return a recording of so many chunks, and where its tones are, in seconds."""
+    there, at = np.zeros(chunks, bool), int(chance.integers(4, 10))
+    while at < chunks - 12:
+        long = int(chance.integers(12, 20))
+        there[at : at + long] = True
+        at += long + int(chance.integers(10, 16))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], there.astype(np.int8), [0]])))
+    times = np.arange(chunks * CHUNK) / RATE
+    tone = 0.35 * np.sin(2 * np.pi * (300 * times + 80 * np.sin(2 * np.pi * times)))
+    noise = chance.normal(0, 0.01, len(times))
+    return tone * there.repeat(CHUNK) + noise, (edges.reshape(-1, 2) * CHUNK / RATE).tolist()
 
 
-def _pause(seconds: float, speed: float) -> Array:
-    return np.zeros(round(seconds * speed * RATE))
-
-
-def _write(file: Path, samples: Array) -> None:
-    with wave.open(str(file), "wb") as out:
-        out.setparams((1, 2, RATE, 0, "NONE", ""))
-        out.writeframes(np.round(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
-
-
-TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill, main=True)
-"""Filters on the tones with written weights, and a convolution that looks whether there is none for long."""
+TEMPLATE = Template(Path(__file__).with_name("voice_activity"), fill)
+"""A network with written weights that tells loud from quiet, and remembers half of how loud it was before."""

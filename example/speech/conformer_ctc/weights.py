@@ -1,0 +1,157 @@
+"""Weights of a Conformer out of what people have: NeMo's .nemo archives, and transformers' Parakeet folders."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from model import ConformerCTC, Size
+
+from engine import ModelError, reason_of
+
+SMALLEST = 7
+"""Fewest bytes of a file that can hold weights."""
+
+TO_NEMO = (
+    (r"^encoder\.subsampling\.layers\.", "encoder.pre_encode.conv."),
+    (r"^encoder\.subsampling\.linear\.", "encoder.pre_encode.out."),
+    (r"\.self_attn\.([qkv])_proj\.", r".self_attn.linear_\1."),
+    (r"\.self_attn\.o_proj\.", ".self_attn.linear_out."),
+    (r"\.self_attn\.relative_k_proj\.", ".self_attn.linear_pos."),
+    (r"\.self_attn\.bias_([uv])$", r".self_attn.pos_bias_\1"),
+    (r"\.conv\.norm\.", ".conv.batch_norm."),
+    (r"^ctc_head\.", "decoder.decoder_layers.0."),
+)
+"""From the names that transformers gives the parameters of ``ParakeetForCTC`` to NeMo's."""
+
+
+class Loaded(NamedTuple):
+    """What a file holds: the network's size, its weights by NeMo's names, and the tokens where they are known."""
+
+    size: Size
+    weights: dict[str, torch.Tensor]
+    tokens: list[str] | None
+
+
+def load(path: Path) -> Loaded:
+    """Return what an archive ``*.nemo`` or a folder with ``config.json`` and ``model.safetensors`` holds.
+
+    Raises:
+        ModelError: it is none of that, is damaged, or holds another kind of network.
+    """
+    try:
+        return _folder(path) if path.is_dir() else _archive(path)
+    except (OSError, KeyError, ValueError, TypeError, tarfile.TarError, yaml.YAMLError) as error:
+        raise ModelError(
+            f"{path}: no weights of a Conformer with CTC ({reason_of(error)}); give NeMo's .nemo"
+        ) from error
+
+
+def _archive(path: Path) -> Loaded:
+    """Read NeMo's archive: a configuration as YAML and a checkpoint of tensors, of which no code is run."""
+    with tarfile.open(path) as archive:
+        members = {Path(one.name).name: one for one in archive.getmembers() if one.isfile()}
+        config = yaml.safe_load(_read(archive, members["model_config.yaml"]))
+        content = io.BytesIO(_read(archive, members["model_weights.ckpt"]))
+    weights = torch.load(content, map_location="cpu", weights_only=True)
+    encoder, decoder = config["encoder"], config["decoder"]
+    if encoder.get("self_attention_model", "rel_pos") != "rel_pos" or encoder.get("conv_norm_type") == "layer_norm":
+        raise ValueError("its attention or its norms are of another kind")
+    if encoder.get("causal_downsampling") or encoder.get("conv_context_size") is not None:
+        raise ValueError("its convolutions are causal")
+    tokens = [str(one) for one in decoder.get("vocabulary") or ()] or None
+    size = Size(
+        encoder["d_model"],
+        encoder["n_layers"],
+        encoder["n_heads"],
+        encoder["conv_kernel_size"],
+        encoder["subsampling_factor"],
+        encoder["subsampling"] == "dw_striding",
+        max(0, encoder.get("subsampling_conv_channels") or 0),
+        encoder["feat_in"],
+        encoder["ff_expansion_factor"],
+        weights["decoder.decoder_layers.0.bias"].shape[0],
+        bool(encoder.get("xscaling", True)),
+        bool(encoder.get("use_bias", True)),
+    )
+    return Loaded(size, _own(weights), tokens)
+
+
+def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    if file is None or member.size < SMALLEST:
+        raise ValueError(f"{member.name} is empty")
+    return file.read()
+
+
+def _folder(path: Path) -> Loaded:
+    """Read a folder of transformers' ``ParakeetForCTC``."""
+    from safetensors.torch import load_file
+
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") != "parakeet_ctc":
+        raise ValueError(f"its model_type is {config.get('model_type')!r}, not 'parakeet_ctc'")
+    encoder = config["encoder_config"]
+    weights = {}
+    for name, value in load_file(path / "model.safetensors").items():
+        for pattern, nemo in TO_NEMO:
+            name = re.sub(pattern, nemo, name)
+        weights[name] = value
+    size = Size(
+        encoder["hidden_size"],
+        encoder["num_hidden_layers"],
+        encoder["num_attention_heads"],
+        encoder["conv_kernel_size"],
+        encoder["subsampling_factor"],
+        True,
+        encoder["subsampling_conv_channels"],
+        encoder["num_mel_bins"],
+        encoder["intermediate_size"] // encoder["hidden_size"],
+        weights["decoder.decoder_layers.0.bias"].shape[0],
+        encoder["scale_input"],
+        encoder["attention_bias"],
+    )
+    return Loaded(size, _own(weights), _tokens(path / "tokenizer.json", config["pad_token_id"], size.classes))
+
+
+def _tokens(file: Path, blank: int, classes: int) -> list[str] | None:
+    """Return the tokens of a ``tokenizer.json`` but the blank, which is the last class."""
+    if not file.is_file():
+        return None
+    if blank != classes - 1:
+        raise ValueError(f"its blank is class {blank} of {classes}, not the last one")
+    vocabulary: Any = json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"]
+    if isinstance(vocabulary, Mapping):
+        vocabulary = sorted(vocabulary, key=vocabulary.__getitem__)
+    return [str(one[0] if isinstance(one, list) else one) for one in vocabulary][: classes - 1]
+
+
+def _own(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the network's parameters; NeMo keeps the features' window and filters beside them."""
+    return {name: value for name, value in weights.items() if name.startswith(("encoder.", "decoder."))}
+
+
+def put_in(loaded: Loaded, path: Path) -> ConformerCTC:
+    """Return the network with the weights.
+
+    Raises:
+        ModelError: they are not this network's; the text names the first that is missing, too many or of another shape.
+    """
+    network = ConformerCTC(loaded.size)
+    own, given = network.state_dict(), loaded.weights
+    for name in sorted({*own, *given}):
+        if name not in given or name not in own:
+            what = "is missing" if name not in given else "is none of this network's"
+            raise ModelError(f"{path}: weight {name!r} {what}; give the weights of a Conformer with CTC")
+        if own[name].shape != given[name].shape:
+            shapes = f"{list(given[name].shape)}, and {list(own[name].shape)} was expected"
+            raise ModelError(f"{path}: weight {name!r} has shape {shapes}; its configuration is another network's")
+    network.load_state_dict(given)
+    return network
