@@ -129,12 +129,18 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Layout) -> Array:
     """Return the probability of speech in every chunk of each recording, float32 [N, T].
 
-    They go through the model side by side, each with its own state; what comes behind a recording's end is not used.
+    They go through the model side by side, each with its own state, until it has ended; behind that the result is 0.
     """
     (engine,), (sound,) = engines.values(), arrays
-    voices = Voices(engine, state, len(sound))
-    chunks = np.split(sound, sound.shape[1] // state.chunk, axis=1)
-    return np.stack([voices.hear(chunk) for chunk in chunks], axis=1)
+    lengths = np.array([state.chunks(heard.samples) for heard in contexts])
+    found = np.zeros((len(sound), lengths.max()), np.float32)
+    voices, going = Voices(engine, state, len(sound)), np.arange(len(sound))
+    for place in range(lengths.max()):
+        left = lengths[going] > place
+        voices.keep(left)
+        going = going[left]
+        found[going, place] = voices.hear(sound[going, place * state.chunk : (place + 1) * state.chunk])
+    return found
 
 
 def rules_of(options: Options, layout: Layout) -> Rules:
@@ -285,6 +291,7 @@ VOICE_ACTIVITY = Task(
     infer=infer,
     figures=stream_figures,
     amounts=sound_amounts,
+    watched=False,
     summary=summary,
     open_sizes=open_sizes,
     check=check,

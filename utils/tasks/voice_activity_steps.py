@@ -103,6 +103,15 @@ class Voices:
             spec = engine.inputs[rate]
             self._inputs[rate] = np.full([size or 1 for size in spec.shape], layout.rate, spec.dtype)
 
+    def keep(self, going: Array) -> None:
+        """Go on with some of the recordings only: bool, one for each that is left."""
+        if going.all():
+            return
+        state = self._layout.places[1]
+        axis = self._engine.inputs[state].batch_axis or 0
+        self._before = self._before[going]
+        self._inputs[state] = np.compress(going, self._inputs[state], axis)
+
     def hear(self, chunk: Array) -> Array:
         """Return the probabilities of the next chunk, float32 [count].
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
-from support import ROOT
+from support import ROOT, RunPython
 
 from engine import ConfigError, Engine, EngineSpec, ModelError, TensorSpec, open_engine
 from utils.pipeline import answers, valid
@@ -228,6 +228,16 @@ def test_the_fetched_file_with_both_rates_is_taken(few: Path, tmp_path: Path) ->
     assert one["metric"] == pytest.approx(other["metric"], abs=1e-6)
     _, card = run("valid", few, tmp_path / "c.json", "--data_path", *data, "--target", "sdaa", ckpt=source)
     assert card["metric"] == pytest.approx(other["metric"], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_the_script_for_streams_says_what_the_file_says(tmp_path: Path, run_python: RunPython) -> None:
+    _, found = run("single", DATA / "samples/two_phrases_it.wav", tmp_path / "r.json")
+    done = run_python(FOLDER / "stream.py", DATA / "samples/two_phrases_it.wav", "--piece", "700")
+    lines = done.stdout.splitlines()
+    segments = found["answers"][0]["answer"]["segments"]
+    assert [float(line.split("-")[0]) for line in lines[:-1]] == [round(one["start"], 2) for one in segments]
+    assert "7.01 s of sound; a piece took" in lines[-1]
 
 
 @pytest.mark.slow

@@ -1,0 +1,89 @@
+"""What is done with features before a model hears them: stacked, with their changes over time, at one level."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import Array, ConfigError
+
+
+def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
+    """Return features at a lower rate, several frames side by side ("low frame rate": Pundak and Sainath 2016).
+
+    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; what lies outside is the first or
+    the last frame again, as FunASR's Paraformer has it (7 frames every 6).
+
+    Args:
+        features: [T, D].
+
+    Returns:
+        [ceil(T / step), together * D], in the same dtype.
+
+    Raises:
+        ConfigError: a number below 1.
+    """
+    if together < 1 or step < 1:
+        raise ConfigError(f"{together} frames every {step}: both must be at least 1")
+    count, width = features.shape
+    rows = -(-count // step)
+    places = np.arange(rows)[:, None] * step + np.arange(together) - (together - 1) // 2
+    found: Array = features[np.clip(places, 0, max(count - 1, 0))].reshape(rows, together * width)
+    return found
+
+
+def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
+    """Return features with their slopes over time beside them, and the slopes of these, as Kaldi's ``add-deltas``.
+
+    A slope is that of the line through ``2 * reach + 1`` frames (least squares); what lies outside is the first or the
+    last frame again.
+
+    Args:
+        features: [T, D]. order: how often. reach: frames on each side.
+
+    Returns:
+        [T, (order + 1) * D], in the same dtype.
+
+    Raises:
+        ConfigError: an order below 0, or a reach below 1.
+    """
+    if order < 0 or reach < 1:
+        raise ConfigError(f"deltas of order {order} over {reach} frames: at least 0 and 1")
+    count = len(features)
+    slope = np.arange(-reach, reach + 1) / (2.0 * (np.arange(1, reach + 1) ** 2).sum())
+    kernel, columns = np.ones(1), [features]
+    for _ in range(order):
+        kernel = np.convolve(kernel, slope)
+        side = len(kernel) // 2
+        places = np.clip(np.arange(count)[:, None] + np.arange(-side, side + 1), 0, max(count - 1, 0))
+        columns.append(np.einsum("tkd,k->td", features[places].astype(np.float64), kernel).astype(features.dtype))
+    return np.concatenate(columns, axis=1)
+
+
+def shifted(features: Array, shift: Array, scale: Array) -> Array:
+    """Return ``(features + shift) * scale``, each band with its own: what a model's file of means (CMVN) says.
+
+    Args:
+        features: [T, D]. shift: [D], minus the means. scale: [D], one over the standard deviations.
+
+    Raises:
+        ConfigError: they are not for D bands.
+    """
+    if shift.shape != features.shape[1:] or scale.shape != features.shape[1:]:
+        raise ConfigError(
+            f"features of {features.shape[1]} bands, and shift and scale of {shift.shape} and {scale.shape}; give one "
+            "value per band"
+        )
+    return ((features + shift) * scale).astype(features.dtype)
+
+
+def standardised(features: Array, guard: float = 1e-5) -> Array:
+    """Return features with mean 0 and deviation 1 over time, band by band, as NeMo's ``per_feature`` does.
+
+    Args:
+        features: [T, D]. guard: is added to each standard deviation (of T - 1), so that silence stays 0.
+    """
+    if len(features) < 2:
+        return np.zeros_like(features)
+    values = features.astype(np.float64)
+    deviation = values.std(axis=0, ddof=1) + guard
+    return ((values - values.mean(axis=0)) / deviation).astype(features.dtype)
