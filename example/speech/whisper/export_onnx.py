@@ -41,7 +41,8 @@ def main() -> int:
             raise ConfigError(f"{', '.join(f'--{key}' for key in SMALLER)} are for --weights random")
         form, stem = read_form(folder / "config.json"), args.name or folder.resolve().name
         whole, tokenizer, notes = read_folder(folder, form), tokenizer_of(folder), notes_of(folder, form)
-    write(whole, tokenizer, notes, args.out / stem, args.weights, tuple(args.forms))
+    told = {"source": "Whisper", "weights": args.weights}
+    write(whole, tokenizer, notes, args.out / stem, provenance=told, forms=args.forms, exporter=args.exporter)
     return 0
 
 
@@ -59,13 +60,10 @@ def read_folder(folder: Path, form: Form) -> Whisper:
     return whole
 
 
-def write(
-    whole: Whisper, tokenizer: str, notes: dict[str, Any], stem: Path, weights: str, forms: tuple[str, ...]
-) -> None:
-    """Write both models."""
+def write(whole: Whisper, tokenizer: str, notes: dict[str, Any], stem: Path, **how: Any) -> None:
+    """Write both models; ``how``: provenance, forms and exporter, as export_onnx takes them."""
     form = whole.form
     heard = json.loads(settings_to_json(replace(WHISPER, bands=form.bands)))
-    provenance = {"source": "Whisper", "weights": weights}
     frames = 2 * form.frames
     mels = torch.randn((2, form.bands, frames), generator=torch.Generator().manual_seed(0))
     axes = {name: {0: "batch", 1: "tokens"} for name in ("input_ids", "position_ids")}
@@ -77,9 +75,8 @@ def write(
         f"{stem}_encoder",
         input_names=["mels"],
         output_names=["cross_keys", "cross_values"],
-        provenance=provenance,
         notes={KEY: heard},
-        forms=forms,
+        **how,
     )
     results += export_onnx(
         Writing(whole),
@@ -88,9 +85,8 @@ def write(
         input_names=[*list(axes)[:5], *cache_names(form.decoder_layers, "past")],
         output_names=["logits", *cache_names(form.decoder_layers, "new")],
         dynamic=axes,
-        provenance=provenance,
         notes={"tokenizer": json.loads(tokenizer), "vocabulary_size": form.vocabulary, "transcription": notes},
-        forms=forms,
+        **how,
     )
     for result in results:
         print(result, flush=True)
@@ -123,6 +119,7 @@ def _arguments() -> argparse.Namespace:
     for key in SMALLER:
         parser.add_argument(f"--{key}", type=int, metavar="N", help="of random weights, for a quick check")
     parser.add_argument("--name", help="start of the files' names (default: whisper_SIZE, or the folder's name)")
+    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), help="of PyTorch (default: dynamo)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     return parser.parse_args()
