@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import det_curve
+from support import ROOT
 
 from engine import ConfigError
 from utils.datasets.face_pairs import NO_FOLD, Truth
@@ -92,7 +93,7 @@ def test_trials_of_one_kind_have_no_value_and_say_so() -> None:
 
 def test_another_process_makes_the_same_metric() -> None:
     metric = measured([0.1, 0.9], [False, True], fars=[0.5], p_targets=[0.2])
-    again = metric_from_json(metric_to_json(metric), None)
+    again = metric_from_json(metric_to_json(metric), ROOT)
     again.merge(metric)
     assert again.secondary() == metric.secondary()
     assert (again.name, again.higher_is_better) == ("eer", False)

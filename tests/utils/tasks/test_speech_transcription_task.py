@@ -55,6 +55,7 @@ def test_notes_that_are_none() -> None:
         SPEECH_TRANSCRIPTION.check(options(SPEECH_TRANSCRIPTION, lengths=[4]))
 
 
+@pytest.mark.slow
 def test_features_are_those_of_transformers() -> None:
     from utils.export.torchvision_models import import_torchvision
 
