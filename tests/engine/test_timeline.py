@@ -46,3 +46,14 @@ def test_threads_lose_no_span() -> None:
     assert timeline.count("engine") == 2000
     assert timeline.seconds("engine") == pytest.approx(2000.0)
     assert timeline.samples("engine") == sum(range(2000))
+
+
+def test_amounts_add_up_until_they_are_forgotten() -> None:
+    timeline = Timeline()
+    assert timeline.amount("tokens") == 0
+    timeline.gain("tokens", 3)
+    timeline.gain("tokens", 4.5)
+    timeline.gain("seconds", 1)
+    assert (timeline.amount("tokens"), timeline.amount("seconds")) == (7.5, 1)
+    timeline.clear()
+    assert timeline.amount("tokens") == 0

@@ -77,10 +77,10 @@ class Work:
         watch: Watch | None = None,
     ) -> None:
         self.front, self.infer_with, self.decode, self.engines = front, infer_with, decode, engines
+        self.amounts = amounts
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
-        self.amounts = amounts
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.hinter: Hinter | None = None
         """Looks for what cannot be right, while a data set is evaluated."""

@@ -86,4 +86,5 @@ def standardised(features: Array, guard: float = 1e-5) -> Array:
         return np.zeros_like(features)
     values = features.astype(np.float64)
     deviation = values.std(axis=0, ddof=1) + guard
-    return ((values - values.mean(axis=0)) / deviation).astype(features.dtype)
+    found: Array = ((values - values.mean(axis=0)) / deviation).astype(features.dtype)
+    return found
