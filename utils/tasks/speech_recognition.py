@@ -29,7 +29,7 @@ from utils.tasks.speech_recognition_input import (
     note,
     open_sizes,
 )
-from utils.tasks.speech_recognition_windows import Context, Windows, engine_of
+from utils.tasks.speech_recognition_windows import Context, Windows, engine_of, packed, unpacked
 from utils.tasks.templates.chords import TEMPLATE
 from utils.tasks.text_recognition_input import lines_of
 
@@ -128,16 +128,16 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     return Windows(engine, options, settings.hop / settings.rate)
 
 
-def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context], state: Windows) -> list[Array]:
-    """Return the model's steps for each recording, T x C."""
-    return state.run(engine_of(engines), arrays[0], contexts)
+def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context], state: Windows) -> Array:
+    """Return the model's steps for each recording, N x T x C, zeros behind those of the shorter ones."""
+    return packed(state.run(engine_of(engines), arrays[0], contexts))
 
 
-def decode(outputs: Sequence[Array], contexts: Sequence[Context], model: Model, options: Options) -> list[Heard]:
+def decode(outputs: Array, contexts: Sequence[Context], model: Model, options: Options) -> list[Heard]:
     """Return the text of every recording, and for single answers when each word was said.
 
     Args:
-        outputs: T x C each: probabilities, their logarithms or logits.
+        outputs: N x T x C: probabilities, their logarithms or logits; only zeros are no step.
         contexts: one per recording.
         model: stores the tokens.
         options: ``--decoder`` says how.
@@ -145,7 +145,7 @@ def decode(outputs: Sequence[Array], contexts: Sequence[Context], model: Model, 
     Raises:
         ConfigError: the tokens do not fit.
     """
-    return [_heard(steps, context, model, options) for steps, context in zip(outputs, contexts, strict=True)]
+    return [_heard(unpacked(steps), context, model, options) for steps, context in zip(outputs, contexts, strict=True)]
 
 
 def _heard(steps: Array, context: Context, model: Model, options: Options) -> Heard:

@@ -15,6 +15,7 @@ from utils.metrics.transcripts import normalised
 from utils.tasks.base import Options
 from utils.tasks.model import Model
 from utils.tasks.speech_recognition_input import alphabet_of
+from utils.tasks.speech_recognition_windows import unpacked
 
 SHOWN = 8
 """Characters that a hint names."""
@@ -38,7 +39,7 @@ class SpeechHinter:
 
     def see(self, outputs: Any, contexts: Sequence[Any], targets: Sequence[Any]) -> None:
         """Take in a batch."""
-        known = [steps for steps in outputs if len(steps)]
+        known = [steps for steps in map(unpacked, outputs) if len(steps)]
         if not known:
             return
         try:

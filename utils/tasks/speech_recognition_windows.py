@@ -234,6 +234,20 @@ def _sizes(model: Model, axis: int) -> tuple[int, ...]:
     return tuple(model.dims.get(symbol or "", ()))
 
 
+def packed(steps: Sequence[Array]) -> Array:
+    """Return steps of recordings, T x C each, as one array, N x T x C, with zeros behind the shorter ones."""
+    found = np.zeros((len(steps), max(map(len, steps)), max(one.shape[1] for one in steps)), np.float32)
+    for row, one in zip(found, steps, strict=True):
+        row[: len(one), : one.shape[1]] = one
+    return found
+
+
+def unpacked(steps: Array) -> Array:
+    """Return the steps of one recording, T x C, without the zeros behind them: a real step is no row of zeros."""
+    real = np.flatnonzero(steps.any(axis=-1))
+    return steps[: int(real[-1]) + 1 if len(real) else 0]
+
+
 def engine_of(engines: Mapping[str, Engine]) -> Engine:
     """Return the only engine."""
     (engine,) = engines.values()

@@ -1,0 +1,180 @@
+"""Speech recognition with the recogniser of tones that ``teco new speech`` makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import wave
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import ConfigError, EngineSpec, ModelError, open_engine
+from toolkit.scaffold import create
+from utils.preprocess.audio.features import features
+from utils.tasks.model import Model
+from utils.tasks.speech_recognition import SPEECH_RECOGNITION as TASK
+from utils.tasks.speech_recognition_input import Alphabet, alphabet_of
+from utils.tasks.speech_recognition_windows import Context, Windows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A model's folder, exported."""
+    root = tmp_path_factory.mktemp("project")
+    made = create("speech", "tones", root=root)
+    path = root / made.folder
+    subprocess.run([sys.executable, "export_onnx.py"], cwd=path, check=True, capture_output=True)
+    return path
+
+
+def options(**given) -> Namespace:
+    values = {flag.key: flag.default for flag in TASK.flags} | {"script": "single", "batch_size": 4}
+    return Namespace(**values | given)
+
+
+def heard(folder: Path, data: Path, sizes: tuple[int, ...] = (), **given) -> list:
+    chosen = options(**given)
+    spec = EngineSpec(ckpt=folder / "tones_dyn.onnx", batch_size=4, dims={"frames": sizes} if sizes else {})
+    with open_engine("onnx", spec) as engine:
+        model, engines = Model.of(engine), {"model": engine}
+        dataset = TASK.load({"data": data}, chosen)
+        prepared = TASK.prepare(dataset.batch(range(len(dataset))).samples, model, chosen)
+        state = TASK.setup(engines, dataset, chosen)
+        arrays = TASK.collate([prepared], model)
+        outputs = TASK.infer(engines, arrays, prepared.contexts, state)
+        return TASK.decode(outputs, prepared.contexts, model, chosen)
+
+
+def write(file: Path, samples: np.ndarray, rate: int = 8000, channels: int = 1) -> Path:
+    with wave.open(str(file), "wb") as out:
+        out.setparams((channels, 2, rate, 0, "NONE", ""))
+        out.writeframes(np.round(samples * 32767).astype("<i2").tobytes())
+    return file
+
+
+def test_words_come_with_their_times(folder):
+    texts = [json.loads(row)["text"] for row in (folder / "data/recordings.jsonl").read_text().splitlines()]
+    found = heard(folder, folder / "data/recordings")
+    assert [one.text for one in found] == texts
+    for one in found:
+        assert [word.text for word in one.words] == one.text.split()
+        times = [time for word in one.words for time in (word.start, word.end)]
+        assert times == sorted(times)
+        assert times[0] > 0
+        assert times[-1] < one.seconds
+
+
+@pytest.mark.parametrize(("sizes", "window"), [((), 0.3), ((64, 100), None), ((400,), 0.7)])
+def test_windows_give_what_the_whole_gives(folder, sizes, window):
+    data = folder / "data/recordings"
+    wanted, found = heard(folder, data), heard(folder, data, sizes, window=window)
+    assert [one.text for one in found] == [one.text for one in wanted]
+    assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-5)
+
+
+def test_a_beam_goes_by_words_and_language(folder, tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("door\nred\n")
+    found = heard(folder, folder / "data/recordings", decoder="beam", lexicon=str(words))
+    assert {word for one in found for word in one.text.split()} <= {"door", "red"}
+
+
+def test_silence_is_answered(folder, tmp_path):
+    with pytest.warns(UserWarning, match="silence"):
+        (silent,) = heard(folder, write(tmp_path / "silence.wav", np.zeros(8000)))
+    assert (silent.text, silent.words) == ("", ())
+    (short,) = heard(folder, write(tmp_path / "short.wav", np.full(3, 1e-4)))
+    assert short.text == ""
+    artifact = TASK.show(tmp_path / "silence.wav", silent, stored(folder), options())
+    assert artifact.text.startswith("(nothing recognised)")
+
+
+def stored(folder: Path) -> Model:
+    with open_engine("onnx", EngineSpec(ckpt=folder / "tones_dyn.onnx")) as engine:
+        return Model.of(engine)
+
+
+def test_answers_are_drawn(folder, tmp_path):
+    (one,) = heard(folder, folder / "data/recordings/tones_02.wav")
+    (sample,) = TASK.load({"data": folder / "data/recordings/tones_02.wav"}, options()).samples
+    artifact = TASK.show(sample, one, stored(folder), options())
+    assert artifact.answer["words"][0]["word"] == one.text.split()[0]
+    assert artifact.save(tmp_path).suffix == ".png"
+
+
+def test_features_piece_by_piece_and_windows_make_a_stream(folder):
+    """A stream: frames as they are known, steps as soon as what they hang on is there."""
+    from utils.preprocess.audio.features import FeatureStream, settings_of
+    from utils.preprocess.audio.reading import read_sound
+
+    model = stored(folder)
+    settings = settings_of(model.stored)
+    samples = read_sound(folder / "data/recordings/tones_05.wav").samples
+    stream = FeatureStream(settings)
+    pieces = [stream.feed(samples[at : at + 999], last=at + 999 >= len(samples)) for at in range(0, len(samples), 999)]
+    frames = np.concatenate(pieces)
+    assert np.array_equal(frames, features(samples, settings))
+    with open_engine("onnx", EngineSpec(ckpt=folder / "tones_dyn.onnx", batch_size=1)) as engine:
+        whole = Windows(engine, options(batch_size=1), 0.01).run(engine, frames, [Context(len(frames), 1.0)])
+        parts = Windows(engine, options(batch_size=1, window=0.25), 0.01)
+        assert len(parts.cut(0, len(frames))) > 5
+        assert np.allclose(parts.run(engine, frames, [Context(len(frames), 1.0)])[0], whole[0], atol=1e-6)
+
+
+def test_a_batch_of_one_and_many_windows_do_not_change_steps_of_a_model_without_margin():
+    timing = {"stride": 4, "reach": None}
+    model = Windows.__new__(Windows)
+    from utils.tasks.speech_recognition_input import Timing
+
+    model.timing, model.most, model._overlap, model._warned = (
+        Timing(**timing, margin=0, padding=0.0, seconds=0.01),
+        80,
+        20,
+        True,
+    )
+    cut = model.cut(0, 203)
+    assert sum(window.keep for window in cut) == -(-203 // 4)
+    assert all(window.length <= 80 and window.start >= 0 and window.stop <= 203 for window in cut)
+    assert [window.start // 4 + window.skip for window in cut] == [0, *np.cumsum([w.keep for w in cut])[:-1].tolist()]
+
+
+def test_tokens_of_pieces_and_of_wav2vec_are_written_as_words(folder):
+    pieces = Alphabet((" th", "e", " cat"), 3)
+    assert pieces.text([0, 1, 2]) == "the cat"
+    metadata = {
+        "vocabulary": json.dumps(["<pad>", "<s>", "|", "A", "B"]),
+        "speech_recognition": json.dumps({"blank": 0, "delimiter": "|", "silent": ["<s>"]}),
+    }
+    own = alphabet_of(Model(Path("x.onnx"), metadata=metadata), options(), 5)
+    assert own.text([3, 2, 1, 4, 3]) == "A BA"
+    with pytest.raises(ConfigError, match=r"has 5 tokens and x\.onnx 9 classes"):
+        alphabet_of(Model(Path("x.onnx"), metadata=metadata), options(), 9)
+    with pytest.raises(ConfigError, match="no tokens are stored"):
+        alphabet_of(Model(Path("x.onnx")), options(), 5)
+    with pytest.raises(ModelError, match="blank 'x' cannot be"):
+        alphabet_of(Model(Path("x.onnx"), metadata=metadata | {"speech_recognition": '{"blank": "x"}'}), options(), 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"lengths": [0]}, "--lengths 0 must be numbers of frames"),
+        ({"window": -1.0}, "--window -1 must be a number of seconds above 0"),
+        ({"beam_width": 0}, "--beam_width 0"),
+        ({"lexicon": "x"}, "--lexicon is for --decoder beam"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused(given, says):
+    with pytest.raises(ConfigError, match=says):
+        TASK.check(options(**given))
+
+
+def test_characters_that_the_model_lacks_are_named(folder):
+    hinter = TASK.hinter(stored(folder), options(normalize="plain"))
+    steps = np.ones((5, 6), np.float32)
+    hinter.see([steps], [None], ["red ünd door"])
+    assert "1 of 1 texts hold characters that the model has not (ü n)" in hinter.hints()[0]
