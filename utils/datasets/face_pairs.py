@@ -168,7 +168,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
         raise DataError(f"{root}: has pictures of {who}; give a folder with a folder for each of several people")
     chance = np.random.default_rng(seed)
     dealt = _dealt(len(names), folds, chance)
-    chosen, parts = _balanced(people, dealt, chance)
+    chosen, parts = balanced(people, dealt, chance)
     pairs, numbers = chosen, parts
     if rule == "all":
         count = len(pictures) * (len(pictures) - 1) // 2
@@ -215,8 +215,12 @@ def _dealt(people: int, folds: int, chance: np.random.Generator) -> list[Array]:
     return np.array_split(chance.permutation(people), max(1, min(folds, people // 2)))
 
 
-def _balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator) -> tuple[Array, Array]:
-    """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds; one fold alone is none."""
+def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator) -> tuple[Array, Array]:
+    """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds; one fold alone is none.
+
+    Args:
+        people: of each sample, N int32. dealt: the people of each fold. chance: what draws.
+    """
     pairs, folds = [np.empty((0, 2), np.int32)], [np.empty(0, np.int16)]
     for number, own in enumerate(dealt):
         same = np.concatenate([_of_one(np.flatnonzero(people == person), chance) for person in sorted(own.tolist())])

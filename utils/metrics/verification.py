@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.metrics.base import RecordMetric
+from utils.metrics.roc import accepted_at, accepted_intervals, area, equal_error, in_order, roc_curve
 
 RECORD = np.dtype(
     [("score", np.float64), ("same", np.bool_), ("first", np.int64), ("second", np.int64), ("fold", np.int16)]
@@ -21,9 +22,6 @@ name), and its fold, negative where accuracy does not count it."""
 
 FARS = (0.01, 0.001)
 """Rates of false acceptance at which the true acceptance is told."""
-
-DRAWS = 200
-"""Draws of people for an interval; its ends are the 2.5 % and the 97.5 % quantiles."""
 
 METRICS = ("accuracy", "auc")
 """What may be the metric of record."""
@@ -92,8 +90,8 @@ class Verification(RecordMetric):
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
         if self.primary == "auc":
-            ordered = _ordered(records)
-            return lambda weights: _auc(_curve(ordered, weights))
+            ordered = in_order(records)
+            return lambda weights: area(roc_curve(ordered, weights))
         counted = np.flatnonzero(records["fold"] >= 0)
         order = counted[np.argsort(-records["score"][counted], kind="stable")]  # NaN comes last
         kept = records[order]
@@ -118,14 +116,14 @@ class Verification(RecordMetric):
         """
         kept = self._all()
         ones = np.ones(len(kept))
-        curve = _curve(_ordered(kept), ones)
+        curve = roc_curve(in_order(kept), ones)
         figures = {"accuracy": math.nan, "accuracy_se": math.nan, "threshold": math.nan} | self._by_fold(kept, ones)
-        figures |= {"auc": _auc(curve), "eer": _eer(curve)}
+        figures |= {"auc": area(curve), "eer": equal_error(curve)}
         figures.pop(self.primary)
-        intervals = _intervals(kept, self.fars)
+        intervals = accepted_intervals(kept, self.fars)
         for far, (low, high) in zip(self.fars, intervals, strict=True):
             name = f"tar_at_far_{far:g}"
-            figures[name] = _tar(curve, far)
+            figures[name] = accepted_at(curve, far)
             if not math.isnan(low):
                 figures |= {f"{name}_low": low, f"{name}_high": high}
         return figures
@@ -217,92 +215,6 @@ def _best_threshold(score: Array, same: Array, weights: Array) -> float:
     above, below = float(levels[place - 1]), float(levels[place])
     middle = below + (above - below) / 2
     return middle if below < middle <= above else above
-
-
-class Ordered(NamedTuple):
-    """Pairs by falling score: which are one person, their places among the records, and the last of each score."""
-
-    same: Array
-    places: Array
-    ends: Array
-
-
-class Curve(NamedTuple):
-    """The ROC curve from (0, 0) to (1, 1): sums of weights of the accepted pairs of two people and of one.
-
-    Attributes:
-        false, true: rising, one value per threshold.
-        pairs: how many pairs of two people there are, by weight.
-    """
-
-    false: Array
-    true: Array
-    pairs: float
-
-
-def _ordered(records: Array) -> Ordered:
-    score = records["score"].copy()
-    lost = np.isnan(score)
-    score[lost] = np.where(records["same"][lost], -math.inf, math.inf)
-    places = np.argsort(-score, kind="stable")
-    falling = score[places]
-    ends = np.flatnonzero(np.append(falling[1:] != falling[:-1], True)) if len(falling) else np.empty(0, np.int64)
-    return Ordered(records["same"][places], places, ends)
-
-
-def _curve(ordered: Ordered, weights: Array) -> Curve:
-    own = weights[ordered.places]
-    true, false = (np.cumsum(np.where(kind, own, 0.0))[ordered.ends] for kind in (ordered.same, ~ordered.same))
-    zero = np.zeros(1)
-    return Curve(np.concatenate([zero, false]), np.concatenate([zero, true]), float(false[-1]) if len(false) else 0.0)
-
-
-def _auc(curve: Curve) -> float:
-    area = curve.false[-1] * curve.true[-1]
-    if not area:
-        return math.nan
-    return float((np.diff(curve.false) * (curve.true[1:] + curve.true[:-1])).sum() / 2 / area)
-
-
-def _eer(curve: Curve) -> float:
-    if not curve.false[-1] or not curve.true[-1]:
-        return math.nan
-    false, missed = curve.false / curve.false[-1], 1 - curve.true / curve.true[-1]
-    behind = int(np.argmax(false >= missed))  # never the first: there nothing is accepted
-    over, under = missed[behind - 1] - false[behind - 1], false[behind] - missed[behind]
-    share = over / (over + under)
-    return float(false[behind - 1] + share * (false[behind] - false[behind - 1]))
-
-
-def _tar(curve: Curve, far: float) -> float:
-    if not curve.true[-1] or curve.pairs * far < 1 - 1e-9:
-        return math.nan
-    allowed = np.flatnonzero(curve.false <= far * curve.pairs * (1 + 1e-12))
-    return float(curve.true[allowed[-1]] / curve.true[-1])
-
-
-def _intervals(records: Array, fars: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the ends of TAR's interval at each rate; NaN where TAR is, or where nearly no draw tells it."""
-    ordered = _ordered(records)
-    people, places = np.unique(np.stack([records["first"], records["second"]]), return_inverse=True)
-    first, second = places.reshape(2, -1)
-    told = [far for far in fars if not math.isnan(_tar(_curve(ordered, np.ones(len(records))), far))]
-    values: dict[float, list[float]] = {far: [] for far in told}
-    chance = np.random.default_rng(0)
-    for _ in range(DRAWS if told else 0):
-        drawn = np.bincount(chance.integers(0, len(people), len(people)), minlength=len(people)).astype(np.float64)
-        curve = _curve(ordered, np.where(records["same"], drawn[first], drawn[first] * drawn[second]))
-        for far in told:
-            values[far].append(_tar(curve, far))
-    return [_quantiles(values.get(far, [])) for far in fars]
-
-
-def _quantiles(values: Sequence[float]) -> tuple[float, float]:
-    known = [value for value in values if not math.isnan(value)]
-    if 2 * len(known) <= DRAWS:
-        return math.nan, math.nan
-    low, high = np.quantile(known, [0.025, 0.975]).tolist()
-    return low, high
 
 
 def _mean(values: Sequence[float]) -> float:

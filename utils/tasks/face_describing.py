@@ -18,6 +18,7 @@ from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
 from utils.stored import PREPROCESS, PictureNotes
 from utils.tasks.base import Options
+from utils.tasks.fixed_rows import outputs_of
 from utils.tasks.model import Model
 
 DETECTOR, DESCRIPTOR = "detector", "descriptor"
@@ -252,14 +253,7 @@ class Describer:
 
     def _rows_of(self, name: str, rows: Array) -> list[Array]:
         """Return the outputs of a model for some rows, in calls of one size."""
-        step, parts = self._rows[name], []
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            filled = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
-            outputs = self._engines[name]([np.ascontiguousarray(filled)])
-            outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-            parts.append([np.asarray(one)[: len(part)] for one in outputs])
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return outputs_of(self._engines[name], rows, self._rows[name])
 
 
 def _middle(pixels: Array) -> Array:

@@ -1,0 +1,17 @@
+"""Evaluate the voice encoder: are pairs of recordings told apart by who speaks?"""
+
+import sys
+from pathlib import Path
+
+from voices import DRAWN, VOICES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
+
+HERE = Path(__file__).resolve().parent
+CKPT = HERE / "voice_encoder_dyn.onnx"
+
+if __name__ == "__main__":
+    cli.valid(__doc__, SPEAKER_VERIFICATION, ckpt=CKPT, data_path=VOICES, batch_size=64, **DRAWN)

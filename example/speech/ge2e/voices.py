@@ -1,0 +1,15 @@
+"""The voices that are told apart where no others are given: recordings of telephone exchanges, fetched."""
+
+SOUNDS = "usr/share/asterisk/sounds"
+
+VOICES = {
+    "allison__en": f"fetch:voices_en/{SOUNDS}/en_US_f_Allison",
+    "allison__es": f"fetch:voices_es/{SOUNDS}/es_MX_f_Allison",
+    "june": f"fetch:voices_fr/{SOUNDS}/fr_CA_f_June",
+    "carlo": f"fetch:voices_it/{SOUNDS}/it_IT_m_Carlo",
+    "maxim": f"fetch:voices_ru/{SOUNDS}/ru_RU_f_IvrvoiceRU",
+}
+"""By speaker: Allison Smith speaks English and Spanish."""
+
+DRAWN = {"shortest": 2.0, "leave_out": ["silence/*", "beep*", "*tone*"]}
+"""Which recordings are drawn: long ones, and those that are speech."""

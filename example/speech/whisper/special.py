@@ -1,0 +1,111 @@
+"""Whisper's special tokens, as an export stores them: what a text begins with, and what must never be written."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from model import Form, read_json
+
+from engine import ConfigError, ModelError
+from utils.extra import extra
+
+LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
+"""Languages of random weights; those of a folder are its own."""
+
+TASKS = ("translate", "transcribe")
+
+
+def notes_of(folder: Path, form: Form) -> dict[str, Any]:
+    """Return what ``generation_config.json`` says, or else the names in ``tokenizer.json`` and ``config.json``.
+
+    Raises:
+        ModelError: a file cannot be read, or tokens that are needed are not known.
+    """
+    config = read_json(folder / "config.json")
+    given = folder / "generation_config.json"
+    generation = read_json(given) if given.is_file() else {}
+    numbers = _named(folder / "tokenizer.json")
+    start = generation.get("decoder_start_token_id", config.get("decoder_start_token_id"))
+    end = generation.get("eos_token_id", config.get("eos_token_id"))
+    languages = generation.get("lang_to_id") or {
+        name: number for name, number in numbers.items() if re.fullmatch(r"<\|[a-z]{2,3}\|>|<\|yue\|>", name)
+    }
+    tasks = generation.get("task_to_id") or {name: numbers[f"<|{name}|>"] for name in TASKS if f"<|{name}|>" in numbers}
+    plain = generation.get("no_timestamps_token_id", numbers.get("<|notimestamps|>"))
+    if generation.get("is_multilingual") is False:
+        languages, tasks = {}, {}
+    found = {
+        "start": numbers.get("<|startoftranscript|>") if start is None else start,
+        "end": numbers.get("<|endoftext|>") if end is None else end,
+        "languages": {name.strip("<|>"): number for name, number in languages.items()},
+        "tasks": dict(tasks),
+        "no_timestamps": plain,
+        "suppress": generation.get("suppress_tokens", config.get("suppress_tokens")) or [],
+        "begin_suppress": generation.get("begin_suppress_tokens", config.get("begin_suppress_tokens")) or [],
+        "positions": form.positions,
+    }
+    missing = next((key for key in ("start", "end") if not isinstance(found[key], int)), None)
+    if missing is not None:
+        raise ModelError(f"{folder}: nothing says which token is the {missing}; add generation_config.json")
+    return found
+
+
+def _named(path: Path) -> dict[str, int]:
+    """Return the added tokens of a ``tokenizer.json`` by name; nothing where there is no such file."""
+    if not path.is_file():
+        return {}
+    added = read_json(path).get("added_tokens", [])
+    return {one["content"]: one["id"] for one in added if isinstance(one, dict) and {"content", "id"} <= set(one)}
+
+
+def tokenizer_of(folder: Path) -> str:
+    """Return a folder's ``tokenizer.json``.
+
+    Raises:
+        ModelError: there is none.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ModelError(f"{folder}: holds no tokenizer.json; add the model's own")
+    return json.dumps(read_json(path))
+
+
+def random_tokens(form: Form) -> tuple[str, dict[str, Any]]:
+    """Return a tokenizer for random weights, a token per byte and Whisper's names at the end, and the notes to it.
+
+    Raises:
+        ConfigError: the vocabulary has no room for them.
+    """
+    with extra("a tokenizer", "text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    special = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{one}|>" for one in LANGUAGES)]
+    special += [*(f"<|{one}|>" for one in TASKS), "<|notimestamps|>"]
+    if form.vocabulary < 256 + len(special):
+        raise ConfigError(f"--vocabulary {form.vocabulary} must be at least {256 + len(special)}")
+    signs = sorted(pre_tokenizers.ByteLevel.alphabet())
+    fill = [f"<{i}>" for i in range(256, form.vocabulary - len(special))]
+    numbers = {name: i for i, name in enumerate([*signs, *fill, *special])}
+    made = Tokenizer(models.BPE(numbers, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(special)
+    return str(made.to_str()), _random_notes(numbers, form)
+
+
+def _random_notes(numbers: Mapping[str, int], form: Form) -> dict[str, Any]:
+    return {
+        "start": numbers["<|startoftranscript|>"],
+        "end": numbers["<|endoftext|>"],
+        "languages": {one: numbers[f"<|{one}|>"] for one in LANGUAGES},
+        "tasks": {one: numbers[f"<|{one}|>"] for one in TASKS},
+        "no_timestamps": numbers["<|notimestamps|>"],
+        "suppress": sorted(number for name, number in numbers.items() if name.startswith("<|") and "end" not in name),
+        "begin_suppress": [],
+        "positions": form.positions,
+    }

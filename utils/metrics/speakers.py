@@ -1,0 +1,74 @@
+"""Metric of speaker verification: equal error rate, least detection cost, what a rate of false acceptance leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from engine import Array, ConfigError
+from utils.metrics.roc import (
+    accepted_at,
+    accepted_intervals,
+    area,
+    equal_error,
+    equal_error_threshold,
+    in_order,
+    least_cost,
+    roc_curve,
+)
+from utils.metrics.verification import FARS, Verification
+
+P_TARGETS = (0.01, 0.05)
+"""How often a trial is of one speaker, for the minimum cost: those of VoxCeleb's and NIST's evaluations."""
+
+
+class SpeakerVerification(Verification):
+    """How well scores of pairs of recordings tell one speaker from two.
+
+    - ``eer``, the metric of record: the rate at which false acceptance and false rejection are equal.
+    - ``min_dcf_P``: the least detection cost where the share P of trials is of one speaker (both errors cost 1), over
+      the cost of a system that hears nothing: 1 is useless.
+    - ``auc`` and ``tar_at_far_F`` with its interval over speakers, as in
+      :class:`~utils.metrics.verification.Verification`.
+    - ``threshold``: the score at which the equal error rate is reached; ``speakers``: how many there are.
+
+    A trial whose score is NaN is wrong at every threshold. Where all trials are of one kind everything is NaN.
+
+    Args:
+        fars: rates of false acceptance. p_targets: shares of trials that are of one speaker. Both above 0 and below 1.
+
+    Raises:
+        ConfigError: one is not.
+    """
+
+    name, higher_is_better = "eer", False
+
+    def __init__(self, fars: Sequence[float] = FARS, p_targets: Sequence[float] = P_TARGETS) -> None:
+        super().__init__("auc", fars)
+        wrong = next((share for share in p_targets if not 0 < share < 1), None)
+        if wrong is not None:
+            raise ConfigError(f"--p_target {wrong} must be above 0 and below 1, such as 0.01")
+        self.name, self.p_targets = "eer", tuple(float(share) for share in p_targets)
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to the equal error rate; the records are sorted once."""
+        ordered = in_order(records)
+        return lambda weights: equal_error(roc_curve(ordered, weights))
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the further figures that the class's text names."""
+        kept = self._all()
+        ordered = in_order(kept)
+        curve = roc_curve(ordered, np.ones(len(kept)))
+        figures = {f"min_dcf_{share:g}": least_cost(curve, share) for share in self.p_targets}
+        figures |= {"auc": area(curve), "threshold": equal_error_threshold(ordered, curve)}
+        for far, (low, high) in zip(self.fars, accepted_intervals(kept, self.fars), strict=True):
+            figures[f"tar_at_far_{far:g}"] = accepted_at(curve, far)
+            if low == low:  # no NaN
+                figures |= {f"tar_at_far_{far:g}_low": low, f"tar_at_far_{far:g}_high": high}
+        return figures | {"speakers": float(len(np.unique(np.stack([kept["first"], kept["second"]]))))}
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return nothing: there are no folds."""
+        return {}

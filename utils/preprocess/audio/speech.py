@@ -1,0 +1,116 @@
+"""From a recording to what a speaker encoder hears: its speech at one level, cut into windows that overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError
+from utils.preprocess.audio.features import Settings, features
+
+GATE_MS, SMOOTHED, WIDENED = 30, 8, 6
+"""Milliseconds of a block that is speech or not; blocks over which that is averaged, and by which speech is widened."""
+
+LOUD = 0.06
+"""Share of the loudest block's level (-24 dB) above which a block is speech."""
+
+FAINTEST = 1e-3
+"""Level of the loudest block (-60 dB of full scale) below which a recording is silence."""
+
+
+class Speech(NamedTuple):
+    """What is left of a recording.
+
+    Attributes:
+        windows: P x frames x bands float32, of the speech. seconds: of the speech.
+    """
+
+    windows: Array
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How an encoder hears a recording.
+
+    Attributes:
+        settings: of the features. frames: of a window. step: frames from one window to the next.
+        level: of the speech in dB of full scale, root mean square; ``None``: as it is.
+        gate: pauses are left out, by their energy.
+        least: seconds of speech that there must be.
+    """
+
+    settings: Settings
+    frames: int
+    step: int
+    level: float | None = -30.0
+    gate: bool = True
+    least: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.step <= self.frames:
+            raise ConfigError(
+                f"windows of {self.frames} frames each {self.step} frames; step must be 1 to {self.frames}"
+            )
+
+    def of(self, samples: Array) -> Speech:
+        """Return the windows of a recording.
+
+        Speech shorter than a window is repeated until it fills one. A last window of which less than three quarters
+        are speech is left out, where it is not the only one; a shorter gap is filled from the speech's begin.
+
+        Args:
+            samples: float32 [S], mono, at the settings' rate.
+
+        Raises:
+            DataError: silence, or too little speech; the text is part of a sentence.
+        """
+        speech = gated(samples, self.settings.rate) if self.gate else samples
+        seconds = len(speech) / self.settings.rate
+        level = float(np.sqrt(np.mean(np.square(speech, dtype=np.float64)))) if len(speech) else 0.0
+        if not level:
+            raise DataError("silence: nothing is louder than -60 dB of full scale; replace it")
+        if seconds < self.least:
+            raise DataError(f"{seconds:.2f} s of speech, and {self.least:g} s are needed; give a longer recording")
+        if self.level is not None:
+            speech = speech * np.float32(10 ** (self.level / 20) / level)
+        starts = self._starts(len(speech))
+        needed = (starts[-1] + self.frames) * self.settings.hop
+        found = features(np.resize(speech, max(needed, len(speech))), self.settings)
+        return Speech(np.stack([found[start : start + self.frames] for start in starts]), seconds)
+
+    def _starts(self, samples: int) -> list[int]:
+        """Return the first frames of the windows of so many samples."""
+        hop = self.settings.hop
+        frames = samples // hop + 1
+        starts = list(range(0, max(1, frames - self.frames + self.step + 1), self.step))
+        covered = (samples - starts[-1] * hop) / (self.frames * hop)
+        return starts[:-1] if covered < 0.75 and len(starts) > 1 else starts
+
+
+def gated(samples: Array, rate: int) -> Array:
+    """Return the parts of a recording that are speech by their energy, float32; empty where all is silence.
+
+    A block of :data:`GATE_MS` ms is loud where its level is above :data:`LOUD` of the loudest one's; loud is averaged
+    over :data:`SMOOTHED` blocks and rounded, and what is speech then is widened by half of :data:`WIDENED` blocks to
+    either side, so that pauses within a word stay.
+
+    Args:
+        samples: float32 [S], mono. rate: in Hz.
+    """
+    size = rate * GATE_MS // 1000
+    count = len(samples) // size
+    if not count:
+        return samples[:0]
+    blocks = samples[: count * size].reshape(count, size)
+    levels = np.sqrt(np.mean(np.square(blocks, dtype=np.float64), axis=1))
+    if levels.max() < FAINTEST:
+        return samples[:0]
+    loud = (levels > LOUD * levels.max()).astype(np.float64)
+    before = (SMOOTHED - 1) // 2
+    mean = np.convolve(np.pad(loud, (before, SMOOTHED - 1 - before)), np.full(SMOOTHED, 1 / SMOOTHED), "valid")
+    wide = np.convolve(np.pad(np.round(mean), WIDENED // 2), np.ones(WIDENED + 1), "valid") > 0
+    kept: Array = blocks[wide].ravel()
+    return kept
