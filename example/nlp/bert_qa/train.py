@@ -58,9 +58,15 @@ class Answerer(torch.nn.Module):
         super().__init__()
         self.bert = Encoder(sizes_of(config, "train.py"))
         self.qa_outputs = torch.nn.Linear(config["hidden_size"], 2)
+        width = config["hidden_size"]
         for name, weights in self.named_parameters():
             if weights.ndim == 2:
-                torch.nn.init.normal_(weights, std=0.05)
+                torch.nn.init.normal_(weights, std=0.5 if "embeddings" in name else width**-0.5)
+        # waves, which are shifted by a rotation: looking some tokens back is learnt at once (Vaswani et al., 2017)
+        places = torch.arange(config["max_position_embeddings"])[:, None]
+        angles = places * 10000.0 ** (-torch.arange(0, width, 2) / width)
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        self.bert.embeddings.position_embeddings.weight.data = waves * 0.5
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both numbers of every token, N x L each; -1e4 where there is none."""
