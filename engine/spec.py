@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +66,9 @@ class EngineSpec:
         simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
-        open_sizes: the same by place, (input, dimension), for who does not know a model's symbols. One size binds the
-            dimension, several become the sizes of its symbol in ``dims``. What the model, ``input_size`` or ``dims``
-            settles already stays as it is.
+        open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
+            all that have such a dimension. One size binds the dimension, several become the sizes of its symbol in
+            ``dims``. What the model, ``input_size`` or ``dims`` settles already stays as it is.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
             accepted; 0 accepts all.
     """
@@ -141,7 +141,7 @@ class EngineSpec:
             return self
         bound = [list(shape) for shape in self.input_size or [[None] * len(shape) for shape in shapes]]
         dims = dict(self.dims)
-        for (place, axis), sizes in self.open_sizes.items():
+        for (place, axis), sizes in _of_each(self.open_sizes, shapes):
             if place >= len(shapes) or axis >= len(shapes[place]):
                 raise ConfigError(
                     f"{self.ckpt}: sizes are given for dimension {axis} of input {place}, and its inputs have "
@@ -155,6 +155,17 @@ class EngineSpec:
             elif symbol is not None:
                 dims[symbol] = tuple(sizes)
         return replace(self, input_size=tuple(map(tuple, bound)), dims=dims, open_sizes={})
+
+
+def _of_each(
+    sizes: Mapping[tuple[int, int], tuple[int, ...]], shapes: Sequence[Sequence[int | str | None]]
+) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
+    """Yield places and their sizes, for all inputs that have the dimension where the place is of every one."""
+    for (place, axis), wanted in sizes.items():
+        if place >= 0:
+            yield (place, axis), wanted
+        else:
+            yield from (((each, axis), wanted) for each, shape in enumerate(shapes) if axis < len(shape))
 
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}

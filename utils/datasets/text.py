@@ -1,167 +1,235 @@
-"""Texts, one per line or row, with their labels where there are any: ``.tsv``, ``.csv``, ``.jsonl`` and ``.txt``."""
+"""Texts, or pairs of them, with their labels where there are any: ``.txt``, ``.tsv``, ``.csv``, ``.jsonl``, GLUE."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine import DataError
 from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.text_table import (
+    ENCODING,
+    ENDINGS,
+    NOT_TEXT,
+    Row,
+    Table,
+    is_text,
+    read_lines,
+    read_table,
+    rejected_line,
+)
 
 TEXT, LABEL = "text", "label"
-"""Names of the columns, and of the keys in ``.jsonl``."""
+"""Names of the columns, and of the keys in ``.jsonl``, that are looked for first."""
+
+PAIRS = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "answer"),
+    ("#1 String", "#2 String"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("query", "passage"),
+)
+"""Names of the two columns of usual data sets, GLUE's among them, in the order in which they are looked for."""
+
+TEXTS = (TEXT, "sentence", "review", "content", "comment", "sms", "tweet", "utterance", "query", "question")
+"""Names of the column of single texts."""
+
+LABELS = (LABEL, "labels", "gold_label", "is_duplicate", "Quality", "class", "category", "sentiment", "intent")
+"""Names of the column of labels."""
+
+COLA = ("source", "label", "mark", "sentence")
+"""The columns of CoLA's files, whose first line does not name them."""
+
+SPLITS = ("dev", "dev_matched", "val", "valid", "validation", "test")
+"""Stems of a folder's file that is evaluated, in the order in which they are looked for."""
+
+UNDECIDED = "-"
+"""What stands for a label that annotators did not agree on (SNLI, MNLI)."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what, and how files are written; what is not said is found by its usual name.
+
+    Attributes:
+        text, pair, label: names of columns. With ``text`` alone texts are single ones.
+        names: of all columns, where a file's first line has none.
+        encoding: of the files. quoted: fields of a ``.tsv`` may stand in double quotes.
+    """
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    names: tuple[str, ...] = ()
+    encoding: str = ENCODING
+    quoted: bool = False
 
 
 class Line(NamedTuple):
-    """A text, its label (a class name or index; ``None``: not known), and the number of its line."""
+    """A text or two, a label (a class name or index; ``None``: not known), and the name of the line."""
 
-    text: str
+    text: str | tuple[str, str]
     label: str | int | None
-    number: int
+    name: str
 
 
-def load_texts(path: Path) -> ListDataset:
-    """Load texts, and their labels where they are known.
+def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
+    """Load texts, or pairs, and their labels where they are known.
 
-    - ``.tsv``: a line with the names of the columns, ``text`` and maybe ``label`` among them; fields lie between tabs,
-      and quotes mean nothing.
-    - ``.csv``: the same between commas; a field may stand in double quotes (RFC 4180).
-    - ``.jsonl``: an object with ``text`` and maybe ``label`` per line.
+    - ``.tsv``, ``.csv``, ``.jsonl``, ``.json``: a table (:func:`~utils.datasets.text_table.read_table`). Columns are
+      those that are asked for, or else found by their usual names (:data:`PAIRS`, :data:`TEXTS`, :data:`LABELS`).
+      CoLA's files are known by their look.
     - ``.txt``: a text per line, no labels.
-    - a folder: its ``.txt`` files, sorted by name, no labels; what else lies there is in ``rejected``.
+    - a folder with a table of :data:`SPLITS`, such as one of GLUE's: that table. A folder with one table: that one.
+      Else its ``.txt`` files, sorted by name, no labels; what else lies there is in ``rejected``.
 
-    Files are UTF-8. Empty lines are passed over. Labels stay as they are written, a class name or a class index: what
-    they mean is the model's to say. Names are ``file:line``.
+    Empty lines are passed over. A line that cannot be used (another number of fields, no text, no label where others
+    have one, not text) is in ``rejected``. Labels stay as they are written, a class name or a class index: what they
+    mean is the model's to say. Samples are strings, or tuples of two; names are ``file:line``.
 
     Raises:
         DataError: nothing usable at the path; the text names file, line and fix.
     """
+    columns = columns or Columns()
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if path.is_dir():
-        return _folder(path)
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(f"{path} is no text file; give one ending in {' '.join(_READERS)}, or a folder of .txt files")
-    return _dataset([(path, line) for line in reader(path)], [path], [])
+        table = _table_of(path)
+        return _folder(path, columns) if table is None else load_texts(table, columns)
+    if path.suffix.lower() == ".txt":
+        return _dataset(*_plain(path, columns.encoding), [path])
+    if path.suffix.lower() not in ENDINGS:
+        raise DataError(
+            f"{path} is no text file; give one ending in .txt {' '.join(ENDINGS)}, or a folder of .txt files"
+        )
+    names = columns.names
+    table = read_table(path, columns=names, encoding=columns.encoding, quoted=columns.quoted, headless=_cola)
+    return _dataset(*_of_table(table, columns), [path])
 
 
-def _folder(path: Path) -> ListDataset:
+def _cola(first: Sequence[str]) -> Sequence[str]:
+    """Return CoLA's columns for a line that looks like one of its: a source, 0 or 1, a mark or nothing, a sentence."""
+    looks = len(first) == len(COLA) and first[1] in ("0", "1") and first[2] in ("", "*")
+    return COLA if looks else ()
+
+
+def text_columns(table: Table, columns: Columns) -> tuple[str, str | None]:
+    """Return the columns that hold texts, and second texts where there are such.
+
+    Raises:
+        DataError: there is none; the text names the columns that there are.
+    """
+    if columns.text is None:
+        for one, two in PAIRS:
+            first = table.column(None, (one,), "")
+            second = table.column(columns.pair, (two,), "--pair_column")
+            if first is not None and second is not None:
+                return first, second
+    text = table.column(columns.text, TEXTS, "--text_column")
+    if text is None:
+        raise DataError(
+            f"{table.file}: the columns are {table.listed()}, and none has a usual name; say which holds the texts "
+            "with --text_column NAME, or, where the first line has no names, give them with --columns NAME NAME"
+        )
+    return text, None if columns.pair is None else table.column(columns.pair, (), "--pair_column")
+
+
+def _of_table(table: Table, columns: Columns) -> tuple[list[Line], list[Rejected]]:
+    if not table.rows:  # nothing but the names, or nothing that can be read
+        return [], list(table.rejected)
+    text, pair = text_columns(table, columns)
+    label = table.column(columns.label, LABELS, "--label_column")
+    labelled = label is not None and any(_has(row, label) for row in table.rows)
+    lines, rejected = [], list(table.rejected)
+    for row in table.rows:
+        found = _line(table, row, text, pair, label if labelled else None)
+        if isinstance(found, str):
+            rejected.append(table.reject(row, found))
+        else:
+            lines.append(found)
+    return lines, sorted(rejected, key=lambda one: int(one.path.name.rpartition(":")[2]))
+
+
+def _has(row: Row, column: str) -> bool:
+    value = row.values.get(column)
+    return value is not None and value != ""
+
+
+def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None) -> Line | str:
+    """Return a row's text and label, or why it has none."""
+    texts = []
+    for column in (text, pair):
+        value = "" if column is None else row.values.get(column)
+        if not isinstance(value, str):
+            return f"its {column!r} is {'missing' if value is None else 'no text'}; correct the line"
+        if column is not None and not value.strip():
+            return f"its {column!r} is empty; write a text, or leave the line out"
+        texts.append(value)
+    found: Any = None if label is None else row.values.get(label)
+    found = found.strip() if isinstance(found, str) else found
+    if label is not None and (found is None or found == ""):
+        return f"no {label}, and other texts have one; label all of them, or none"
+    if found == UNDECIDED:
+        return f"its {label!r} is {found!r}: no label was agreed on; leave the line out"
+    if isinstance(found, bool) or not isinstance(found, (str, int, type(None))):
+        return f"{label} {found!r} is neither a class name nor a class index; correct it"
+    sample = texts[0] if pair is None else (texts[0], texts[1])
+    return Line(sample, found, f"{table.file.name}:{row.number}")
+
+
+def _plain(file: Path, encoding: str) -> tuple[list[Line], list[Rejected]]:
+    lines, rejected = [], []
+    for number, text in read_lines(file, encoding):
+        if not is_text(text):
+            rejected.append(rejected_line(file, number, NOT_TEXT.format(encoding.upper())))
+        elif text.strip():
+            lines.append(Line(text, None, f"{file.name}:{number}"))
+    return lines, rejected
+
+
+def _table_of(folder: Path) -> Path | None:
+    """Return the table of a folder that is to be evaluated; ``None`` where it has none."""
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in ENDINGS and file.is_file()]
+    by_stem = {file.stem.lower(): file for file in reversed(tables)}
+    named = next((by_stem[stem] for stem in SPLITS if stem in by_stem), None)
+    texts = any(_is_plain(file) for file in folder.iterdir())
+    if named is None and len(tables) > 1 and not texts:
+        names = ", ".join(file.name for file in tables[:5])
+        raise DataError(f"data folder {folder} holds {len(tables)} tables ({names}); give the path of one of them")
+    return named if named is not None or texts or not tables else tables[0]
+
+
+def _folder(path: Path, columns: Columns) -> ListDataset:
     entries = sorted(one for one in path.iterdir() if not one.name.startswith("."))
     files = [one for one in entries if _is_plain(one)]
     if not files:
         raise DataError(f"data folder {path} holds no .txt file; add one, or give a .tsv, .csv or .jsonl file")
     why = "not a .txt file, and only those are read in a folder"
-    rejected = [Rejected(one, why) for one in entries if one not in files]
-    return _dataset([(file, line) for file in files for line in _plain(file)], files, rejected)
+    lines, rejected = list[Line](), [Rejected(one, why) for one in entries if one not in files]
+    for file in files:
+        some, bad = _plain(file, columns.encoding)
+        lines, rejected = lines + some, rejected + bad
+    return _dataset(lines, rejected, files)
 
 
 def _is_plain(path: Path) -> bool:
-    return path.suffix.lower() == ".txt" and path.is_file()
+    return path.suffix.lower() == ".txt" and path.is_file() and not path.name.startswith(".")
 
 
-def _dataset(lines: list[tuple[Path, Line]], files: list[Path], rejected: list[Rejected]) -> ListDataset:
+def _dataset(lines: list[Line], rejected: list[Rejected], files: list[Path]) -> ListDataset:
+    if not lines and rejected:
+        path, why = rejected[0]
+        more = f"; {len(rejected)} lines, and none can be used" if len(rejected) > 1 else ""
+        raise DataError(f"{path}: {why}{more}")
     if not lines:
         raise DataError(f"{files[0]} holds no text; write at least one")
-    labels = _labels(lines)
-    names = [f"{file.name}:{line.number}" for file, line in lines]
-    texts = [line.text for _, line in lines]
+    labels = [line.label for line in lines] if lines[0].label is not None else None
+    names, texts = [line.name for line in lines], [line.text for line in lines]
     return ListDataset(texts, labels, names=names, files=files, rejected=rejected)
-
-
-def _labels(lines: list[tuple[Path, Line]]) -> list[str | int] | None:
-    """Return the labels of all texts; ``None`` where none has one."""
-    labels = [line.label for _, line in lines if line.label is not None]
-    if labels and len(labels) != len(lines):
-        file, line = next((file, line) for file, line in lines if line.label is None)
-        raise DataError(f"{file}:{line.number}: no {LABEL}, and other texts have one; label all of them, or none")
-    return labels or None
-
-
-def _content(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
-
-
-def _numbered(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty; only line feeds end one, other separators are legal in texts."""
-    for number, line in enumerate(_content(file).replace("\r\n", "\n").split("\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
-def _plain(file: Path) -> list[Line]:
-    return [Line(text, None, number) for number, text in _numbered(file)]
-
-
-def _tab_separated(file: Path) -> list[Line]:
-    return _table(file, [(number, line.split("\t")) for number, line in _numbered(file)])
-
-
-def _comma_separated(file: Path) -> list[Line]:
-    reader = csv.reader(io.StringIO(_content(file), newline=""), strict=True)
-    rows = []
-    try:
-        for row in reader:
-            if row:
-                rows.append((reader.line_num, row))
-    except csv.Error as error:
-        raise DataError(f"{file}:{reader.line_num}: not CSV ({error}); put the text in double quotes") from error
-    return _table(file, rows)
-
-
-def _table(file: Path, rows: list[tuple[int, list[str]]]) -> list[Line]:
-    """Return the rows below the one with the names of the columns."""
-    if not rows:
-        raise DataError(f"{file} is empty; write the columns' names ({TEXT}, {LABEL}) and a text per line")
-    columns = [name.strip() for name in rows[0][1]]
-    if columns.count(TEXT) != 1 or columns.count(LABEL) > 1:
-        raise DataError(
-            f"{file}:{rows[0][0]}: the columns are {', '.join(map(repr, columns))}; "
-            f"name one of them {TEXT!r} and, where there are labels, one {LABEL!r}"
-        )
-    text, label = columns.index(TEXT), columns.index(LABEL) if LABEL in columns else None
-    lines = []
-    for number, row in rows[1:]:
-        if len(row) != len(columns):
-            raise DataError(
-                f"{file}:{number}: {len(row)} fields, and there are {len(columns)} columns; correct the line"
-            )
-        found = None if label is None else row[label].strip()
-        if found == "":
-            raise DataError(f"{file}:{number}: the {LABEL} is empty; label all texts, or leave the column out")
-        lines.append(Line(row[text], found, number))
-    return lines
-
-
-def _json_lines(file: Path) -> list[Line]:
-    return [_json_line(line, number, file) for number, line in _numbered(file)]
-
-
-def _json_line(line: str, number: int, file: Path) -> Line:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}:{number}: not JSON ({error}); write one object per line") from error
-    if not isinstance(entry, dict) or not isinstance(entry.get(TEXT), str):
-        raise DataError(f"{file}:{number}: not an object with a {TEXT!r} that is text; correct the line")
-    label = entry.get(LABEL)
-    if isinstance(label, bool) or not isinstance(label, (str, int, type(None))):
-        raise DataError(f"{file}:{number}: {LABEL} {label!r} is neither a class name nor a class index; correct it")
-    return Line(entry[TEXT], label, number)
-
-
-_READERS: dict[str, Callable[[Path], list[Line]]] = {
-    ".tsv": _tab_separated,
-    ".csv": _comma_separated,
-    ".jsonl": _json_lines,
-    ".txt": _plain,
-}

@@ -164,6 +164,10 @@ class Options(argparse.Namespace):
             ConfigError: the task wants a data path that was not given.
             DataError: a file of the data set cannot be opened.
         """
+        typed = task.typed(self)
+        if typed is not None:
+            self.data_path = None
+            return typed
         try:
             return task.load(self.paths, self)
         except OSError as error:

@@ -188,6 +188,10 @@ def _check_nothing(options: Options) -> None:
     """Take any options."""
 
 
+def _nothing_typed(options: Options) -> None:
+    """Take no samples from the command line itself."""
+
+
 def _own_shapes(options: Options) -> None:
     """Let the model's own shapes stand."""
 
@@ -200,6 +204,8 @@ class Task:
         name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` takes either.
         load: ``(paths, options) -> Dataset``. ``paths``: ``{"data": path}`` for ``--data_path PATH``, several named
             ones for ``--data_path queries=A corpus=B``, none where the data path is left out.
+        typed: ``(options) -> Dataset`` of samples that stand on the command line itself, as ``--text`` has them: they
+            take the place of ``--data_path``, and ``load`` is not called. ``None`` where none do.
         prepare: ``(samples, model, options) -> Prepared``. One that takes the keyword ``out`` writes its only array
             into the one it is given there, which is used again for later batches.
         decode: ``(outputs, contexts, model, options) -> predictions``, one per sample;
@@ -251,6 +257,7 @@ class Task:
     decode: Callable[[Any, Any, Model, Options], Sequence[Any] | Array]
     metric: Callable[[Options, Dataset, Model], Metric]
     show: Callable[[Any, Any, Model, Options], Artifact]
+    typed: Callable[[Options], Dataset | None] = _nothing_typed
     setup: Callable[[Mapping[str, Engine], Dataset, Options], Any] = _no_state
     collate: Callable[[Sequence[Prepared], Model], list[Array] | Shards] = _collate
     infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call

@@ -25,7 +25,7 @@ def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, fl
     Args:
         parts: what ``prepare`` returned, once for a batch or once for each of its samples; at least one.
         model: says the inputs, in the order of the arrays, and the sizes there are plans for.
-        padding: what an input is padded with, by its name; 0 where it is not named.
+        padding: what an input is padded with, by its name; ``None``: what the first part says; 0 where it is not named.
 
     Raises:
         ConfigError: ``padding`` names what is no input.
@@ -37,10 +37,10 @@ def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, fl
     alone = _plain(parts[0].arrays) if len(parts) == 1 else None
     if alone is not None:
         return alone
-    _check(parts, model, padding or {})
+    values = padding or parts[0].padding or {}
+    _check(parts, model, values)
     columns = [_column(parts, place, spec) for place, spec in enumerate(model.inputs)]
     longest = _longest(columns, model)
-    values = padding or {}
     return [
         _joined(column, spec)
         if isinstance(column[0], np.ndarray)

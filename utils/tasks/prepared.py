@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine import Array
@@ -16,10 +16,12 @@ class Prepared(NamedTuple):
             sample, without the batch axis, where their sizes differ (``collate`` pads them).
         contexts: one object per sample that travels to ``decode`` and the metric (a letterbox to undo, a question's
             text); ``None`` where nothing is kept.
+        padding: what ``collate`` pads the lists of an input with, by its name; 0 where it is not named.
     """
 
     arrays: Sequence[Array | list[Array]]
     contexts: list[Any] | None = None
+    padding: Mapping[str, float] | None = None
 
 
 class NoAnswer(NamedTuple):

@@ -1,19 +1,256 @@
-"""Texts as a model's own tokenizer numbers them: a ``tokenizer.json`` as Hugging Face's libraries write it."""
+"""Texts as a model's own tokenizer numbers them: a ``tokenizer.json`` as Hugging Face's libraries write it.
+
+The numbers, spans and windows are those of transformers' fast tokenizers, which run the same library.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError, TargetError, reason_of
-from tecoinfer_modelzoo import install_command
+from engine import Array, ConfigError, DataError, ModelError, reason_of
+from utils.extra import extra
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
+
+TOKENIZER, SIZE = "tokenizer", "vocabulary_size"
+"""Keys of what an export stores: the text of its ``tokenizer.json``, and how many token numbers the model knows."""
+
+FILES = ("tokenizer.json", "vocab.txt")
+"""What is looked for in a folder."""
+
+CUTS = ("longest_first", "only_first", "only_second")
+"""What is cut of two texts that are too long together."""
+
+Given: TypeAlias = "str | tuple[str, str]"
+"""A text, or two that belong together."""
+
+IDS, MASK, TYPES, PLACES = "ids", "mask", "type", "position"
+"""What an input may take: token numbers, 1 for every token, which text a token is of, its place in the text."""
+
+_KINDS = (MASK, TYPES, PLACES)
+_PADS = ("[PAD]", "<pad>", "<|pad|>")
+_FEWER = 0.9
+"""A tokenizer with less than this share of the tokens a model knows is another model's."""
+
+
+def input_kind(name: str) -> str:
+    """Return what an input of this name takes: ``mask``, ``type`` (or ``segment``), ``position``, or else ``ids``."""
+    low = name.lower().replace("segment", TYPES)
+    return next((kind for kind in _KINDS if kind in low), IDS)
+
+
+class Described(Protocol):
+    """What is needed to know of a model."""
+
+    @property
+    def ckpt(self) -> Path:
+        """The ONNX file."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its export stored."""
+
+
+class Encoded(NamedTuple):
+    """A text, or two, or a window of them, as L tokens.
+
+    Attributes:
+        ids: numbers of the tokens, int64 [L].
+        types: 0 in the first text, 1 in the second, as the tokenizer has it, int64 [L].
+        spans: where each token begins and ends in its own text, in characters, int64 [L, 2]; 0, 0 for special ones.
+        part: 0 in the first text, 1 in the second, -1 for special tokens, int64 [L].
+        cut: tokens of the texts that are left out; 0 for windows, which leave out none together.
+        source: which of the given texts it is of.
+        pad: number of the token that fills up what is shorter than its batch.
+    """
+
+    ids: Array
+    types: Array
+    spans: Array
+    part: Array
+    cut: int = 0
+    source: int = 0
+    pad: int = 0
+
+
+class Tokens:
+    """A tokenizer. Calls from several threads may run side by side.
+
+    Args:
+        text: content of a ``tokenizer.json``.
+        source: where it is from, for messages.
+
+    Raises:
+        ModelError: it is no tokenizer.
+        ConfigError: the package ``tokenizers`` is not installed.
+    """
+
+    def __init__(self, text: str, source: object) -> None:
+        self.source = source
+        self._plain = _parsed(text, source)
+        truncation: dict[str, Any] = self._plain.truncation or {}
+        padding: dict[str, Any] = self._plain.padding or {}
+        self._direction = str(truncation.get("direction", "right"))
+        self.usual_length: int | None = truncation.get("max_length")
+        """Tokens that the tokenizer's own file cuts texts to; ``None`` where it does not."""
+        known = [self._plain.token_to_id(token) for token in _PADS]
+        self.pad = int(padding.get("pad_id", next((one for one in known if one is not None), 0)))
+        """Number of the token that fills up short texts; 0 where there is none."""
+        self._plain.no_padding()
+        self._plain.no_truncation()
+        self._cutting: dict[tuple[int, str, int], Tokenizer] = {}
+        self._lock = threading.Lock()
+        self.size = max(self._plain.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        """One more than the largest number of a token."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokens._again, (self._plain.to_str(), str(self.source), self.usual_length, self.pad, self._direction)
+
+    @staticmethod
+    def _again(text: str, source: str, usual: int | None, pad: int, direction: str) -> Tokens:
+        made = Tokens(text, source)
+        made.usual_length, made.pad, made._direction = usual, pad, direction
+        return made
+
+    @classmethod
+    def of(cls, model: Described, options: object = None) -> Tokens:
+        """Return a model's tokenizer: that of ``--tokenizer``, else the stored one, else the one beside the file.
+
+        Each is read once.
+
+        Raises:
+            ModelError: there is none, it cannot be read, or it is another model's.
+            ConfigError: ``--tokenizer`` names what does not exist, or the package ``tokenizers`` is not installed.
+        """
+        found = cls.find(model, options)
+        if found is None:
+            raise ModelError(
+                f"{model.ckpt}: no tokenizer is stored in it and no {FILES[0]} lies beside it; "
+                "give the model's own with --tokenizer FILE"
+            )
+        return found
+
+    @classmethod
+    def find(cls, model: Described, options: object = None) -> Tokens | None:
+        """Do what :meth:`of` does; ``None`` where there is no tokenizer."""
+        given = getattr(options, "tokenizer", None)
+        if given is not None:
+            return _fitting(_of_file(str(given)), model)
+        stored = model.metadata.get(TOKENIZER)
+        if stored is not None:  # belongs to the model; its table of weights need not be looked at
+            return _fitting(_of_text(stored, str(model.ckpt)), model, SIZE in model.metadata)
+        beside = Path(model.ckpt).with_name(FILES[0])
+        return _fitting(_of_file(str(beside)), model) if beside.is_file() else None
+
+    def number(self, token: str) -> int | None:
+        """Return a token's number; ``None`` where there is none."""
+        found: int | None = self._plain.token_to_id(token)
+        return found
+
+    def token(self, number: int) -> str | None:
+        """Return the token of a number; ``None`` where there is none."""
+        found: str | None = self._plain.id_to_token(int(number))
+        return found
+
+    def decode(self, ids: Sequence[int] | Array, *, special: bool = False) -> str:
+        """Return the text of some tokens, with the special ones (``[SEP]``) where they are asked for."""
+        return str(self._plain.decode([int(one) for one in ids], skip_special_tokens=not special))
+
+    def encode(
+        self,
+        texts: Sequence[Given],
+        max_length: int | None = None,
+        cut: str = CUTS[0],
+        stride: int = 0,
+        overflow: bool = False,
+        special: bool = True,
+    ) -> list[Encoded]:
+        """Return the tokens of each text, or pair of texts.
+
+        Args:
+            texts: strings, or tuples of two.
+            max_length: tokens at most, special ones included; ``None`` or 0: any number.
+            cut: which of two texts is cut, one of :data:`CUTS`; ``longest_first`` makes them equally long.
+            stride: tokens that a window shares with the one before.
+            overflow: whether what does not fit becomes further windows, each an entry behind its text's first one.
+            special: whether the tokens that begin and end a text are added.
+
+        Raises:
+            DataError: a text has no token, is no text, or leaves no room for the other one.
+            ConfigError: a length, stride or way to cut that cannot be.
+        """
+        limit = max_length or 0
+        if cut not in CUTS or limit < 0 or stride < 0:
+            raise ConfigError(f"max_length {limit}, stride {stride}: at least 0 each; cut {cut!r}: {', '.join(CUTS)}")
+        found: list[Encoded] = []
+        for place, given in enumerate(texts):
+            pair = (given, None) if isinstance(given, str) else (given[0], given[1])
+            for one in self._windows(pair, limit, cut if pair[1] is not None else CUTS[1], stride, special):
+                found.append(one._replace(source=place, cut=0 if overflow else one.cut))
+                if not overflow:
+                    break
+        return found
+
+    def _windows(self, pair: tuple[str, str | None], limit: int, cut: str, stride: int, special: bool) -> list[Encoded]:
+        whole = self._encoded(self._plain, pair, special)
+        if not limit or len(whole.ids) <= limit:
+            return [self._made(whole, 0)]
+        self._refuse_no_room(whole, pair[1] is not None, limit, cut, stride, special)
+        first = self._encoded(self._cut_to(limit, cut, stride), pair, special)
+        lost = len(whole.ids) - len(first.ids)
+        return [self._made(first, lost), *(self._made(window, 0) for window in first.overflowing)]
+
+    def _encoded(self, tokenizer: Tokenizer, pair: tuple[str, str | None], special: bool) -> Encoding:
+        try:
+            found = tokenizer.encode(pair[0], pair[1], add_special_tokens=special)
+        except Exception as error:  # the library raises the bare class
+            raise DataError(f"the text cannot be tokenized ({reason_of(error)}); correct it") from error
+        if not len(found.ids):
+            raise DataError("the text has no tokens; write something, or leave it out")
+        return found
+
+    def _made(self, found: Encoding, lost: int) -> Encoded:
+        part = np.array([-1 if one is None else one for one in found.sequence_ids], np.int64)
+        spans = np.array(found.offsets, np.int64).reshape(-1, 2)
+        ids, types = np.array(found.ids, np.int64), np.array(found.type_ids, np.int64)
+        return Encoded(ids, types, spans, part, lost, 0, self.pad)
+
+    def _cut_to(self, limit: int, cut: str, stride: int) -> Tokenizer:
+        """Return the tokenizer that cuts so: one for each way, as the library keeps it in the tokenizer."""
+        with self._lock:
+            if (limit, cut, stride) not in self._cutting:
+                made = _parsed(self._plain.to_str(), self.source)
+                made.enable_truncation(limit, stride=stride, strategy=cut, direction=self._direction)
+                self._cutting[limit, cut, stride] = made
+            return self._cutting[limit, cut, stride]
+
+    def _refuse_no_room(self, whole: Encoding, pair: bool, limit: int, cut: str, stride: int, special: bool) -> None:
+        """Refuse what the library would end the process for."""
+        added = self._plain.num_special_tokens_to_add(pair) if special else 0
+        if limit <= added:
+            raise ConfigError(f"{limit} tokens are too few: {added} of them are special ones; use a larger length")
+        if pair and cut == CUTS[0]:
+            if stride:
+                raise ConfigError("windows of two texts move along one of them; cut only_first or only_second")
+            return
+        kept = sum(one == (0 if cut == CUTS[2] else 1) for one in whole.sequence_ids) if pair else 0
+        room = limit - added - kept
+        if room <= stride and not pair:
+            raise ConfigError(f"a stride of {stride} tokens leaves nothing new in {limit}; use a smaller one")
+        if room <= stride:
+            which = "first" if cut == CUTS[2] else "second"
+            raise DataError(
+                f"its {which} text has {kept} tokens, which leaves {max(room, 0)} of {limit} for the other one, and "
+                f"more than {stride} are needed; shorten it, or use a larger length"
+            )
 
 
 def tokenized(texts: Sequence[str], description: Any, length: int, ckpt: object) -> tuple[Array, Array]:
@@ -26,34 +263,97 @@ def tokenized(texts: Sequence[str], description: Any, length: int, ckpt: object)
         ckpt: the model, for messages.
 
     Raises:
-        ConfigError: a text is empty or has more tokens.
+        ConfigError: a text is empty or has more tokens, or the package ``tokenizers`` is not installed.
         ModelError: the description is none of a tokenizer.
-        TargetError: the package ``tokenizers`` is not installed.
     """
-    tokenizer = _tokenizer(json.dumps(description, sort_keys=True), str(ckpt))
+    tokens = _of_text(json.dumps(description, sort_keys=True), str(ckpt))
     numbers, known = np.zeros((2, len(texts), length), np.int64)
     for i, text in enumerate(texts):
         if not text.strip():
             raise ConfigError(f"text {i} is empty; write what to look for")
-        found = tokenizer.encode(text).ids
+        found = tokens.encode([text])[0].ids
         if len(found) > length:
             raise ConfigError(f"{text!r} has {len(found)} tokens, {ckpt} takes {length}; write a shorter text")
         numbers[i, : len(found)], known[i, : len(found)] = found, 1
     return numbers, known
 
 
-@lru_cache(maxsize=4)
-def _tokenizer(description: str, ckpt: str) -> Tokenizer:
+@lru_cache(maxsize=8)
+def _of_text(text: str, source: str) -> Tokens:
+    return Tokens(text, source)
+
+
+@lru_cache(maxsize=8)
+def _of_file(name: str) -> Tokens:
+    path = Path(name)
+    file = next((path / one for one in FILES if (path / one).is_file()), path)
+    if not file.is_file():
+        what = "is a folder without" if path.is_dir() else "does not exist; it would be"
+        raise ConfigError(f"--tokenizer {name} {what} {' or '.join(FILES)}; give the model's own tokenizer.json")
     try:
+        text = file.read_text(encoding="utf-8") if file.name != FILES[1] else _word_pieces(file)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"tokenizer {file} cannot be read ({reason_of(error)}); give a tokenizer.json") from error
+    return Tokens(text, file)
+
+
+def _word_pieces(file: Path) -> str:
+    """Return a BERT tokenizer of a ``vocab.txt``; lower-cased unless its ``tokenizer_config.json`` says otherwise."""
+    with extra("a tokenizer", "text"):
+        from tokenizers import BertWordPieceTokenizer
+    beside = file.with_name("tokenizer_config.json")
+    config = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    return str(BertWordPieceTokenizer(str(file), lowercase=bool(config.get("do_lower_case", True))).to_str())
+
+
+def _parsed(text: str, source: object) -> Tokenizer:
+    with extra("a tokenizer", "text"):
         from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise TargetError(f"{error.name} is not installed; run: {install_command('text')}") from error
     try:
-        found = Tokenizer.from_str(description)
+        return Tokenizer.from_str(text)
     except Exception as error:  # the library raises the bare class
+        raise ModelError(f"{source}: its tokenizer cannot be read ({reason_of(error)}); export it again") from error
+
+
+def _fitting(tokens: Tokens, model: Described, looked: bool = True) -> Tokens:
+    """Return the tokenizer where the model knows its numbers.
+
+    Raises:
+        ModelError: it does not, or the model knows so many more that it is another one's.
+    """
+    known = _known(model) if looked else 0
+    if known and not _FEWER * known <= tokens.size <= known:
         raise ModelError(
-            f"{ckpt}: its tokenizer cannot be read ({reason_of(error)}); export the model again"
-        ) from error
-    found.no_padding()
-    found.no_truncation()
-    return found
+            f"{model.ckpt}: it knows {known} tokens, and the tokenizer of {tokens.source} has {tokens.size}; "
+            "give the model's own with --tokenizer FILE"
+        )
+    return tokens
+
+
+def _known(model: Described) -> int:
+    """Return how many token numbers a model knows; 0 where that cannot be told."""
+    text = model.metadata.get(SIZE)
+    if text is None:
+        return _rows(str(model.ckpt))
+    try:
+        return int(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{model.ckpt}: metadata {SIZE!r}: {text!r} is no number; export the model again") from error
+
+
+@lru_cache(maxsize=8)
+def _rows(ckpt: str) -> int:
+    """Return the rows of the table that a model looks its whole-number input up in; 0 where there is none."""
+    if not ckpt.endswith(".onnx") or not Path(ckpt).is_file():
+        return 0
+    from engine.onnx import load_model
+
+    graph = load_model(Path(ckpt)).graph
+    names = {one.name for one in graph.input if input_kind(one.name) == IDS}
+    tables = {one.name: one.dims[0] for one in graph.initializer if len(one.dims) == 2}
+    for node in graph.node:
+        if node.op_type in ("Cast", "Identity") and node.input[0] in names:
+            names.add(node.output[0])
+        if node.op_type == "Gather" and node.input[0] in tables and node.input[1] in names:
+            return int(tables[node.input[0]])
+    return 0
