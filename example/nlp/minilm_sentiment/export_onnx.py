@@ -1,0 +1,48 @@
+"""Write the trained model as ONNX, minilm_sentiment*.onnx; where there are no weights yet, train them first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from model import network, tokenizer
+from train import DATA, EPOCHS, PARTS, TOKENS, WEIGHTS, parts, train
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import add_version
+from utils.datasets.rated_snippets import LABELS
+from utils.export.forms import add_forms
+from utils.export.text_models import TextModel, export_text_model
+from utils.export.torch_export import load_weights
+from utils.pipeline import cli
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Export and print the largest relative error of each file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
+    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument(
+        "--epochs", type=float, default=EPOCHS, help=f"of the training, where it is due (default: {EPOCHS})"
+    )
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
+    args = parser.parse_args()
+    if not args.weights.is_file():
+        train(args.epochs, args.weights)
+    if not all((DATA / f"{part}.tsv").is_file() for part in PARTS):
+        parts()
+    made = network()
+    load_weights(made, args.weights)
+    found = TextModel(made.eval(), made.base.sizes, tokenizer(), "train.py, on rated snippets", LABELS, TOKENS)
+    source = "all-MiniLM-L6-v2, tuned by example/nlp/minilm_sentiment/train.py"
+    for result in export_text_model(found, args.out / "minilm_sentiment", source=source, length=32, forms=args.forms):
+        print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

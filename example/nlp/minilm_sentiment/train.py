@@ -1,0 +1,173 @@
+"""Tune MiniLM and its two classes on snippets of film reviews that people rated, and write minilm_sentiment.pth.
+
+Weights and snippets are fetched. The snippets of the test are drawn first, with all others that seem to be about the
+same film; they and those for choices are kept in data/test.tsv and data/validation.tsv. Neither the snippets nor the
+weights may be passed on: git ignores both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from model import pretrained, tokenizer
+from torch import nn
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import Array, ConfigError, add_version
+from utils.datasets.rated_snippets import Snippet, divided, grouped, read_snippets
+from utils.export.bert_heads import Classified
+from utils.fetch import fetched
+from utils.pipeline import cli
+from utils.training import Plan, fit, repeatable, save
+
+HERE = Path(__file__).resolve().parent
+DATA, WEIGHTS = HERE / "data", HERE / "minilm_sentiment.pth"
+RATINGS = "vaderSentiment-3.2.1/additional_resources/hutto_ICWSM_2014.tar.gz/hutto_ICWSM_2014"
+"""Where the snippets lie in their package."""
+
+PARTS = {"test": 1000, "validation": 800}
+"""How many snippets are not trained on."""
+
+EPOCHS, BATCH, TOKENS = 3, 32, 64
+"""How often each snippet is seen, how many at once, and how many of its tokens."""
+
+RATE, STEEP = 1e-4, 1.5
+"""The highest learning rate, and how fast the wanted probability rises with the mean rating."""
+
+DTYPES = ("bfloat16", "float32")
+"""The first one takes a third of the time on a processor that has it, and longer on one that has not."""
+
+ALIKE = 40
+"""Batches' worth of snippets that are sorted by length, so that a batch holds little padding."""
+
+
+def parts() -> dict[str, list[tuple[Snippet, int]]]:
+    """Return the snippets of each part with their groups, and write those of the test and the validation."""
+    folder = fetched("vader_reviews") / RATINGS
+    snippets = read_snippets(folder / "movieReviewSnippets_GroundTruth.txt")
+    groups = grouped([one.text for one in snippets])
+    found: dict[str, list[tuple[Snippet, int]]] = {part: [] for part in (*PARTS, "train")}
+    for one, group, part in zip(snippets, groups, divided(groups, PARTS, "train", seed=0), strict=True):
+        found[part].append((one, snippets[group].number))
+    DATA.mkdir(exist_ok=True)
+    for part in PARTS:
+        rows = [f"{one.text}\t{one.label}\t{one.rating:.4f}\t{group}\n" for one, group in found[part]]
+        (DATA / f"{part}.tsv").write_text("text\tlabel\trating\tunit\n" + "".join(rows), encoding="utf-8")
+    return found
+
+
+def numbered(texts: list[str]) -> list[list[int]]:
+    """Return the numbers of each text's tokens, the first :data:`TOKENS` of them."""
+    import json
+
+    from tokenizers import Tokenizer
+
+    found = Tokenizer.from_str(json.dumps(tokenizer()))
+    found.no_padding()
+    found.enable_truncation(TOKENS)
+    return [one.ids for one in found.encode_batch(texts)]
+
+
+def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows of numbers and which of them are tokens, both N x L."""
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask = np.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], mask[i, : len(row)] = row, 1
+    return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def batches(rows: list[list[int]], ratings: Array, seed: int) -> Iterator[Batch]:
+    """Yield numbers, masks and ratings of snippets of like length, all snippets once in each epoch."""
+    chance = np.random.default_rng(seed)
+    while True:
+        order = chance.permutation(len(rows))
+        drawn: list[list[int]] = []
+        for start in range(0, len(order), BATCH * ALIKE):
+            block = sorted(order[start : start + BATCH * ALIKE].tolist(), key=lambda i: len(rows[i]))
+            drawn += [block[i : i + BATCH] for i in range(0, len(block), BATCH)]
+        for place in chance.permutation(len(drawn)).tolist():
+            chosen = drawn[place]
+            yield *padded([rows[i] for i in chosen]), torch.from_numpy(ratings[chosen])
+
+
+def scores(learner: nn.Module, ids: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return how much more the second class is said than the first; matrices are multiplied in ``dtype``."""
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        logits = learner(ids, mask).float()
+    return logits[:, 1] - logits[:, 0]
+
+
+def loss(learner: nn.Module, dtype: torch.dtype, batch: Batch) -> torch.Tensor:
+    """Return the cross entropy to a probability that rises with the mean rating, 0.5 where that is 0."""
+    ids, mask, ratings = batch
+    wanted = torch.sigmoid(STEEP * ratings)
+    return functional.binary_cross_entropy_with_logits(scores(learner, ids, mask, dtype), wanted)
+
+
+def right(learner: nn.Module, dtype: torch.dtype, rows: list[list[int]], ratings: Array) -> float:
+    """Return the share of snippets whose class is right."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    found = np.zeros(len(rows), bool)
+    with torch.no_grad():
+        for start in range(0, len(order), BATCH):
+            chosen = order[start : start + BATCH]
+            found[chosen] = scores(learner, *padded([rows[i] for i in chosen]), dtype).numpy() > 0
+    return float((found == (ratings > 0)).mean())
+
+
+def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Fetch, divide, train and write the weights; they are float32, whatever matrices are multiplied in.
+
+    Raises:
+        ConfigError: there is no step to train.
+    """
+    divided_in = parts()
+    repeatable()
+    learner, started = pretrained(), time.process_time()
+    learner.base.embeddings.requires_grad_(False)  # half of the weights, and most words are seen once or twice
+    rows = {part: numbered([one.text for one, _ in found]) for part, found in divided_in.items()}
+    ratings = {part: np.array([one.rating for one, _ in found], np.float32) for part, found in divided_in.items()}
+    steps = round(epochs * -(-len(rows["train"]) // BATCH))
+    if steps < 1:
+        raise ConfigError(f"--epochs {epochs} is no step; give more")
+
+    def mark(step: int, late: float, averaged: nn.Module) -> None:
+        good = right(averaged, dtype, rows["validation"], ratings["validation"])
+        told = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
+        print(f"step {step}: {told}", flush=True)
+
+    plan = Plan(steps, RATE, warm=steps // 10 + 1, decay=0.01, clip=1.0, average=0.99, every=steps // 3 + 1)
+    averaged = fit(learner, partial(loss, learner, dtype), batches(rows["train"], ratings["train"], 0), plan, mark)
+    assert isinstance(averaged, Classified)  # noqa: S101 - it is what was trained
+    save(averaged, out)
+    print(f"{out}: {steps} steps on {len(rows['train'])} snippets")
+
+
+def main() -> int:
+    """Train and write the weights."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    parser.add_argument("--epochs", type=float, default=EPOCHS, help=f"of all snippets, or a share (default: {EPOCHS})")
+    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default=DTYPES[0], help=f"matrices are multiplied in it (default: {DTYPES[0]})"
+    )
+    args = parser.parse_args()
+    train(args.epochs, args.out, getattr(torch, args.dtype))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

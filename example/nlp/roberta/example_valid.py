@@ -1,0 +1,15 @@
+"""Evaluate a classifier of texts like RoBERTa on labelled texts."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.text_classification import TEXT_CLASSIFICATION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "roberta_base_dyn.onnx", HERE.parent / "bert/data/sentences.tsv"
+    cli.valid(__doc__, TEXT_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=8)

@@ -1,0 +1,21 @@
+"""Export a classifier of texts like RoBERTa to ONNX: <name>.onnx, <name>_dyn.onnx and <name>_float16_dyn.onnx."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.bert_encoder import Sizes
+from utils.export.text_classifier_script import export_text_classifier
+from utils.pipeline import cli
+
+KIND = {"kind": "roberta", "vocabulary": 50265, "places": 514, "types": 1, "pad": 1, "epsilon": 1e-5}
+ARCHS = {
+    "roberta_base": Sizes(**KIND, width=768, layers=12, heads=12, inner=3072),
+    "roberta_large": Sizes(**KIND, width=1024, layers=24, heads=16, inner=4096),
+    "roberta_tiny": Sizes(**KIND, width=128, layers=2, heads=2, inner=512),
+}
+
+if __name__ == "__main__":
+    cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE.parent / "bert/data/sentences.tsv"))
