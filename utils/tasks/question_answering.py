@@ -1,4 +1,4 @@
-"""Question answering: a question and a text in, the part of the text that answers it out; metrics are F1 and exact match.
+"""Question answering: a question and a text in, the part of the text that answers it out; the metric is F1.
 
 A text that is longer than the model takes is read in windows that overlap (Devlin et al., 2019): one sample is several
 rows of a call, and the best answer over all its windows counts.

@@ -21,16 +21,18 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.export.bert_encoder import MASKED, Encoder, sizes_of
 from utils.datasets.fact_stories import Story, story, vocabulary
+from utils.export.bert_encoder import MASKED, sizes_of
+from utils.export.bert_heads import Spanned
 from utils.training import Plan, fit, repeatable
 
 HERE = Path(__file__).resolve().parent
 LENGTH = 128
 """Tokens that the network takes, and that a training story has at most."""
 
-PLAN = Plan(4000, rate=0.002, warm=200, decay=0.01, clip=1.0, every=250)
-BATCH = 12
+PLAN = Plan(2400, rate=0.002, warm=100, decay=0.01, clip=1.0, every=200)
+UNKNOWN = "[UNK]"
+BATCH = 8
 """Stories per batch, each with a question per person."""
 
 
@@ -51,27 +53,29 @@ CONFIG = {
 }
 
 
-class Answerer(torch.nn.Module):
-    """BERT with two numbers per token: how sure it is the first, and the last one, of the answer."""
+def network_of(config: Mapping[str, Any]) -> Spanned:
+    """Return the network before training."""
+    network = Spanned(sizes_of(config, "train.py"))
+    width = config["hidden_size"]
+    for name, weights in network.named_parameters():
+        if weights.ndim == 2:
+            torch.nn.init.normal_(weights, std=0.5 if "embeddings" in name else width**-0.5)
+    # waves, which are shifted by a rotation: looking some tokens back is learnt at once (Vaswani et al., 2017)
+    places = torch.arange(config["max_position_embeddings"])[:, None]
+    angles = places * 10000.0 ** (-torch.arange(0, width, 2) / width)
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+    network.base.embeddings.position_embeddings.weight.data = waves * 0.5
+    for layer in network.base.encoder["layer"]:  # equal words look at each other from the start
+        attention = layer.attention["self"]
+        attention.query.weight.data *= 1.5
+        attention.key.weight.data = attention.query.weight.data.clone()
+    return network
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.bert = Encoder(sizes_of(config, "train.py"))
-        self.qa_outputs = torch.nn.Linear(config["hidden_size"], 2)
-        width = config["hidden_size"]
-        for name, weights in self.named_parameters():
-            if weights.ndim == 2:
-                torch.nn.init.normal_(weights, std=0.5 if "embeddings" in name else width**-0.5)
-        # waves, which are shifted by a rotation: looking some tokens back is learnt at once (Vaswani et al., 2017)
-        places = torch.arange(config["max_position_embeddings"])[:, None]
-        angles = places * 10000.0 ** (-torch.arange(0, width, 2) / width)
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-        self.bert.embeddings.position_embeddings.weight.data = waves * 0.5
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both numbers of every token, N x L each; -1e4 where there is none."""
-        found = self.qa_outputs(self.bert(ids, mask, types)) + (1 - mask[..., None].float()) * MASKED
-        return found[..., 0], found[..., 1]
+def logits(network: Any, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return both numbers of every token, N x L each; -1e4 where there is none."""
+    ids, mask, types = arrays
+    return [found + (1 - mask.float()) * MASKED for found in network(ids, mask, types)]
 
 
 def tokenizer() -> Any:
@@ -79,7 +83,7 @@ def tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     words = {word: number for number, word in enumerate(vocabulary())}
-    found = Tokenizer(models.WordPiece(words, unk_token="[UNK]", max_input_chars_per_word=100))
+    found = Tokenizer(models.WordPiece(words, unk_token=UNKNOWN, max_input_chars_per_word=100))
     found.normalizer = normalizers.BertNormalizer(lowercase=True)
     found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     found.post_processor = processors.TemplateProcessing(
@@ -118,7 +122,7 @@ def batches(tokens: Any) -> Iterator[tuple[torch.Tensor, ...]]:
 def loss(network: Any, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """Return the cross entropy of the first and the last token of the answer."""
     ids, mask, types, first, last = batch
-    starts, ends = network(ids, mask, types)
+    starts, ends = logits(network, (ids, mask, types))
     return functional.cross_entropy(starts, first) + functional.cross_entropy(ends, last)
 
 
@@ -127,7 +131,7 @@ def evaluate(network: Any, tokens: Any, stories: int = 60) -> float:
     """Return the share of held-out questions whose surest first and last tokens are right."""
     chance = np.random.default_rng(1)
     *arrays, first, last = encoded([story(chance, True) for _ in range(stories)], tokens)
-    starts, ends = network(*arrays)
+    starts, ends = logits(network, arrays)
     right = (starts.argmax(-1) == first) & (ends.argmax(-1) == last)
     return float(right.float().mean())
 
@@ -141,18 +145,22 @@ def main() -> int:
     repeatable()
     tokens = tokenizer()
     config = CONFIG | {"vocab_size": tokens.get_vocab_size()}
-    network = Answerer(config)
+    network = network_of(config)
     started = time.process_time()
 
     def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
-        print(f"step {step}: loss {late:.3f}, held-out {evaluate(averaged, tokens):.3f}, {time.process_time() - started:.0f} s", flush=True)
+        right, took = evaluate(averaged, tokens), time.process_time() - started
+        print(f"step {step}: loss {late:.3f}, held-out {right:.3f}, {took:.0f} s", flush=True)
 
     averaged: Any = fit(network, lambda batch: loss(network, batch), batches(tokens), PLAN, mark)
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file({name: value.contiguous() for name, value in averaged.state_dict().items()}, out / "model.safetensors")
+    weights = {name.replace("base.", "bert.", 1): value for name, value in averaged.state_dict().items()}
+    save_file({name: value.contiguous() for name, value in weights.items()}, out / "model.safetensors")
     tokens.save(str(out / "tokenizer.json"))
-    (out / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizerFast", "model_max_length": LENGTH}) + "\n")
+    (out / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizerFast", "model_max_length": LENGTH}) + "\n"
+    )
     return 0
 
 
