@@ -186,7 +186,7 @@ def export_text_model(
         stem,
         input_names=list(inputs),
         output_names=list(model.module.outputs),
-        dynamic={name: axes for name in inputs},
+        dynamic=dict.fromkeys(inputs, axes),
         labels=model.labels,
         provenance={"source": source, "weights": model.weights},
         notes=stored | dict(notes or {}),

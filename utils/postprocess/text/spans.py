@@ -84,11 +84,13 @@ def best_answer(
     spans: list[Span] = []
     seen: set[str] = set()
     for logit, begin, end in zip(logits, begins, ends, strict=True):
-        said = text[begin:end]
-        if said in seen or not said.strip():
+        whole = text[begin:end]
+        said = whole.strip()  # a byte-level token may have the space before a word
+        if said in seen or not said:
             continue
         seen.add(said)
-        spans.append(Span(said, begin, end, logit, _share(logit, total)))
+        begin += len(whole) - len(whole.lstrip())
+        spans.append(Span(said, begin, begin + len(said), logit, _share(logit, total)))
         if len(spans) == count:
             break
     nothing = Span("", 0, 0, free, _share(free, total))
