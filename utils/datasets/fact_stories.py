@@ -251,7 +251,7 @@ def vocabulary() -> list[str]:
     lists = (FIRST, LAST, CITIES, JOBS, COLOURS, PETS, INSTRUMENTS, SPORTS, DISHES, MONTHS, DAYS, FILLERS)
     texts = [word for some in lists for word in some]
     texts += [wording for relation in RELATIONS for wording in (*relation.says, *relation.asks)]
-    whole = {word for text in texts for word in re.findall(r"\w+", text.lower())} | {"an"}
+    whole = {word for text in texts for word in re.findall(r"\w+", text.lower())} | {"an", "and"}
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     years = {year[:2] for year in YEARS} | {f"##{year[2:]}" for year in YEARS}
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
