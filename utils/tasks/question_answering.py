@@ -42,6 +42,9 @@ NOTE = "question_answering"
 
 METRICS = ("f1", "exact_match")
 
+SHOWN = 0.005
+"""Other answers are on the line where their score is not 0.00."""
+
 
 class Context(NamedTuple):
     """What is kept of a question.
@@ -258,9 +261,9 @@ def show(sample: Question, prediction: Answer, model: Model, options: Options) -
         "best": best,
     }
     others = [
-        f"{clean_line(one['text']) or '(no answer)'} {one['score']:.2f}"
-        for one in best
-        if one["text"] != prediction.text
+        f"{clean_line(span.text) or '(no answer)'} {span.score:.2f}"
+        for span in prediction.best
+        if span.text != prediction.text and span.score >= SHOWN
     ]
     more = f"  ({', '.join(others)})" if others else ""
     return Artifact(
@@ -331,7 +334,8 @@ def agreement(prediction: Answer, answer: str) -> float:
 def summary(predictions: Sequence[Answer], model: Model, options: Options) -> str:
     """Say how many questions have an answer."""
     silent = sum(not one.text for one in predictions)
-    return f"{len(predictions)} questions, {silent} of them without an answer in their text"
+    asked = "1 question" if len(predictions) == 1 else f"{len(predictions)} questions"
+    return f"{asked}, {silent} without an answer in the text"
 
 
 def check(options: Options) -> None:
