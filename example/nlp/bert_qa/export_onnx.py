@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
 from utils.datasets.fact_stories import vocabulary
-from utils.export.bert_encoder import Sizes
+from utils.export.bert_encoder import Sizes, read_config
 from utils.export.bert_heads import Spanned
 from utils.export.forms import add_exporter, add_forms
 from utils.export.random_weights import RANDOM
@@ -42,7 +42,8 @@ def main() -> int:
     parser.add_argument(
         "--no_answer",
         choices=("yes", "no"),
-        help="whether it was trained to say that a text does not answer, as SQuAD 2.0 has it (default: not stored)",
+        help="whether it was trained to say that a text does not answer, as SQuAD 2.0 has it "
+        "(default: no_answer in config.json, else the data says)",
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     parser.add_argument("--length", type=int, default=384, help="tokens of a window in the static file")
@@ -52,11 +53,12 @@ def main() -> int:
     args = parser.parse_args()
     if str(args.weights) == RANDOM:
         print("random weights: for functional and speed checks only")
-        model, name = random(args), args.arch
+        model, name, trained = random(args), args.arch, {}
     else:
         model = encoder_model(args.weights, Spanned, tokenizer=args.tokenizer, max_length=args.max_length)
-        name = Path(args.weights).resolve().name
-    notes = {} if args.no_answer is None else {"question_answering": {"no_answer": args.no_answer == "yes"}}
+        name, trained = Path(args.weights).resolve().name, read_config(Path(args.weights) / "config.json")
+    silent = trained.get("no_answer") if args.no_answer is None else args.no_answer == "yes"
+    notes = {} if silent is None else {"question_answering": {"no_answer": silent}}
     for form in args.forms:
         # a dynamic file is compared with its source at twice the length too, for which there have to be places
         most = model.max_length if form == "static" else max(1, model.max_length // 2)

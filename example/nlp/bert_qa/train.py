@@ -53,6 +53,7 @@ CONFIG = {
     "attention_probs_dropout_prob": 0.0,
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
+    "no_answer": True,
 }
 
 
