@@ -112,24 +112,35 @@ def _candidates(windows: Sequence[Window], longest: int, most: int) -> tuple[lis
     parts = [_of_window(window, longest) for window in windows]
     logits, places = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
     broken = any(np.isnan(np.concatenate([w.starts, w.ends])[np.tile(w.inside, 2)]).any() for w in windows)
-    order = np.lexsort((places[:, 1], places[:, 0], -logits))
+    order = np.lexsort((places, -logits))
     logits, places = logits[order], places[order]
-    _, first = np.unique(places, axis=0, return_index=True)
-    first.sort()
-    logits, places = logits[first], places[first]
+    if len(windows) > 1:
+        _, first = np.unique(places, return_index=True)
+        first.sort()
+        logits, places = logits[first], places[first]
     total = math.nan if broken else _log_sum(logits)
-    return logits[:most].tolist(), places[:most, 0].tolist(), places[:most, 1].tolist(), total
+    begins, ends = np.divmod(places[:most], _WIDE)
+    return logits[:most].tolist(), begins.tolist(), ends.tolist(), total
 
 
 def _of_window(window: Window, longest: int) -> tuple[Array, Array]:
-    """Return the logits of all spans of a window, and the characters that they are, P x 2."""
+    """Return the logits of all spans of a window, P, and the characters that they are: first * _WIDE + last."""
     inside = np.flatnonzero(window.inside)
     starts, ends = (scores[inside].astype(np.float64) for scores in (window.starts, window.ends))
-    first, last = np.triu_indices(len(inside))
-    near = (last - first < longest) & np.isfinite(starts[first]) & np.isfinite(ends[last])
+    count = len(inside)
+    first = np.repeat(np.arange(count), min(longest, count))
+    last = first + np.tile(np.arange(min(longest, count)), count)
+    near = last < count
     first, last = first[near], last[near]
+    logits = starts[first] + ends[last]
+    known = np.isfinite(logits)
     spans = window.spans[inside]
-    return starts[first] + ends[last], np.stack([spans[first, 0], spans[last, 1]], axis=1)
+    places = spans[first, 0] * _WIDE + spans[last, 1]
+    return logits[known], places[known]
+
+
+_WIDE = 1 << 31
+"""More characters than a text has: two places are one number."""
 
 
 def _log_sum(logits: Array) -> float:

@@ -45,12 +45,13 @@ def read_tokenizer(file: Path) -> Tokenizer:
     from tokenizers import BertWordPieceTokenizer
 
     told = _config(file.parent)
-    return BertWordPieceTokenizer(
+    made: Tokenizer = BertWordPieceTokenizer(
         str(file),
         lowercase=bool(told.get("do_lower_case", True)),
         strip_accents=told.get("strip_accents"),
         handle_chinese_chars=bool(told.get("tokenize_chinese_chars", True)),
     )
+    return made
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
@@ -101,7 +102,9 @@ class FolderTokens:
         told = _config(self.file.parent).get("pad_token")
         named = told.get("content") if isinstance(told, dict) else told
         for token in (named, *PADS):
-            number = self._tokenizer.token_to_id(token) if isinstance(token, str) else None
+            if not isinstance(token, str):
+                continue
+            number = self._tokenizer.token_to_id(token)
             if number is not None:
                 return token, number
         raise DataError(
