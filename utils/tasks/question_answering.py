@@ -266,9 +266,8 @@ def show(sample: Question, prediction: Answer, model: Model, options: Options) -
         if span.text != prediction.text and span.score >= SHOWN
     ]
     more = f"  ({', '.join(others)})" if others else ""
-    return Artifact(
-        f"{clean_line(sample.question)} -> {said}  {score:.2f}{more}", answer, partial(_save, sample, prediction)
-    )
+    asked = f"{clean_line(sample.question)} -> " if sample.key else ""  # else the name is the question
+    return Artifact(f"{asked}{said}  {score:.2f}{more}", answer, partial(_save, sample, prediction))
 
 
 def _save(sample: Question, prediction: Answer, folder: Path) -> Path:
