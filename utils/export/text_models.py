@@ -19,7 +19,7 @@ import torch
 from engine import ConfigError, ModelError
 from utils.export.bert_encoder import Sizes, read_config, sizes_of
 from utils.export.bert_heads import Classified, Headed, Hidden
-from utils.export.forms import FORMS
+from utils.export.forms import FORMS, STATIC
 from utils.export.onnx_files import ExportResult
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
@@ -178,13 +178,15 @@ def export_text_model(
         "vocabulary_size": model.sizes.vocabulary,
     }
     inputs = example_inputs(model, batch, length)
+    # with an open length the source is run at twice the length too, for which there may be no places
+    axes = {0: "batch"} if tuple(forms) == (STATIC,) else {0: "batch", 1: "length"}
     return export_onnx(
         model.module,
         inputs,
         stem,
         input_names=list(inputs),
         output_names=list(model.module.outputs),
-        dynamic={name: {0: "batch", 1: "length"} for name in inputs},
+        dynamic=dict.fromkeys(inputs, axes),
         labels=model.labels,
         provenance={"source": source, "weights": model.weights},
         notes=stored | dict(notes or {}),

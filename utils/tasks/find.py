@@ -47,7 +47,9 @@ def tasks() -> dict[str, Task]:
 
 
 def find_task(name: str) -> Task:
-    """Return the task of this name, or the only one of the domain of this name: of several, that of a single model.
+    """Return the task of this name, or the only one of the domain of this name.
+
+    Of several the only one of a single model counts, else of these the only one with a template.
 
     Raises:
         ConfigError: there is none, or the domain has several.
@@ -57,7 +59,7 @@ def find_task(name: str) -> Task:
         return known[name]
     of_domain = [task.name for task in known.values() if task.domain == name]
     plain = [one for one in of_domain if not known[one].models]
-    for found in (of_domain, plain):
+    for found in (of_domain, plain, [one for one in plain if known[one].template is not None]):
         if len(found) == 1:
             return known[found[0]]
     if of_domain:

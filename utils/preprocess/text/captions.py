@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError, reason_of
 from utils.extra import extra
+from utils.preprocess.text.tokenizer_folder import FILES, read_tokenizer
 from utils.torch_array import of_the_script
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 SEPARATOR, END = " . ", " ."
 """What stands between two names of a caption, and behind the last one (Liu et al. 2023, arXiv:2303.05499)."""
-
-_FILES = ("tokenizer.json", "vocab.txt")
 
 
 class CaptionTokenizer:
@@ -101,37 +100,20 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
     with extra("a tokenizer", "text"):
         import tokenizers
     path = Path(source).expanduser()
-    file = next((path / name for name in _FILES if (path / name).is_file()), path)
+    file = next((path / name for name in FILES if (path / name).is_file()), path)
     try:
         if file.is_file():
-            return CaptionTokenizer(_read(file), source)
+            return CaptionTokenizer(read_tokenizer(file), source)
         if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
             problem = "is a folder without" if path.is_dir() else "does not exist; it would have"
-            raise DataError(f"{source} {problem} {' or '.join(_FILES)}; give a tokenizer's folder")
+            raise DataError(f"{source} {problem} {' or '.join(FILES)}; give a tokenizer's folder")
         return CaptionTokenizer(tokenizers.Tokenizer.from_pretrained(str(source)), source)
     except DataError:
         raise
     except Exception as error:  # the library raises the bare class
         kind = "cannot be read" if file.is_file() else "is no folder here, and cannot be fetched from the hub"
-        fix = f"give a folder with {' or '.join(_FILES)}"
+        fix = f"give a folder with {' or '.join(FILES)}"
         raise DataError(f"tokenizer {source} {kind} ({reason_of(error)}); {fix}") from error
-
-
-def _read(file: Path) -> Any:
-    """Return the tokenizer that a file describes."""
-    if file.name != "vocab.txt":
-        from tokenizers import Tokenizer
-
-        return Tokenizer.from_file(str(file))
-    from tokenizers import BertWordPieceTokenizer
-
-    config: Mapping[str, Any] = {}
-    beside = file.with_name("tokenizer_config.json")
-    if beside.is_file():
-        import json
-
-        config = json.loads(beside.read_text(encoding="utf-8"))
-    return BertWordPieceTokenizer(str(file), lowercase=bool(config.get("do_lower_case", True)))
 
 
 def caption_of(names: Sequence[str]) -> str:

@@ -1,0 +1,92 @@
+"""Export BERT or RoBERTa for question answering to ONNX: <name>.onnx, <name>_dyn.onnx and <name>_float16_dyn.onnx.
+
+``--weights`` is a folder as transformers' ``save_pretrained`` writes it, with ``qa_outputs`` among the weights.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from engine import add_version
+from utils.datasets.fact_stories import vocabulary
+from utils.export.bert_encoder import Sizes, read_config
+from utils.export.bert_heads import Spanned
+from utils.export.forms import add_exporter, add_forms
+from utils.export.random_weights import RANDOM
+from utils.export.small_tokenizers import small_tokenizer
+from utils.export.text_models import TextModel, encoder_model, export_text_model, random_model, tokens_of
+from utils.pipeline import cli
+
+ARCHS = {
+    "bert_base": Sizes("bert", vocabulary=30522, width=768, layers=12, heads=12, inner=3072),
+    "bert_large": Sizes("bert", vocabulary=30522, width=1024, layers=24, heads=16, inner=4096),
+    "roberta_base": Sizes("roberta", 50265, 768, 12, 12, 3072, places=514, types=1, pad=1, epsilon=1e-5),
+    "roberta_large": Sizes("roberta", 50265, 1024, 24, 16, 4096, places=514, types=1, pad=1, epsilon=1e-5),
+}
+
+
+def main() -> int:
+    """Write the forms asked for, and print the largest relative error of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    parser.add_argument(
+        "--weights", default=HERE / "small_bert_qa", help="a model's folder, or random (default: %(default)s)"
+    )
+    parser.add_argument("--arch", choices=list(ARCHS), default="bert_base", help="of random weights")
+    parser.add_argument("--layers", type=int, help="of random weights, where fewer are to be computed")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, where it is not in the folder")
+    parser.add_argument("--max_length", type=int, help="tokens of a window at most (default: the model's places)")
+    parser.add_argument(
+        "--no_answer",
+        choices=("yes", "no"),
+        help="whether it was trained to say that a text does not answer, as SQuAD 2.0 has it "
+        "(default: no_answer in config.json, else the data says)",
+    )
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    parser.add_argument("--length", type=int, default=384, help="tokens of a window in the static file")
+    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
+    add_forms(parser)
+    add_exporter(parser)
+    args = parser.parse_args()
+    if str(args.weights) == RANDOM:
+        print("random weights: for functional and speed checks only")
+        model, name, trained = random(args), args.arch, {}
+    else:
+        model = encoder_model(args.weights, Spanned, tokenizer=args.tokenizer, max_length=args.max_length)
+        name, trained = Path(args.weights).resolve().name, read_config(Path(args.weights) / "config.json")
+    silent = trained.get("no_answer") if args.no_answer is None else args.no_answer == "yes"
+    notes = {} if silent is None else {"question_answering": {"no_answer": silent}}
+    for form in args.forms:
+        # a dynamic file is compared with its source at twice the length too, for which there have to be places
+        most = model.max_length if form == "static" else max(1, model.max_length // 2)
+        results = export_text_model(
+            model,
+            args.out / name,
+            source=f"{model.sizes.kind}, {model.sizes.layers} layers of {model.sizes.width}, question answering",
+            length=min(args.length, most),
+            batch=args.batch_size,
+            forms=[form],
+            notes=notes,
+            exporter=args.exporter,
+        )
+        for result in results:
+            print(result)
+    return 0
+
+
+def random(args: argparse.Namespace) -> TextModel:
+    """Return a network of random weights with a small tokenizer of the stories' words."""
+    sizes = ARCHS[args.arch]
+    words = [" ".join(word for word in vocabulary() if word.isalpha())]
+    told = args.tokenizer or small_tokenizer(sizes.kind, words)
+    if args.tokenizer is None:
+        sizes = replace(sizes, vocabulary=tokens_of(told, "the tokenizer"))
+    sizes = replace(sizes, layers=args.layers or sizes.layers)
+    return random_model(sizes, Spanned, told, max_length=args.max_length)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,69 @@
+"""The best span over windows, beside a search through all of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from utils.postprocess.text.spans import Window, best_answer
+
+TEXT = "ab cd ef gh ij kl"
+SPANS = [(place, place + 2) for place in range(0, len(TEXT), 3)]
+
+
+def window(first: int, last: int, seed: int, free: float) -> Window:
+    """Return a window over some words, behind a question of two tokens and a special one."""
+    chance = np.random.default_rng(seed)
+    words = SPANS[first:last]
+    spans = np.array([(0, 0), (0, 2), (3, 5), (0, 0), *words, (0, 0)], np.int64)
+    inside = np.array([False] * 4 + [True] * len(words) + [False])
+    starts, ends = chance.normal(size=(2, len(spans))).round(3)
+    return Window(starts, ends, spans, inside, (free, free / 2))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1000), st.integers(1, 4), st.floats(-6, 6), st.booleans(), st.sampled_from([-1.0, 0.0, 2.0]))
+def test_all_spans_of_all_windows_are_compared(
+    seed: int, longest: int, free: float, silent: bool, threshold: float
+) -> None:
+    windows = [window(0, 4, seed, free), window(2, 6, seed + 1, free + 1)]
+    found = best_answer(windows, TEXT, longest=longest, count=3, silent=silent, threshold=threshold)
+    every: dict[tuple[int, int], float] = {}
+    for one in windows:
+        places = np.flatnonzero(one.inside)
+        for a in places:
+            for b in places[(places >= a) & (places < a + longest)]:
+                where = int(one.spans[a, 0]), int(one.spans[b, 1])
+                every[where] = max(every.get(where, -math.inf), float(one.starts[a] + one.ends[b]))
+    order = sorted(every, key=lambda where: -every[where])
+    nothing = min(sum(one.free) for one in windows)
+    gap = nothing - every[order[0]]
+    wanted = (0, 0) if silent and gap > threshold else order[0]
+    assert (found.answer.begin, found.answer.end) == wanted
+    assert found.answer.text == TEXT[slice(*wanted)]
+    weights = np.exp([*every.values(), *([nothing] if silent else [])])
+    own = nothing if wanted == (0, 0) else every[order[0]]
+    assert found.answer.score == pytest.approx(math.exp(own) / weights.sum())
+    assert found.gap == (pytest.approx(gap) if silent else -math.inf)
+    logits = [span.logit for span in found.best]
+    assert logits == sorted(logits, reverse=True)
+    assert len({span.text for span in found.best}) == len(found.best) == 3
+
+
+def test_nan_is_no_answer_with_a_score() -> None:
+    broken = window(0, 4, 0, 0.0)
+    broken.starts[5] = np.nan
+    found = best_answer([broken, window(2, 6, 1, 0.0)], TEXT, longest=3, count=1, silent=True)
+    assert math.isnan(found.answer.score)
+    lost = broken._replace(starts=np.full_like(broken.starts, np.nan))
+    assert best_answer([lost], TEXT, longest=3, count=1, silent=False).answer.text == ""
+
+
+def test_spaces_around_an_answer_are_no_part_of_it() -> None:
+    spans = np.array([(0, 0), (0, 2), (2, 5), (5, 8)], np.int64)  # as a byte-level tokenizer may have them
+    one = Window(np.array([0.0, 0, 9, 0]), np.array([0.0, 0, 9, 0]), spans, np.array([False, True, True, True]), (0, 0))
+    answer = best_answer([one], TEXT, longest=3, count=1, silent=False).answer
+    assert (answer.text, answer.begin, answer.end) == ("cd", 3, 5)

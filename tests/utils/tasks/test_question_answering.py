@@ -1,0 +1,189 @@
+"""Question answering: windows over long texts, answers back in the text's own characters, whole runs, bad questions.
+
+The model is a real one of two tables: a word of the text has its own two numbers, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from engine import ConfigError, DataError, EngineSpec, ModelError, open_engine
+from utils.datasets.questions import Question, load_questions
+from utils.pipeline.options import options
+from utils.pipeline.work import Work
+from utils.tasks.model import Model
+from utils.tasks.question_answering import QUESTION_ANSWERING, Answer, agreement
+
+pytest.importorskip("tokenizers")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "where", "?", "filler", "red", "cat", "dog", "Ünder", "."]
+BEGINS = {"red": 6.0, "dog": 4.0, "[CLS]": 3.0, "[PAD]": 99.0}
+ENDS = {"cat": 6.0, "dog": 5.0, "[CLS]": 3.0, "[PAD]": 99.0}
+LONG = "filler " * 40 + "red Cat . " + "filler " * 30
+"""71 words: several windows of 24 tokens."""
+
+
+def tokenizer() -> str:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    numbers = {word.lower() if word[0] != "[" else word: i for i, word in enumerate(WORDS)}
+    made = Tokenizer(models.WordLevel(numbers, "[UNK]"))
+    made.normalizer = normalizers.Lowercase()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return str(made.to_str())
+
+
+@pytest.fixture(scope="module")
+def ckpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the model: input_ids and attention_mask N x L in, start_logits and end_logits N x L out."""
+    tables = {"end_logits": ENDS, "start_logits": BEGINS}  # the end first: outputs go by their names
+    weights = {name: np.array([known.get(word, -4.0) for word in WORDS], np.float32) for name, known in tables.items()}
+    sides: list[Any] = ["batch", "length"]
+    graph = helper.make_graph(
+        [helper.make_node("Gather", [f"table_{name}", "input_ids"], [name]) for name in tables],
+        "spans",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, sides) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, sides) for name in tables],
+        [numpy_helper.from_array(table, f"table_{name}") for name, table in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for key, value in {"tokenizer": tokenizer(), "max_length": "24", "vocabulary_size": str(len(WORDS))}.items():
+        model.metadata_props.add(key=key, value=value)
+    path = tmp_path_factory.mktemp("spans") / "spans.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def answered(ckpt: Path, *questions: Question, script: str = "multi", notes: Any = None, **flags: Any) -> list[Answer]:
+    """Return what the task answers, by a real engine."""
+    from utils.datasets.base import ListDataset
+
+    data = ListDataset(list(questions), notes=notes)
+    opt = options(None, QUESTION_ANSWERING, script, ["--ckpt", str(ckpt), "--target", "onnx"], **flags)
+    with open_engine("onnx", EngineSpec(ckpt=ckpt, batch_size=2)) as engine:
+        model = Model.of(engine)
+        work = Work.of(QUESTION_ANSWERING, {"model": engine}, model, data, opt)
+        prepared = QUESTION_ANSWERING.prepare(list(questions), model, opt)
+        arrays = QUESTION_ANSWERING.collate([prepared], model)
+        outputs = work.infer_with(work.engines, arrays, prepared.contexts)
+        return list(work.decode(outputs, prepared.contexts))
+
+
+def test_an_answer_is_found_in_any_window_and_is_the_texts_own_characters(ckpt: Path) -> None:
+    short = Question("Where?", "The Dog. A red CAT!")
+    found, also = answered(ckpt, Question("where ?", LONG), short)
+    assert (found.text, found.begin, found.end) == ("red Cat", 280, 287)
+    assert LONG[found.begin : found.end] == found.text
+    assert also.text == "red CAT"
+    assert also.best[0].text == "red CAT"
+    assert 0.5 < also.score < 1
+
+
+def test_other_windows_and_batches_change_nothing(ckpt: Path) -> None:
+    question = Question("where ?", LONG)
+    (first,) = answered(ckpt, question)
+    for stride in (0, 3, 15):
+        (other,) = answered(ckpt, question, stride=stride)
+        assert (other.text, other.begin) == (first.text, first.begin)
+
+
+@pytest.mark.parametrize(
+    ("flags", "notes", "text"),
+    [
+        ({}, None, "dog"),
+        ({}, {"unanswerable": True}, "dog"),
+        ({"no_answer": "yes", "null_threshold": -4.0}, None, ""),
+        ({"no_answer": "yes", "null_threshold": -2.0}, None, "dog"),
+        ({"no_answer": "no", "null_threshold": -4.0}, {"unanswerable": True}, "dog"),
+    ],
+)
+def test_no_answer_is_allowed_where_it_is_asked_for(flags: Any, notes: Any, text: str, ckpt: Path) -> None:
+    """The dog has 9 logits, no answer 6."""
+    (found,) = answered(ckpt, Question("where ?", "filler dog filler"), notes=notes, **flags)
+    assert found.text == text
+    assert found.gap == (-3 if (notes and not flags) or flags.get("no_answer") == "yes" else -math.inf)
+
+
+def test_the_longest_answer_is_a_setting(ckpt: Path) -> None:
+    text = "red filler filler cat"
+    assert answered(ckpt, Question("where ?", text))[0].text == text
+    assert answered(ckpt, Question("where ?", text), max_answer_length=3)[0].text != text
+
+
+def test_a_long_question_gets_windows_that_overlap_less_and_one_that_leaves_no_room_is_named(ckpt: Path) -> None:
+    assert answered(ckpt, Question("where " * 15, LONG))[0].text == "red Cat"
+    with pytest.raises(DataError, match=r"leaves .* of 24 for the other one"):
+        answered(ckpt, Question("where " * 30, LONG))
+
+
+def test_what_a_person_sees_and_what_is_written(ckpt: Path, tmp_path: Path) -> None:
+    question = Question("where ?", "A red Cat.", "q/1")
+    (found,) = answered(ckpt, question)
+    opt = options(None, QUESTION_ANSWERING, "multi", ["--ckpt", str(ckpt)])
+    shown = QUESTION_ANSWERING.show(question, found, Model(ckpt), opt)
+    assert shown.text == "where ? -> red Cat  1.00"
+    assert (shown.answer["answer"], shown.answer["begin"], shown.answer["end"]) == ("red Cat", 2, 9)
+    json.dumps(shown.answer)
+    assert shown.save is not None
+    file = shown.save(tmp_path / "drawn")
+    assert "A >>>red Cat<<<." in file.read_text()
+    assert agreement(found, "cat") == pytest.approx(2 / 3)
+    said = QUESTION_ANSWERING.summary([found], Model(ckpt), opt)
+    assert said == "1 question, 0 without an answer in the text"
+
+
+def test_questions_on_the_command_line(ckpt: Path) -> None:
+    for flags in (["--text", "where ?", "A dog."], ["--text", "where ?", "--pair", "A dog."]):
+        opt = options(None, QUESTION_ANSWERING, "single", ["--ckpt", str(ckpt), *flags])
+        found = QUESTION_ANSWERING.typed(opt)
+        assert found is not None
+        assert found.batch([0]).samples == [Question("where ?", "A dog.")]
+    opt = options(None, QUESTION_ANSWERING, "single", ["--ckpt", str(ckpt), "--text", "where ?"])
+    with pytest.raises(ConfigError, match="--text has a question and no text"):
+        QUESTION_ANSWERING.typed(opt)
+
+
+def test_answers_are_saved_as_squads_own_evaluation_reads_them(ckpt: Path, tmp_path: Path) -> None:
+    rows = [{"id": "a", "question": "where ?", "context": "A red Cat.", "answers": ["red Cat"]}]
+    (tmp_path / "q.json").write_text(json.dumps(rows))
+    data = load_questions(tmp_path / "q.json")
+    opt = options(None, QUESTION_ANSWERING, "valid", ["--ckpt", str(ckpt)])
+    assert QUESTION_ANSWERING.saver is not None
+    writer = QUESTION_ANSWERING.saver(tmp_path / "p.json", data, Model(ckpt), opt)
+    predictions = answered(ckpt, data.batch([0]).samples[0])
+    writer.see(data.batch([0]), predictions)
+    writer.close()
+    assert json.loads((tmp_path / "p.json").read_text()) == {"a": "red Cat"}
+    assert QUESTION_ANSWERING.answers is not None
+    assert QUESTION_ANSWERING.answers(tmp_path / "p.json", data, Model(ckpt), opt) == ["red Cat"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "why"),
+    [
+        ("stride", -1, "--stride -1"),
+        ("n_best", 0, "--n_best 0"),
+        ("max_answer_length", 0, "--max_answer_length 0"),
+        ("null_threshold", float("nan"), "--null_threshold nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(flag: str, value: Any, why: str, ckpt: Path) -> None:
+    with pytest.raises(ConfigError, match=why):
+        options(None, QUESTION_ANSWERING, "valid", ["--ckpt", str(ckpt)], **{flag: value})
+
+
+def test_a_model_without_the_head_is_named(ckpt: Path, tmp_path: Path) -> None:
+    model = onnx.load(ckpt)
+    del model.graph.output[0], model.graph.node[0]
+    onnx.save(model, tmp_path / "one.onnx")
+    with pytest.raises(ModelError, match="question answering reads start and end logits"):
+        answered(tmp_path / "one.onnx", Question("where ?", "A dog."))

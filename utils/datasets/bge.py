@@ -1,0 +1,136 @@
+"""The historical face of BGE's data: pairs of sentences, for embedders and rerankers.
+
+The models are those of Xiao et al. 2023, arXiv:2309.07597. Scripts hand over their parsed options. Those of an
+evaluation have ``file_type`` among them; those for a few sentences do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine import Array, ConfigError, DataError
+from utils.datasets.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
+from utils.preprocess.pytorch.bge import is_reranker
+from utils.preprocess.text.tokenizer_folder import FolderTokens
+from utils.torch_array import like
+
+__all__ = ["BATCH", "LENGTH", "PairLoader", "create_dataloader"]
+
+BATCH, LENGTH = 1, 512
+"""Pairs per batch and tokens per sentence where the options do not say."""
+
+
+class PairLoader:
+    """The batches of an evaluation, in order; the last one is short. It can be gone through any number of times.
+
+    Args:
+        pairs: of texts. tokens: numbers them. batch_size: pairs per batch.
+        joined: whether both texts of a pair are one row, as a reranker reads them.
+
+    Attributes:
+        pairs: as they were read, in the order of the batches.
+    """
+
+    def __init__(self, pairs: list[Pair], tokens: FolderTokens, batch_size: int, joined: bool) -> None:
+        self.pairs, self._tokens, self.batch_size, self._joined = pairs, tokens, batch_size, joined
+
+    def __len__(self) -> int:
+        return -(-len(self.pairs) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.pairs), self.batch_size):
+            some = self.pairs[start : start + self.batch_size]
+            if self._joined:
+                yield _arrays(self._tokens(some), 2)
+            else:
+                yield [_arrays(self._tokens(texts), 3) for texts in zip(*some, strict=True)]
+
+
+def create_dataloader(opt: Any) -> Any:
+    """Return what a script for BGE goes through.
+
+    Args:
+        opt: the script's options: ``model_name`` (one with ``reranker`` in it reads both texts of a pair together),
+            ``config_path`` (the folder of the tokenizer), ``data_path``, ``batch_size``, ``shape`` (tokens per row),
+            and in an evaluation ``file_type``.
+
+    Returns:
+        In an evaluation a loader that has a length: an embedder's batch is a list of two dicts, the first and the
+        second sentences of its pairs; a reranker's one dict. Else a dict: a line of ``data_path`` as it is written ->
+        its inputs: two rows of an embedder, one of a reranker.
+
+        Inputs are dicts of ``input_ids``, ``attention_mask`` and, of an embedder, ``token_type_ids``, each N x shape
+        int64 (:class:`~utils.torch_array.TorchArray`).
+
+    Raises:
+        ConfigError: an option is missing or impossible.
+        DataError: the data, or the tokenizer, cannot be read.
+    """
+    tokens = FolderTokens(_told(opt, "config_path"), _number(opt, "shape", LENGTH))
+    path, joined = Path(_told(opt, "data_path")).expanduser(), is_reranker(_told(opt, "model_name"))
+    kind = getattr(opt, "file_type", None)
+    if kind is None:
+        return _few(path, tokens, joined)
+    pairs = read_pairs(read_rows(path, str(kind)), SENTENCES, path)
+    return PairLoader(pairs, tokens, _number(opt, "batch_size", BATCH), joined)
+
+
+def _told(opt: Any, name: str) -> str:
+    value = getattr(opt, name, None)
+    if not value:
+        flag = name if name == "model_name" else name.replace("_", "-")
+        raise ConfigError(f"the options have no {name}; give --{flag}")
+    return str(value)
+
+
+def _number(opt: Any, name: str, usual: int) -> int:
+    value = getattr(opt, name, usual)
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{name} {value!r} must be a whole number of at least 1")
+    return value
+
+
+def _arrays(rows: dict[str, Array], count: int) -> dict[str, Any]:
+    """Return the first inputs, as arrays that torch's functions take too."""
+    return {name: like(rows[name]) for name in list(rows)[:count]}
+
+
+def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, Any]]:
+    """Return the inputs of each line; lines that cannot be used are left out, and a warning says so."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"data path {path} {what}; give a file with a list of two sentences per line")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as UTF-8 text ({error}); save the file as UTF-8") from error
+    left, found = Left(path, "lines are"), dict[str, dict[str, Any]]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where, pairs = f"{path}:{number}", _pairs(line)
+        for pair in pairs:
+            why = wrong_text(pair)
+            if why:
+                left.out(where, why)
+                continue
+            key = line.strip() if len(pairs) == 1 else str([list(pair)])
+            found[key] = _arrays(tokens([pair]), 2) if joined else _arrays(tokens(list(pair)), 3)
+        if not pairs:
+            left.out(where, 'no list of two sentences; write one as in ["A cat sits.", "A dog runs."]')
+    if not found:
+        raise DataError(f"{path}: no line can be used ({left.first or 'it is empty'}); correct the file")
+    left.said()
+    return found
+
+
+def _pairs(line: str) -> list[tuple[Any, Any]]:
+    """Return the pairs that a line writes: one, or a list of them; none where it is of another form."""
+    value = literal(line)
+    value = line.strip().split("\t") if value is None else value
+    if not isinstance(value, (list, tuple)):
+        return []
+    several = value if value and all(isinstance(one, (list, tuple)) for one in value) else [value]
+    return [(one[0], one[1]) for one in several] if all(len(one) == 2 for one in several) else []

@@ -1,0 +1,146 @@
+"""Metrics of answers to questions on texts: exact match and F1, as SQuAD's own evaluation has them.
+
+Both compare what is left of two texts after normalisation (Rajpurkar et al., 2016): lower case, no punctuation, no
+articles, single spaces. F1 is of the words that both share, as often as both have them. Where several answers are right
+the best one counts. "No answer" is the empty text: right where the question has none (Rajpurkar et al., 2018).
+
+For Chinese the words are characters, and runs of all others between them; there are no articles (Lewis et al., 2020,
+"MLQA").
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, InputError
+from utils.metrics.base import RecordMetric
+
+LANGUAGES = ("en", "zh")
+"""What texts may be normalised as."""
+
+RECORD = np.dtype([("exact", np.bool_), ("f1", np.float64), ("answerable", np.bool_)])
+"""What is kept of a question. One whose outputs were NaN is never right."""
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+
+
+def normalised(text: str, language: str = "en") -> str:
+    """Return what of a text is compared."""
+    low = text.lower()
+    if language == "zh":
+        kept = "".join(letter for letter in low if not unicodedata.category(letter).startswith("P"))
+        kept = "".join(letter for letter in kept if letter not in string.punctuation)
+        return " ".join(_CHINESE.sub(lambda found: f" {found[0]} ", kept).split())
+    plain = "".join(letter for letter in low if letter not in string.punctuation)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def exact(found: str, right: str, language: str = "en") -> bool:
+    """Say whether two texts are the same but for what normalisation takes away."""
+    return normalised(found, language) == normalised(right, language)
+
+
+def f1(found: str, right: str, language: str = "en") -> float:
+    """Return the harmonic mean of precision and recall of the words, 0 to 1; of two empty texts 1."""
+    words, wanted = normalised(found, language).split(), normalised(right, language).split()
+    if not words or not wanted:
+        return float(words == wanted)
+    shared = sum((Counter(words) & Counter(wanted)).values())
+    return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
+
+
+class AnswerMetric(RecordMetric):
+    """Compares answers with those that are right.
+
+    Args:
+        language: one of :data:`LANGUAGES`.
+    """
+
+    bounds = (0.0, 1.0)
+    column: str
+
+    def __init__(self, language: str = "en") -> None:
+        if language not in LANGUAGES:
+            raise ConfigError(f"{self.name}: language {language!r} must be one of {', '.join(LANGUAGES)}")
+        self.language = language
+
+    def records(
+        self, predictions: Sequence[Any], targets: Sequence[Any] | Array, contexts: Sequence[Any] | None
+    ) -> Array:
+        """Compare one batch.
+
+        Args:
+            predictions: per question a text, or an object with a ``text`` and a ``score``; NaN there: not answered.
+            targets: per question the right answers; none, or empty ones: there is no answer in the text.
+            contexts: not looked at.
+
+        Raises:
+            InputError: a prediction is no text. DataError: a target is no list of texts.
+        """
+        found = np.zeros(len(targets), RECORD)
+        for place, (prediction, target) in enumerate(zip(predictions, targets, strict=True)):
+            text, score = getattr(prediction, "text", prediction), getattr(prediction, "score", 0.0)
+            if not isinstance(text, str):
+                raise InputError(f"{self.name}: a prediction is a {type(prediction).__name__}; give texts")
+            if isinstance(target, str) or not all(isinstance(one, str) for one in target):
+                raise DataError(f"{self.name}: the right answers {target!r} are no list of texts; correct the data set")
+            right = [one for one in target if normalised(one, self.language)]
+            known = score == score
+            found[place] = (
+                known and any(exact(text, one, self.language) for one in right or [""]),
+                known * max(f1(text, one, self.language) for one in right or [""]),
+                bool(right),
+            )
+        return found
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the mean by weight; NaN where none has any."""
+        return _mean(records[self.column], weights)
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the other figure, and both of the questions with and without an answer where there are both kinds.
+
+        ``exact_match``, ``f1``: of all. ``has_answer_exact``, ``has_answer_f1``, ``no_answer_exact``: of one kind each
+        (of questions without an answer F1 is the same). ``has_answer``, ``no_answer``: how many these are.
+        """
+        kept = self._all()
+        ones = np.ones(len(kept))
+        figures = {"exact_match": _mean(kept["exact"], ones), "f1": _mean(kept["f1"], ones)}
+        has = kept["answerable"]
+        if has.any() and not has.all():
+            figures |= {
+                "has_answer_exact": _mean(kept["exact"], has.astype(np.float64)),
+                "has_answer_f1": _mean(kept["f1"], has.astype(np.float64)),
+                "no_answer_exact": _mean(kept["exact"], (~has).astype(np.float64)),
+            }
+        figures |= {"has_answer": float(has.sum()), "no_answer": float((~has).sum())}
+        return {name: value for name, value in figures.items() if name != self.name}
+
+
+class AnswerF1(AnswerMetric):
+    """Mean F1 of the answers, 0 to 1; SQuAD's own evaluation prints it times 100."""
+
+    name, column = "f1", "f1"
+
+
+class ExactMatch(AnswerMetric):
+    """Share of questions that are answered exactly, 0 to 1."""
+
+    name, column = "exact_match", "exact"
+
+
+METRICS: dict[str, type[AnswerMetric]] = {one.name: one for one in (AnswerF1, ExactMatch)}
+"""By the names that ``--metric`` takes."""
+
+
+def _mean(values: Array, weights: Array) -> float:
+    total = float(weights.sum())
+    return float(weights @ values.astype(np.float64)) / total if total else float("nan")

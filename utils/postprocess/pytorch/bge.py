@@ -1,0 +1,89 @@
+"""The historical face of BGE's postprocessing: how alike sentences are, and what a reranker scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError, shape_text
+from utils.preprocess.pytorch.bge import is_reranker
+from utils.torch_array import as_array, like
+
+__all__ = ["LEAST", "postprocess"]
+
+LEAST = 1e-12
+"""Length below which an embedding is not made longer, as torch's ``normalize`` has it."""
+
+
+def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: bool = False) -> Any:
+    """Return a number per pair: the cosine of both sentences' embeddings, or a reranker's score as the model gives it.
+
+    An embedding is that of a sentence's first token, ``[CLS]`` (Xiao et al. 2023), where the model gives one per token.
+
+    Args:
+        outputs: of a reranker what the engine gave: N x 1 or N. Else two entries, of the first and of the second
+            sentences: N x L x D per token, or N x D per sentence; an entry with both, a list, counts with the latter.
+            With ``demo`` each entry is of one sentence: L x D or D; or the two are what a model gave of two sentences.
+            Arrays or torch tensors.
+        batch_size: pairs that are real, the first ones.
+        model_name: one with ``reranker`` in it is a reranker.
+        demo: whether an entry is one sentence.
+
+    Returns:
+        Float32, one per pair, at most ``batch_size``; a torch tensor where one was given.
+
+    Raises:
+        InputError: outputs of another form. ConfigError: an impossible batch size.
+    """
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
+    if is_reranker(model_name):
+        return like(_scores(outputs)[:batch_size], outputs)
+    if not isinstance(outputs, (list, tuple)) or len(outputs) != 2:
+        raise InputError("outputs are no two entries; give what the model made of the first and the second sentences")
+    first, second = _two_sentences(outputs) if demo else [_embeddings(entry) for entry in outputs]
+    if first.shape != second.shape:
+        raise InputError(f"embeddings are {shape_text(first.shape)} and {shape_text(second.shape)}; give equally many")
+    return like(_cosines(first, second)[:batch_size], outputs)
+
+
+def _scores(outputs: Any) -> Array:
+    """Return a reranker's scores, N."""
+    one = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
+    found = as_array(one, "scores")
+    if found.ndim not in (1, 2) or (found.ndim == 2 and found.shape[1] != 1):
+        raise InputError(f"scores are {shape_text(found.shape)}; a reranker gives N x 1")
+    return found.reshape(-1).astype(np.float32)
+
+
+def _embeddings(entry: Any) -> Array:
+    """Return the embeddings of some sentences, N x D."""
+    if isinstance(entry, (list, tuple)) and len(entry) == 2:
+        entry = entry[1]
+    elif isinstance(entry, (list, tuple)) and len(entry) == 1:
+        entry = entry[0]
+    found = as_array(entry, "embeddings")
+    if found.ndim not in (2, 3):
+        raise InputError(f"embeddings are {shape_text(found.shape)}; give N x D, or N x L x D per token")
+    return found[:, 0] if found.ndim == 3 else found
+
+
+def _two_sentences(outputs: Sequence[Any]) -> tuple[Array, Array]:
+    """Return the embeddings of two sentences, 1 x D each."""
+    first, second = (as_array(entry, "embeddings") for entry in outputs)
+    if (first.ndim, second.ndim) == (3, 2) and len(second) >= 2:  # a model's two outputs, of two sentences
+        return second[:1], second[1:2]
+    if first.ndim != second.ndim or first.ndim not in (1, 2):
+        told = f"{shape_text(first.shape)} and {shape_text(second.shape)}"
+        raise InputError(f"embeddings are {told}; give D, or L x D per token, of each sentence")
+    return (first[:1], second[:1]) if first.ndim == 2 else (first[None], second[None])
+
+
+def _cosines(first: Array, second: Array) -> Array:
+    """Return the cosine of each pair of rows, N float32."""
+    wide = [array.astype(np.float64) for array in (first, second)]
+    units = [array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), LEAST) for array in wide]
+    found: Array = (units[0] * units[1]).sum(axis=1).astype(np.float32)
+    return found
