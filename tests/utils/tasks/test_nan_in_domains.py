@@ -57,7 +57,8 @@ def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: 
     names = [name for batch in tiny[0].load({"data": tiny[2]}, _options()).batches(BATCH) for name in batch.names]
     assert (code, data["nan_outputs"]) == (1, names[SHARD : 2 * SHARD] + names[3 * SHARD : 4 * SHARD])
     assert data["samples"] == healthy["samples"]
-    assert data["metric"] < healthy["metric"]
+    worse = data["metric"] < healthy["metric"] if healthy["higher_is_better"] else data["metric"] > healthy["metric"]
+    assert worse
 
 
 def _options() -> Any:
