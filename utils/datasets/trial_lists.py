@@ -174,7 +174,7 @@ def _finder(file: Path, audio: Path | None, lines: Sequence[Line]) -> tuple[Call
             sounds = load_sounds({"manifest": scp, "audio": audio} if foreign and audio else scp, target=None)
         except DataError as error:
             raise DataError(str(error).replace("manifest=FILE", "pairs=FILE")) from error
-        by_name = {one.name: one for one in sounds.samples}
+        by_name: dict[str, Recording] = {one.name: one for one in sounds.samples}
         lost = {str(one.path): one.reason for one in sounds.rejected}
 
         def listed(name: str) -> Recording:
