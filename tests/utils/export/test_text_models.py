@@ -202,7 +202,7 @@ def test_the_files_hold_what_inference_needs(tmp_path: Path, kind: str) -> None:
     with open_engine("onnx", EngineSpec(ckpt=tmp_path / "x_dyn.onnx")) as engine:
         stored = {key: json.loads(text) for key, text in engine.metadata.items() if key != "max_relative_error"}
         inputs = example_inputs(model, 2, 7)
-        (logits,) = engine([one.numpy() for one in inputs.values()])
+        logits = engine([one.numpy() for one in inputs.values()])
     with torch.no_grad():
         wanted = model.module(**inputs).numpy()
     assert np.allclose(logits, wanted, atol=1e-5)

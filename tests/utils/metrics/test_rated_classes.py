@@ -33,4 +33,4 @@ def test_ratings_add_figures_and_change_none(kind: type[Accuracy]) -> None:
 def test_without_a_bound_nothing_is_neutral() -> None:
     rated = Accuracy(rated=True)
     rated.update(np.array([[0.1, 0.9], [0.8, 0.2]]), [Rated(1, 0.5), Rated(0, -3.0)])
-    assert rated.secondary() == {"macro_f1": 1.0, "spearman": pytest.approx(1.0)}
+    assert rated.secondary() == {"macro_f1": 1.0, "matthews": 1.0, "spearman": pytest.approx(1.0)}
