@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError
 from utils.datasets.base import Batch, Dataset
-from utils.datasets.text_rows import lines_of
+from utils.datasets.text_table import read_lines
 from utils.tasks.base import Artifact, Options
 from utils.tasks.embedding import Rows
 from utils.tasks.model import Model
@@ -117,8 +117,10 @@ def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> lis
         DataError: a line is none of a TREC run.
     """
     found: dict[str, list[tuple[float, str]]] = {}
-    for number, line in lines_of(file):
+    for number, line in read_lines(file):
         fields = line.split()
+        if not fields:
+            continue
         try:
             found.setdefault(fields[0], []).append((-float(fields[4]), fields[2]))
         except (IndexError, ValueError) as error:

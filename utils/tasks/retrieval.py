@@ -246,9 +246,7 @@ RETRIEVAL = Task(
     optional=(RERANKER,),
     watched=False,
     data_help="a folder as BEIR's or MS MARCO's; or queries=FILE corpus=FILE qrels=FILE",
-    choices=choices(
-        EMBEDDER, {"query_prefix": ("", "query: ", BGE_QUERY), "passage_prefix": ("", "passage: ")}
-    ),
+    choices=choices(EMBEDDER, {"query_prefix": ("", "query: ", BGE_QUERY), "passage_prefix": ("", "passage: ")}),
     stored_under="embedding",
     answers=answers,
     agreement=agreement,

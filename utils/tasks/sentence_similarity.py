@@ -78,9 +78,7 @@ def prepare(samples: Sequence[SentencePair], model: Model, options: Options) -> 
     tokens = Tokens.of(model, options)
     prefix, limit = Notes.of(model, options).prefix, longest(model, options, tokens)
     firsts = tokens.encode([prefix + one.first for one in samples], limit)
-    seconds = [
-        None if one.second is None else tokens.encode([prefix + one.second], limit)[0] for one in samples
-    ]
+    seconds = [None if one.second is None else tokens.encode([prefix + one.second], limit)[0] for one in samples]
     pairs = [Pair(*two) for two in zip(firsts, seconds, strict=True)]
     sizes = [(len(one.first.ids), 0 if one.second is None else len(one.second.ids)) for one in pairs]
     return Prepared([np.array(sizes, np.int64).reshape(-1, 2)], list(pairs))
@@ -109,7 +107,9 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     return State(embedder, sentences, embedder.of(encoded, "sentences"))
 
 
-def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State) -> list[tuple[float, str]]:
+def infer(
+    engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State
+) -> list[tuple[float, str]]:
     """Compare.
 
     Returns:
@@ -199,7 +199,9 @@ def _check(options: Options) -> None:
 
 FLAGS = (
     *LENGTH_FLAGS,
-    Flag("--text", "sentences to compare instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+    Flag(
+        "--text", "sentences to compare instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")
+    ),
     *EMBEDDING_FLAGS,
     Flag("--prefix", "text put before each sentence (default: as stored, or none)", None),
     Flag("--columns", "names of a table's columns, where they are not the usual: TEXT1 TEXT2 SCORE", [], nargs="+"),
