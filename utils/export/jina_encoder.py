@@ -46,7 +46,11 @@ def slopes(heads: int) -> list[float]:
     """
     most = 2 ** int(math.log2(heads))
     own = [2 ** (-8 * place / most) for place in range(1, most + 1)]
-    return own if most == heads else own + [2 ** (-4 * place / most) for place in range(1, 2 * most + 1, 2)][: heads - most]
+    return (
+        own
+        if most == heads
+        else own + [2 ** (-4 * place / most) for place in range(1, 2 * most + 1, 2)][: heads - most]
+    )
 
 
 class JinaEmbeddings(nn.Module):  # type: ignore[misc]

@@ -93,9 +93,7 @@ def export_sentences(
     return 0
 
 
-def _arguments(
-    description: str | None, folder: Path, wanted: Wanted, argv: Sequence[str] | None
-) -> argparse.Namespace:
+def _arguments(description: str | None, folder: Path, wanted: Wanted, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     add_version(parser)
     random = ", or random" if wanted.archs else ""

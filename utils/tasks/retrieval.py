@@ -194,9 +194,20 @@ def check(options: Options) -> None:
     Raises:
         ConfigError: names the flag.
     """
-    check_lengths(options)
     check_embedding(options)
-    for key in ("topk", "depth", "cut", "rerank"):
+    if options.rerank < 1:
+        raise ConfigError(f"--rerank {options.rerank} must be at least 1")
+    check_ranking(options)
+
+
+def check_ranking(options: Options) -> None:
+    """Refuse what no task that ranks passages can do.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    check_lengths(options)
+    for key in ("topk", "depth", "cut"):
         if getattr(options, key) < 1:
             raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
     if options.script == "valid" and options.depth < options.cut:
