@@ -76,8 +76,10 @@ def pairs_of(texts: Sequence[str]) -> ListDataset:
     """Return texts that were typed in: two are a pair, more are sentences alone.
 
     Raises:
-        ConfigError: there are not two.
+        ConfigError: there are not two, or one is empty.
     """
+    if not all(text.strip() for text in texts):
+        raise ConfigError("--text: an empty sentence is like nothing; write one, in quotes")
     if len(texts) < 2:
         raise ConfigError("one sentence is like nothing; give two, or a file of sentences")
     if len(texts) == 2:
