@@ -1,4 +1,4 @@
-"""Metrics of classification by name: accuracy and macro F1, from one kind of record."""
+"""Metrics of classification by name: accuracy, macro F1 and Matthews' correlation, from one kind of record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bo
 
 
 class Labelled(RecordMetric):
-    """What :class:`Accuracy` and :class:`MacroF1` share.
+    """What :class:`Accuracy`, :class:`MacroF1` and :class:`Matthews` share.
 
     Args:
         k: how many of the highest scores count for accuracy.
@@ -59,6 +59,14 @@ class Labelled(RecordMetric):
         found["predicted"][lost] = -1
         return found
 
+    def secondary(self) -> Mapping[str, float]:
+        """Return the figures that are not the one of record: ``top1`` (or what ``k`` was given), ``macro_f1`` and
+        ``matthews``."""
+        kept = self._all()
+        ones = np.ones(len(kept))
+        figures = {f"top{self.k}": _accuracy, "macro_f1": _macro_f1, "matthews": _matthews}
+        return {name: figure(kept, ones) for name, figure in figures.items() if name != self.name}
+
     def _places(self, targets: Sequence[Any] | Array, classes: int) -> Array:
         """Return the targets' classes, int64."""
         known = {name: place for place, name in enumerate(self.labels or ())}
@@ -96,11 +104,6 @@ class Accuracy(Labelled):
         """Return the weight of right samples over the weight of all; NaN where nothing has a weight."""
         return _accuracy(records, weights)
 
-    def secondary(self) -> Mapping[str, float]:
-        """Return ``macro_f1``."""
-        kept = self._all()
-        return {"macro_f1": _macro_f1(kept, np.ones(len(kept)))}
-
 
 class MacroF1(Labelled):
     """Mean of the classes' F1 scores, 0 to 1: each class counts alike, however rare it is.
@@ -115,10 +118,20 @@ class MacroF1(Labelled):
         """Return macro F1, each record counted by its weight; NaN where nothing has a weight."""
         return _macro_f1(records, weights)
 
-    def secondary(self) -> Mapping[str, float]:
-        """Return ``top1``, or what ``k`` was given."""
-        kept = self._all()
-        return {f"top{self.k}": _accuracy(kept, np.ones(len(kept)))}
+
+class Matthews(Labelled):
+    """Matthews' correlation of labels and predictions, -1 to 1; 0 is what chance gives (CoLA's metric).
+
+    For more than two classes it is Gorodkin's R_K (2004): the covariance of the two, each as 0 and 1 per class, over
+    the root of the product of their variances. 0 where all labels, or all predictions, are of one class, as in
+    scikit-learn's ``matthews_corrcoef``. A prediction of NaN is a class of its own.
+    """
+
+    name = "matthews"
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the correlation, each record counted by its weight; NaN where nothing has a weight."""
+        return _matthews(records, weights)
 
 
 def _accuracy(records: Array, weights: Array) -> float:
@@ -137,3 +150,15 @@ def _macro_f1(records: Array, weights: Array) -> float:
     both = np.bincount(labels[hits], weights[hits], classes)
     present = real + found > 0
     return float((2 * both[present] / (real + found)[present]).mean()) if present.any() else float("nan")
+
+
+def _matthews(records: Array, weights: Array) -> float:
+    total = float(weights.sum())
+    if not total:
+        return float("nan")
+    labels, predicted = records["label"] + 1, records["predicted"] + 1  # NaN is 0
+    classes = int(max(labels.max(), predicted.max())) + 1
+    real, found = np.bincount(labels, weights, classes), np.bincount(predicted, weights, classes)
+    hits = float(weights[labels == predicted].sum())
+    spread = (total**2 - float(found @ found)) * (total**2 - float(real @ real))
+    return (hits * total - float(real @ found)) / spread**0.5 if spread > 0 else 0.0

@@ -62,9 +62,9 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
             work.decode, show = partial(raw, axes=axes), _raw_shown
             work.name = "--skip_postprocess, which takes the outputs' rows for samples,"
         _tell_ranges(engines, len(dataset), opt)
-        failures: list[Failure] = []
-        answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, **pace(opt))
-        return Session(task, model, opt, failures, work.describe(), engines).show(answers, show)
+        failures, counts = list[Failure](), dict[str, int]()
+        answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, counts=counts, **pace(opt))
+        return Session(task, model, opt, failures, work.describe(), engines, counts).show(answers, show)
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
@@ -142,6 +142,7 @@ class Session:
     failures: list[Failure]
     engine: str = ""
     engines: Mapping[str, Engine] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -160,6 +161,8 @@ class Session:
                 self._write(opt.json)
         list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
         for line in int8_lines(int8_figures(self.engines)):
+            print(line)
+        for line in self.task.remarks(self.counts, len(self.shown)):
             print(line)
         list_failures(self.failures)
         if not self.shown and not self.failures:
@@ -203,6 +206,7 @@ class Session:
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
+        data["counts"] = self.counts
         data["int8"] = int8_figures(self.engines)
         write_json({**data, **environment()}, path)
 

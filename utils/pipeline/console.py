@@ -82,6 +82,7 @@ def finish(report: Report, parsed: Options) -> int:
         print(line)
     list_failures(report.failures)
     for line in (
+        *report.remarks,
         *_course_lines(report, ran),
         *int8_lines(report.int8),
         *_class_lines(report),

@@ -310,6 +310,8 @@ def _encoded(step: Step) -> dict[str, Any]:
     for key in ("nan_inputs", "nan_outputs"):
         if names := getattr(step, key):
             content[key] = list(names)
+    if step.counts:
+        content["counts"] = dict(step.counts)
     return content
 
 
@@ -385,6 +387,7 @@ def _decoded(content: dict[str, Any]) -> Step:
         failures=tuple(Failure(*failure) for failure in content.get("failures", ())),
         nan_inputs=tuple(content.get("nan_inputs", ())),
         nan_outputs=tuple(content.get("nan_outputs", ())),
+        counts=content.get("counts", {}),
     )
 
 

@@ -219,7 +219,8 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
         run.buffers.put(ready.arrays, found.outputs)
         ready = answered
     failures, nan_inputs = tuple(ready.failures), tuple(ready.nan_inputs)
-    step = Step(len(ready.whole.names), record, ready.good, failures, nan_inputs, tuple(lost))
+    counts = run.work.counted(ready.contexts)
+    step = Step(len(ready.whole.names), record, ready.good, failures, nan_inputs, tuple(lost), counts)
     for keep in run.keep:
         keep(ready.whole, step)
     run.count(step)
@@ -309,12 +310,14 @@ def predict_work(
     workers: int | None = None,
     worker_mode: str = "thread",
     on_step: OnStep | None = None,
+    counts: dict[str, int] | None = None,
 ) -> Iterator[Answer]:
     """Yield the answer to every sample, in order.
 
     Args:
         work, batches, workers, worker_mode, on_step: as in :func:`evaluate_work`.
         failures: samples that cannot be run are appended here.
+        counts: what the task counts of the samples is added here.
 
     An int8 engine chooses its ranges from the samples there are.
     """
@@ -326,6 +329,8 @@ def predict_work(
             failures += ready.failures
             if ready.arrays is None:
                 continue
+            for name, count in work.counted(ready.contexts).items() if counts is not None else ():
+                counts[name] = counts.get(name, 0) + count
             names, found = ready.batch.names, _called(work, ready)
             middle = time.perf_counter()
             with _blamed(found, names):

@@ -55,6 +55,7 @@ class Report:
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
         task: name of the task; empty where plain functions were evaluated.
         advice: the task's words on what would help, and the flags in use; not in the JSON.
+        counts: what the task counted of the samples, by name. remarks: what is to be said of it, in the task's words.
         hints: what looks wrong in how the model's numbers are read, in the task's words.
         state: the metric itself, for merging; not in the JSON.
     """
@@ -91,6 +92,8 @@ class Report:
     figures: dict[str, Any] = field(default_factory=dict)
     task: str = ""
     advice: OwnAdvice | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     state: Metric | None = None
 

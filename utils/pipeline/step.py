@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from engine import Array
 from utils.metrics.base import Records
@@ -20,6 +21,7 @@ class Step:
         good: positions in the batch of the samples that made it, rising; ``None`` where all did.
         failures: the samples that could not be run.
         nan_inputs, nan_outputs: names of the samples whose input, or whose output, held NaN.
+        counts: what the task counted of the batch, by name.
     """
 
     size: int
@@ -28,6 +30,7 @@ class Step:
     failures: tuple[Failure, ...] = ()
     nan_inputs: tuple[str, ...] = ()
     nan_outputs: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:

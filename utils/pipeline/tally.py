@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Run:
     warmup: int
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
     keep: list[Keep] = field(default_factory=list)
     buffers: Buffers = field(default_factory=Buffers)
     worker_mode: str = "thread"
@@ -96,6 +97,7 @@ class Run:
         self.failures += step.failures
         self.nan_inputs += step.nan_inputs
         self.nan_outputs += step.nan_outputs
+        add_counts(self.counts, step.counts)
         self.samples += step.samples
         self.steps += 1
 
@@ -131,6 +133,7 @@ class Run:
             failures=self.failures,
             nan_inputs=self.nan_inputs,
             nan_outputs=self.nan_outputs,
+            counts=self.counts,
             finished=finished,
             resumed_steps=self.resumed,
             higher_is_better=self.metric.higher_is_better,
@@ -156,6 +159,12 @@ class Run:
                 raise
             first, count = self.failures[0], len(self.failures)
             raise DataError(f"{error}; {count} could not be used, the first: {first.name}: {first.reason}") from error
+
+
+def add_counts(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add counts to others by their names."""
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
 
 
 def per_class(metric: Metric) -> dict[str, dict[str, float]]:

@@ -48,6 +48,7 @@ def _run(task: Task, opt: Options) -> int:
     report = _evaluated(task, opt)
     if report is None:  # a process beside rank 0, which says it all
         return _beside(task, opt) if opt.faster else 0
+    report = replace(report, remarks=list(task.remarks(report.counts, report.samples)))
     if opt.json is not None and report.processes > 1 and report.state is not None:
         from utils.pipeline.records import records_path
         from utils.pipeline.records.merging import merge_records

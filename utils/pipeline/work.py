@@ -78,6 +78,8 @@ class Work:
         self.name, self.task, self.labelled, self.one_call = name, task, labelled, one_call
         self._advice = advice
         self.streams = min((engine.streams for engine in engines.values()), default=0)
+        self.counted: Callable[[Any], Mapping[str, int]] = lambda contexts: {}
+        """Counts what the task wants said of a batch, from its contexts."""
         self._figures, self._says, self.set_up, self._watch = figures, says, set_up, watch
         self.hinter: Hinter | None = None
         """Looks for what cannot be right, while a data set is evaluated."""
@@ -130,6 +132,7 @@ class Work:
             set_up=lambda: state.of(called),
             watch=watch,
         )
+        work.counted = task.counted
         if not any(engine.calibration_samples for engine in engines.values()):
             work.set_up()
         if task.hinter is not None and options.script == "valid":

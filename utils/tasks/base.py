@@ -171,6 +171,16 @@ def _no_summary(predictions: Sequence[Any], model: Model, options: Options) -> s
     return ""
 
 
+def _count_nothing(contexts: Sequence[Any] | None) -> dict[str, int]:
+    """Count nothing."""
+    return {}
+
+
+def _no_remarks(counts: Mapping[str, int], samples: int) -> Sequence[str]:
+    """Remark nothing."""
+    return ()
+
+
 def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
     if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
         return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
@@ -222,6 +232,9 @@ class Task:
         figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has
             a span ``inference`` per step and ``call NAME`` per call of an engine.
         summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
+        counted: ``(contexts) -> counts``: what ``prepare`` did to a batch that a run must own up to, such as texts that
+            were cut, by name. Counts are added up over batches, processes and resumed runs.
+        remarks: ``(counts, samples) -> lines``: says it, once at the end.
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
         open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
@@ -263,6 +276,8 @@ class Task:
     infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call
     figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
     summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
+    counted: Callable[[Sequence[Any] | None], Mapping[str, int]] = _count_nothing
+    remarks: Callable[[Mapping[str, int], int], Sequence[str]] = _no_remarks
     input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
     open_sizes: Callable[[Options], Mapping[str, Mapping[tuple[int, int], tuple[int, ...]]]] = _no_open_sizes
     check: Callable[[Options], None] = _check_nothing

@@ -1,29 +1,55 @@
-"""Text classification: a class for every text; the metric is accuracy or macro F1."""
+"""Text classification: a class for every text, or pair of texts; accuracy, macro F1 or Matthews' correlation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, InputError, ModelError, TensorSpec
+from engine import Array, ConfigError, InputError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.text import load_texts
 from utils.metrics.base import Metric
 from utils.metrics.classification import refuse_trivial
-from utils.metrics.f1 import Accuracy, MacroF1
+from utils.metrics.f1 import Accuracy, MacroF1, Matthews
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
-from utils.tasks.base import Artifact, Flag, Options, Task
+from utils.tasks.base import Artifact, Choice, Flag, Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.sentences import TEMPLATE
+from utils.tasks.text_input import (
+    COLUMN_FLAGS,
+    LENGTH_FLAGS,
+    TEXT_FLAGS,
+    Encoded,
+    Given,
+    Tokens,
+    check_lengths,
+    columns_of,
+    count_cut,
+    fed,
+    longest,
+    open_lengths,
+    remark_cut,
+    typed_texts,
+)
 
-METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1}
+METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
 """What ``--metric`` may say."""
+
+NOTE = "text_classification"
+"""Key of what an export may store: the values of :data:`USUAL` that differ."""
+
+CASES, PAIR_ORDERS = ("kept", "lower"), ("given", "swapped")
+
+USUAL = {"case": CASES[0], "pair_order": PAIR_ORDERS[0], "label_order": ""}
+"""How texts go in, and which class each output is: ``1,0`` says that the first one is class 1."""
+
+_ORDERS = ("1,0", "0,2,1", "1,0,2", "1,2,0", "2,0,1", "2,1,0")
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -31,31 +57,58 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
     The script for one sample takes the first texts of a file, a batch of them.
     """
-    found = load_texts(paths["data"])
+    found = load_texts(paths["data"], columns_of(options))
     if options.script != "single":
         return found
     return found.select(range(min(len(found), options.batch_size)))
 
 
-def prepare(samples: Sequence[str], model: Model, options: Options) -> Prepared:
-    """Number the words of each text by the vocabulary the export stored, as :mod:`utils.preprocess.text.words` does.
+def prepare(samples: Sequence[Given], model: Model, options: Options) -> Prepared:
+    """Number the tokens of each text, by the model's tokenizer or else the vocabulary that the export stored.
 
-    Inputs go by name: one with ``mask`` in it is 1 for every word, one with ``type`` in it is 0 (BERT's segments), and
-    the one that is left takes the numbers. Each input is a list of arrays, one per text and as long as it has words, at
-    most ``--max_length``; ``collate`` pads them with 0.
+    Inputs go by name (:func:`~utils.tasks.text_input.fed`); texts are cut to what the model takes
+    (:func:`~utils.tasks.text_input.longest`); contexts are the tokens.
 
     Raises:
-        ModelError: no vocabulary is stored, it has no token for unknown words, or an input is none of these.
+        ModelError: neither a tokenizer nor a vocabulary is known, or an input is none of these.
+        DataError: a text cannot be tokenized.
     """
+    given = [_as_trained(sample, model, options) for sample in samples]
+    tokens = Tokens.find(model, options)
+    if tokens is not None:
+        return fed(tokens.encode(given, longest(model, options, tokens)), model)
     text = model.metadata.get("vocabulary")
     if text is None:
-        raise ModelError(f"{model.ckpt}: no vocabulary is stored in its metadata; export the model with one")
+        raise ModelError(
+            f"{model.ckpt}: neither a tokenizer nor a vocabulary is stored in its metadata; export the model with one, "
+            "or give its tokenizer.json with --tokenizer FILE"
+        )
+    return fed(_words(given, text, model, longest(model, options)), model)
+
+
+def _as_trained(sample: Given, model: Model, options: Options) -> Given:
+    """Return a sample in the case, and a pair in the order, that the model was trained with."""
+    lower, swapped = now("case", model, options) == "lower", now("pair_order", model, options) == "swapped"
+    if isinstance(sample, str):
+        return sample.lower() if lower else sample
+    one, two = (text.lower() for text in sample) if lower else sample
+    return (two, one) if swapped else (one, two)
+
+
+def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> list[Encoded]:
+    """Return the words of each text by the vocabulary that is stored (:mod:`utils.preprocess.text.words`)."""
     known, unknown = _vocabulary(text, model.ckpt)
-    numbers = [encode(sample, known, unknown, options.max_length) for sample in samples]
-    kinds = _kinds(model)
-    return Prepared(
-        [[_filled(row, kind, spec) for row in numbers] for kind, spec in zip(kinds, model.inputs, strict=True)]
-    )
+    found = []
+    for sample in samples:
+        if not isinstance(sample, str):
+            raise ModelError(
+                f"{model.ckpt}: stores a vocabulary of words, which takes one text and not two; see --text"
+            )
+        numbers = encode(sample, known, unknown)
+        kept = numbers[: limit or None]
+        nothing = np.zeros_like(kept)
+        found.append(Encoded(kept, nothing, np.stack([nothing, nothing], 1), nothing, len(numbers) - len(kept)))
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -64,49 +117,68 @@ def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
     return numbered(Stored({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
 
 
-def _kinds(model: Model) -> list[str]:
-    """Return what each input takes: ``mask``, ``type`` or ``words``."""
-    kinds = [next((kind for kind in ("mask", "type") if kind in spec.name.lower()), "words") for spec in model.inputs]
-    if kinds.count("words") != 1 or len(set(kinds)) != len(kinds):
-        raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; text classification feeds "
-            "one of word numbers and maybe one named ...mask... and one named ...type...; replace prepare in the task"
-        )
-    return kinds
-
-
-def _filled(row: Array, kind: str, spec: TensorSpec) -> Array:
-    values = {"words": row, "mask": np.ones_like(row), "type": np.zeros_like(row)}[kind]
-    return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
-
-
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[Array]:
-    """Return the softmax over the classes of N x C logits: N rows of C float32.
+    """Return the softmax over the classes of N x C logits: N rows of C float32, in the order of the classes.
 
     Raises:
-        InputError: the output is not N x C numbers.
-        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes.
+        InputError: the output is not N x C numbers of at least two classes.
+        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes, or ``--label_order`` is of
+            another number of classes.
     """
     found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    if found.ndim != 2 or found.dtype.kind != "f" or not found.shape[1]:
+    if found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2:
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; "
-            "text classification takes N x C floating-point logits"
+            "text classification takes N x C floating-point logits of two classes or more"
         )
     if options.script == "valid":
         refuse_trivial(options.topk, found.shape[1], model.ckpt)
-    logits = found.astype(np.float32)
+    logits = found[:, _order(model, options, found.shape[1])].astype(np.float32)
     with np.errstate(invalid="ignore"):  # an infinite logit makes its text's scores NaN, which no metric calls right
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return list(powers / powers.sum(axis=1, keepdims=True))
 
 
+def _order(model: Model, options: Options, classes: int) -> Array:
+    """Return the output of each class."""
+    text = str(now("label_order", model, options))
+    if not text:
+        return np.arange(classes)
+    words = text.split(",")
+    if sorted(words) != sorted(map(str, range(classes))):
+        raise ConfigError(
+            f"--label_order {text}: {model.ckpt} has {classes} classes; name each of 0 to {classes - 1} once, as in "
+            f"{','.join(map(str, reversed(range(min(classes, 3)))))}"
+        )
+    return np.argsort([int(word) for word in words])
+
+
+def now(key: str, model: Model, options: Options) -> Any:
+    """Return the value in use of a key of :data:`USUAL`: what the flag says, else what is stored, else the usual one.
+
+    Raises:
+        ModelError: the export stored something else.
+    """
+    value = getattr(options, key, None)
+    if value is not None:
+        return value
+    if NOTE not in model.metadata:
+        return USUAL[key]
+    notes = model.stored.json(NOTE)
+    value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
+    known = {"case": CASES, "pair_order": PAIR_ORDERS}.get(key)
+    if not isinstance(value, str) or (known is not None and value not in known):
+        what = f"one of {', '.join(known)}" if known else "a text such as '1,0'"
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {what}; export the model again")
+    return value
+
+
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
-    """Return top-k accuracy with macro F1 beside it, or macro F1 with the accuracy beside it."""
+    """Return the metric of record, with the others beside it."""
     return METRICS[options.metric](options.topk, model.stored.labels)
 
 
-def show(sample: str, prediction: Array, model: Model, options: Options) -> Artifact:
+def show(sample: Given, prediction: Array, model: Model, options: Options) -> Artifact:
     """Return the ``--topk`` best classes with their scores; of equal scores the earlier class comes first."""
     names = model.stored.labels
     _check_labels(names, len(prediction), model)
@@ -124,30 +196,82 @@ def _check_labels(names: Sequence[str] | None, classes: int, model: Model) -> No
         )
 
 
+def summary(predictions: Sequence[Array], model: Model, options: Options) -> str:
+    """Return how often each class came first, the most frequent ones."""
+    best = np.array([int(np.argmax(prediction)) for prediction in predictions])
+    names, (classes, counts) = model.stored.labels, np.unique(best, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:_LISTED].tolist()
+    listed = ", ".join(f"{names[classes[one]] if names else classes[one]} x {counts[one]}" for one in order)
+    return listed + (f", and {len(classes) - _LISTED} more classes" if len(classes) > _LISTED else "")
+
+
+_LISTED = 5
+
+
+def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Sequence[Any]:
+    """Read the source framework's answers (:func:`~utils.tasks.text_answers.read_answers`)."""
+    from utils.tasks.text_answers import read_answers
+
+    return read_answers(file, dataset, model.stored.labels)
+
+
+def agreement(prediction: Array, answer: Any) -> float:
+    """Return 1 where both say the same class, less what their scores differ by where that is known; else 0."""
+    from utils.tasks.text_answers import agreement_of
+
+    return agreement_of(prediction, answer)
+
+
 def _check(options: Options) -> None:
-    if options.max_length < 0:
-        raise ConfigError(f"--max_length {options.max_length} must be at least 0; 0 truncates nothing")
+    check_lengths(options)
     if options.topk < 1:
         raise ConfigError(f"--topk {options.topk} must be at least 1")
 
 
 FLAGS = (
-    Flag("--max_length", "words of a text that are used, the first ones; 0: all", 0, int),
+    *TEXT_FLAGS,
+    *LENGTH_FLAGS,
+    *COLUMN_FLAGS,
     Flag("--topk", "answers per text; accuracy is top-k accuracy", 1, int),
-    Flag("--metric", "the metric of record; the other one is shown beside it", "accuracy", choices=tuple(METRICS)),
+    Flag("--metric", "the metric of record; the others are shown beside it", "accuracy", choices=tuple(METRICS)),
+    Flag("--case", "letters as they are, or small ones", None, choices=CASES),
+    Flag("--pair_order", "which of two texts the model reads first", None, choices=PAIR_ORDERS),
+    Flag("--label_order", "class of each output, such as 1,0", None, metavar="ORDER"),
 )
+
+
+def _max_length(model: Model, options: Options) -> Any:
+    return longest(model, options, Tokens.find(model, options))
+
+
+CHOICES = (
+    Choice("--label_order", _ORDERS, "decode", partial(now, "label_order")),
+    Choice("--case", CASES[::-1], "prepare", partial(now, "case")),
+    Choice("--pair_order", PAIR_ORDERS[::-1], "prepare", partial(now, "pair_order")),
+    Choice("--max_length", (128, 256, 512, 64), "prepare", _max_length, fine=True),
+)
+"""What people get wrong after an export."""
 
 TEXT_CLASSIFICATION = Task(
     name="text_classification",
     domain="nlp",
     load=load,
+    typed=typed_texts,
     prepare=prepare,
     decode=decode,
     metric=metric,
     show=show,
+    summary=summary,
+    counted=count_cut,
+    remarks=remark_cut,
+    open_sizes=open_lengths,
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
-    data_help="a .tsv, .csv or .jsonl file with columns text and label, or a .txt file",
+    data_help="a .tsv, .csv or .jsonl file with texts (or pairs) and labels, one of GLUE's folders, or a .txt file",
+    choices=CHOICES,
+    stored_under=NOTE,
+    answers=answers,
+    agreement=agreement,
 )
-"""Texts in, as word numbers, logits out; a model with another tokeniser replaces ``prepare``."""
+"""Texts in, as token numbers, logits out; a model with another tokeniser replaces ``prepare``."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from engine import Array, ConfigError, ModelError, TensorSpec
 from utils.datasets.base import Dataset, ListDataset
-from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
+from utils.datasets.text import Columns
+from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, count_cut, say_cut, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Given, Tokens, input_kind
-from utils.tasks.base import Flag, Options
+from utils.tasks.base import Flag, Options, str2bool
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
 LENGTH_FLAGS = (
-    Flag("--max_length", "tokens of a text at most, the rest is cut; left out: what model and plans take", None, int),
+    Flag(
+        "--max_length",
+        "tokens of a text at most; left out: what model and plans take; 0: cut nothing",
+        None,
+        int,
+    ),
     Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
     Flag("--lengths", "lengths to pad to: the card has a plan for each", list(USUAL_LENGTHS), int, nargs="+"),
 )
@@ -34,6 +40,23 @@ TEXT_FLAGS = (
     ),
 )
 """Samples that stand on the command line."""
+
+
+COLUMN_FLAGS = (
+    Flag("--text_column", "column of the texts, where its name is not a usual one", None, metavar="NAME"),
+    Flag("--pair_column", "column of the second texts", None, metavar="NAME"),
+    Flag("--label_column", "column of the labels", None, metavar="NAME"),
+    Flag("--columns", "names of all columns, where the file's first line has none", [], nargs="+", metavar="NAME"),
+    Flag("--encoding", "of the files, such as latin-1", "utf-8"),
+    Flag("--quoted", "fields of a .tsv may stand in double quotes", False, str2bool, nargs="?"),
+)
+"""How tables of texts are read."""
+
+
+def columns_of(options: Options) -> Columns:
+    """Return how tables are read, from :data:`COLUMN_FLAGS`."""
+    given = (options.text_column, options.pair_column, options.label_column)
+    return Columns(*given, tuple(options.columns), options.encoding, options.quoted)
 
 
 def check_lengths(options: Options) -> None:
@@ -63,12 +86,14 @@ def open_lengths(options: Options) -> dict[str, dict[tuple[int, int], tuple[int,
 def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int:
     """Return how many tokens a text may have; 0: any number.
 
-    That is the least of ``--max_length`` (left out: what the export stored under ``max_length``, else the tokenizer's
-    own), the fixed length of the model's input, and its longest plan.
+    ``--max_length 0`` says any number. Else it is the least of ``--max_length`` (left out: what the export stored under
+    ``max_length``, else the tokenizer's own), the fixed length of the model's input, and its longest plan.
 
     Raises:
         ModelError: what is stored is no length.
     """
+    if options.max_length == 0:
+        return 0
     spec = next((one for one in model.inputs if input_kind(one.name) == IDS), None)
     own = None if options.max_length is not None else stored_length(model) or (tokens and tokens.usual_length)
     fixed, plans = None, ()
@@ -107,8 +132,8 @@ def input_kinds(model: Model) -> list[str]:
     kinds = [input_kind(spec.name) for spec in model.inputs]
     if kinds.count(IDS) != 1 or len(set(kinds)) != len(kinds):
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; text classification feeds "
-            "one of word numbers and maybe one named ...mask... and one named ...type...; replace prepare in the task"
+            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; texts are one input of "
+            "numbers, and maybe one named ...mask..., ...type... and ...position... each; replace prepare in the task"
         )
     return kinds
 
@@ -118,6 +143,12 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
     if values is None:
         values = np.ones_like(one.ids) if kind == MASK else np.arange(len(one.ids), dtype=np.int64)
     return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
+
+
+def remark_cut(counts: Mapping[str, int], samples: int) -> list[str]:
+    """Say once what was cut, as :attr:`Task.remarks` does; with :func:`~utils.preprocess.text.lengths.count_cut`."""
+    said = say_cut(counts, samples)
+    return [said] if said else []
 
 
 def typed_texts(options: Options) -> Dataset | None:
@@ -154,15 +185,19 @@ def _short(text: str) -> str:
 _SHOWN = 60
 
 __all__ = [
+    "COLUMN_FLAGS",
     "LENGTH_FLAGS",
     "TEXT_FLAGS",
     "Encoded",
     "Given",
     "Tokens",
     "check_lengths",
+    "columns_of",
+    "count_cut",
     "fed",
     "input_kinds",
     "longest",
     "open_lengths",
+    "remark_cut",
     "typed_texts",
 ]

@@ -1,4 +1,4 @@
-"""Accuracy and macro F1: scikit-learn's values, weights, labels by name, and bad input."""
+"""Accuracy, macro F1 and Matthews' correlation: scikit-learn's values, weights, labels by name, and bad input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError, InputError
-from utils.metrics.f1 import Accuracy, Labelled, MacroF1
+from utils.metrics.f1 import Accuracy, Labelled, MacroF1, Matthews
 
 CLASSES = 4
 
@@ -29,21 +29,25 @@ def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 def test_they_are_what_scikit_learn_computes(batch: tuple[np.ndarray, np.ndarray], k: int) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     scores, labels = batch
-    accuracy, f1 = Accuracy(k), MacroF1(k)
-    for metric in (accuracy, f1):
+    accuracy, f1, matthews = Accuracy(k), MacroF1(k), Matthews(k)
+    for metric in (accuracy, f1, matthews):
         metric.update(list(scores), labels)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of k >= classes
+        warnings.simplefilter("ignore")  # of k >= classes, and of a single class
         wanted = sklearn.top_k_accuracy_score(labels, scores, k=k, labels=range(CLASSES))
-    predicted = CLASSES - 1 - np.argmax(scores[:, ::-1], axis=1)
+        predicted = CLASSES - 1 - np.argmax(scores[:, ::-1], axis=1)
+        correlation = sklearn.matthews_corrcoef(labels, predicted)
     macro = sklearn.f1_score(labels, predicted, average="macro", zero_division=0)
     assert accuracy.compute() == pytest.approx(wanted)
     assert f1.compute() == pytest.approx(macro)
-    assert accuracy.secondary() == {"macro_f1": f1.compute()}
-    assert f1.secondary() == {f"top{k}": accuracy.compute()}
+    assert matthews.compute() == pytest.approx(correlation, abs=1e-12)
+    figures = {f"top{k}": accuracy.compute(), "macro_f1": f1.compute(), "matthews": matthews.compute()}
+    for metric in (accuracy, f1, matthews):
+        beside = {name: pytest.approx(value, abs=1e-12) for name, value in figures.items() if name != metric.name}
+        assert metric.secondary() == beside
 
 
-@pytest.mark.parametrize("kind", [Accuracy, MacroF1])
+@pytest.mark.parametrize("kind", [Accuracy, MacroF1, Matthews])
 @settings(deadline=None)
 @given(batch=batches(), data=st.data())
 def test_weights_repeat_samples(
@@ -57,7 +61,7 @@ def test_weights_repeat_samples(
         assert math.isnan(weighted)
         return
     metric.update(scores.repeat(counts, axis=0), labels.repeat(counts))
-    assert weighted == metric.compute()
+    assert weighted == pytest.approx(metric.compute(), abs=1e-12)
 
 
 def test_labels_by_name_and_number() -> None:

@@ -58,7 +58,7 @@ def test_to_dict(tmp_path: Path) -> None:
     write_json(full.to_dict(target="sdaa"), path)
     data = json.loads(path.read_text())
     assert data.keys() == {
-        "hints",
+        *("counts", "hints", "remarks"),
         *("schema_version", "kind", "target", "metric_name", "metric", "samples", "steps", "e2e_time", "avg_sps"),
         *("avg_inference_time", "avg_preprocess_time", "avg_postprocess", "engine", "simulated", "failures"),
         *(

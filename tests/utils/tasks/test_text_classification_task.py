@@ -54,14 +54,15 @@ def test_the_static_file_takes_truncated_texts(tiny: Path) -> None:
         model, data = described(engine), tiny / "data" / "texts.txt"
         _, scores = evaluated(TASK, engine, model, data, options(TASK, batch_size=1, max_length=16))
         with pytest.raises(DataError, match="where the model is fixed to 16; truncate"):
-            evaluated(TASK, engine, model, tiny / "data" / "val.tsv", options(TASK, batch_size=1))
+            evaluated(TASK, engine, model, tiny / "data" / "val.tsv", options(TASK, batch_size=1, max_length=0))
+        assert prepare(["one " * 20], model, options(TASK)).contexts[0].cut == 4
     assert np.argmax(scores, axis=1).tolist() == [0, 1] * 4
 
 
 def test_inputs_go_by_name() -> None:
     prepared = prepare(["Good, unheard!", "bad"], MODEL, options(TASK))
     assert [[row.tolist() for row in rows] for rows in prepared.arrays] == [[[2, 1], [3]], [[1, 1], [1]]]
-    assert prepared.contexts is None
+    assert [one.cut for one in prepared.contexts] == [0, 0]
     ids, mask = TASK.collate([prepared], replace(MODEL, dims={"seq": (4,)}))
     assert ids.tolist() == [[2, 1, 0, 0], [3, 0, 0, 0]]
     assert mask.tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
@@ -74,11 +75,11 @@ def test_inputs_go_by_name() -> None:
 
 
 def test_models_it_cannot_feed() -> None:
-    with pytest.raises(ModelError, match="no vocabulary is stored"):
+    with pytest.raises(ModelError, match="neither a tokenizer nor a vocabulary is stored"):
         prepare(["x"], replace(MODEL, metadata={}), options(TASK))
     with pytest.raises(ModelError, match="has no token <unk>"):
         prepare(["x"], replace(MODEL, metadata={"vocabulary": '["a"]'}), options(TASK))
-    with pytest.raises(ModelError, match="its inputs are input_ids, pixels; text classification feeds"):
+    with pytest.raises(ModelError, match="its inputs are input_ids, pixels; texts are one input of numbers"):
         prepare(["x"], replace(MODEL, inputs=(IDS, replace(IDS, name="pixels"))), options(TASK))
 
 
@@ -88,8 +89,8 @@ def test_decode_is_a_softmax() -> None:
     np.testing.assert_allclose(found, [[0.25, 0.75], [1, 0]], atol=1e-6)
     np.testing.assert_allclose(decode([logits.astype(np.float16)], None, MODEL, options(TASK)), found, atol=1e-3)
     assert np.isnan(decode(np.array([[np.inf, 0]], np.float32), None, MODEL, options(TASK))).any()
-    for bad in (np.zeros((2, 3, 4), np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 0), np.float32)):
-        with pytest.raises(InputError, match="takes N x C floating-point logits"):
+    for bad in (np.zeros((2, 3, 4), np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 1), np.float32)):
+        with pytest.raises(InputError, match="takes N x C floating-point logits of two"):
             decode(bad, None, MODEL, options(TASK))
 
 

@@ -14,7 +14,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.prepare import nothing_evaluated
 from utils.pipeline.report import Report
-from utils.pipeline.tally import per_class
+from utils.pipeline.tally import add_counts, per_class
 
 _Item = TypeVar("_Item")
 _MISSING: Any = object()
@@ -94,12 +94,21 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         per_class=per_class(state),
+        counts=_counted(reports),
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,
     )
+
+
+def _counted(reports: Sequence[Report]) -> dict[str, int]:
+    """Return the sums of what was counted."""
+    total: dict[str, int] = {}
+    for report in reports:
+        add_counts(total, report.counts)
+    return total
 
 
 def _reports_by_rank(parts: Sequence[Part]) -> list[Report]:

