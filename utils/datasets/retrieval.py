@@ -200,9 +200,9 @@ def _of_objects(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str
     rejected += found.rejected
     id_key, text_key = (next((key for key in keys if key in found.columns), None) for keys in (ID, TEXT))
     if found.rows and (id_key is None or text_key is None):
-        raise DataError(f"{file}: its keys are {', '.join(map(repr, found.columns))}; give each object _id and text")
+        raise DataError(f"{file}: its keys are {found.listed()}; give each object _id and text")
     for row in found.rows:
-        name, text, title = row.values.get(id_key), row.values.get(text_key), row.values.get("title") or ""
+        name, text, title = row.values.get(id_key or ""), row.values.get(text_key or ""), row.values.get("title") or ""
         wrong = isinstance(name, bool) or not isinstance(name, (str, int)) or not isinstance(text, str)
         if wrong or not isinstance(title, str):
             rejected.append(found.reject(row, f"no {id_key} and {text_key} that are text"))

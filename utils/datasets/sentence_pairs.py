@@ -110,11 +110,8 @@ def _start(file: Path) -> list[str]:
 def _lines(file: Path) -> tuple[list[tuple[str, int]], list[Rejected]]:
     """Return the lines of a ``.txt`` that are not empty, with their numbers, and those that are no text."""
     lines = [(line.strip(), number) for number, line in read_lines(file) if line.strip()]
-    bad = [
-        rejected_line(file, number, "not UTF-8 text; save the file as UTF-8")
-        for text, number in lines
-        if not is_text(text)
-    ]
+    wrong = [number for text, number in lines if not is_text(text)]
+    bad = [rejected_line(file, number, "not UTF-8 text; save the file as UTF-8") for number in wrong]
     return [line for line in lines if is_text(line[0])], bad
 
 

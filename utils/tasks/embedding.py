@@ -119,7 +119,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     if getattr(options, "pooling", None) is not None:
         if per_token is None:
             raise ConfigError(
-                f"--pooling {options.pooling}: {model.ckpt} gives one vector per text, pooled in its graph; leave it out"
+                f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
             )
         found = per_token
     if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
@@ -142,7 +142,8 @@ def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
         return np.ascontiguousarray(states[np.arange(len(states)), counts - 1])
     kept = np.arange(states.shape[1]) < counts[:, None]
     total: Array = np.where(kept[:, :, None], states, np.float32(0)).sum(axis=1)
-    return total / np.maximum(counts, 1)[:, None].astype(np.float32)
+    mean: Array = total / np.maximum(counts, 1)[:, None].astype(np.float32)
+    return mean
 
 
 def scaled(rows: Array) -> Array:

@@ -71,7 +71,8 @@ class Judge:
                 "reranker gives a logit for each, or two"
             )
         found = found.astype(np.float32).reshape(len(lengths), -1)
-        return found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
+        logits: Array = found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
+        return logits
 
 
 def shown(query: str, found: Found, count: int) -> Artifact:

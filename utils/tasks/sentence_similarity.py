@@ -80,7 +80,7 @@ def prepare(samples: Sequence[SentencePair], model: Model, options: Options) -> 
     prefix, limit = Notes.of(model, options).prefix, longest(model, options, tokens)
     firsts = tokens.encode([prefix + one.first for one in samples], limit)
     seconds = [None if one.second is None else tokens.encode([prefix + one.second], limit)[0] for one in samples]
-    pairs = [Pair(*two, one.first) for *two, one in zip(firsts, seconds, samples, strict=True)]
+    pairs = [Pair(a, b, one.first) for a, b, one in zip(firsts, seconds, samples, strict=True)]
     sizes = [(len(one.first.ids), 0 if one.second is None else len(one.second.ids)) for one in pairs]
     return Prepared([np.array(sizes, np.int64).reshape(-1, 2)], list(pairs))
 

@@ -1,4 +1,4 @@
-"""Export a bge embedder (BERT, first token, length 1) to ONNX: <name>.onnx, <name>_dyn.onnx, <name>_float16_dyn.onnx."""
+"""Export a bge embedder (BERT, its first token) to ONNX: <name>.onnx, <name>_dyn.onnx, <name>_float16_dyn.onnx."""
 
 import sys
 from functools import partial
@@ -8,7 +8,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from utils.export.bert_encoder import Sizes
 from utils.export.bert_heads import Embedded
-from utils.export.sentence_models import Wanted, export_sentences
+from utils.export.sentences_script import Wanted, export_sentences
 from utils.pipeline import cli
 from utils.tasks.embedding import BGE_QUERY
 

@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from utils.export.bert_heads import Embedded
-from utils.export.sentence_models import Wanted, export_sentences
+from utils.export.sentences_script import Wanted, export_sentences
 from utils.pipeline import cli
 
 WANTED = Wanted(

@@ -20,7 +20,8 @@ def _beir(folder: Path) -> Path:
         '{"_id": "q4", "text": "nothing is right"}\n'
     )
     (folder / "qrels/test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td9\t1\nq2\td2\t1\nq2\td2\t0\nq4\td2\t0\nq9\td1\t1\nbad line here now ok\n"
+        "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td9\t1\nq2\td2\t1\nq2\td2\t0\nq4\td2\t0\nq9\td1\t1\n"
+        "bad line here now ok\n"
     )
     return folder
 
@@ -83,7 +84,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     files = {"corpus": tmp_path / "c.txt", "queries": tmp_path / "q.txt", "qrels": tmp_path / "r.tsv"}
     with pytest.raises(DataError, match="line 1: there is no passage '2'"):
         _load(files)
-    with pytest.raises(DataError, match="missing.tsv does not exist"):
+    with pytest.raises(DataError, match=r"missing\.tsv does not exist"):
         _load({**files, "qrels": tmp_path / "missing.tsv"})
     with pytest.raises(DataError, match="give each object _id and text"):
         _load({**files, "corpus": tmp_path / "bare.jsonl"})

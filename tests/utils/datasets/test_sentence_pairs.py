@@ -12,7 +12,10 @@ GLUE = (
     '0\tmain\tf\t2012\t1\tnone\tnone\tA man "plays.\tA man played.\t4.500\n'
     "1\tmain\tf\t2012\t2\tnone\tnone\tOne.\tTwo.\tmany\n"
 )
-STS = "main-news\tMSRpar\t2012test\t24\t2.5\tA, b\tC; d\nmain-news\tMSRpar\t2012test\t25\t0\tX\tY\tsource\tmore\nshort\tline\n"
+STS = (
+    "main-news\tMSRpar\t2012test\t24\t2.5\tA, b\tC; d\n"
+    "main-news\tMSRpar\t2012test\t25\t0\tX\tY\tsource\tmore\nshort\tline\n"
+)
 SICK = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n1\tA cat\tA dog\tNEUTRAL\t3.2\n"
 
 

@@ -13,8 +13,7 @@ from word_vectors import pair_model, word_vectors
 from engine import ConfigError, DataError
 from utils.pipeline import answers, valid
 from utils.pipeline.options import options
-from utils.tasks.ranked import Found, agreement
-from utils.tasks.ranked import answers as read_run
+from utils.tasks.ranked import Found, agreement, answers as read_run
 from utils.tasks.reranking import RERANKING
 from utils.tasks.retrieval import RETRIEVAL
 

@@ -12,10 +12,9 @@ from word_vectors import table, tokenizer, word_vectors
 
 from engine import ConfigError, DataError, ModelError
 from utils.pipeline import answers, valid
-from utils.tasks.embedding import pooled, scaled
-from utils.tasks.sentence_similarity import SENTENCE_SIMILARITY as TASK, Likeness, agreement
-from utils.tasks.sentence_similarity import answers as read_answers
 from utils.pipeline.options import options
+from utils.tasks.embedding import pooled, scaled
+from utils.tasks.sentence_similarity import SENTENCE_SIMILARITY as TASK, Likeness, agreement, answers as read_answers
 
 PAIRS = (
     "sentence1\tsentence2\tscore\na man plays the guitar\ta man plays an instrument\t4\n"

@@ -1,8 +1,7 @@
 """The nearest vectors are those of the whole product, in any blocks and any company."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from utils.postprocess.text.nearest import nearest
 
