@@ -152,7 +152,7 @@ def _chosen(found: Table, columns: Sequence[str], file: Path) -> tuple[str, str 
     first, second, score = (found.column(None, names, "--columns") for names in (FIRST, SECOND, SCORE))
     if first is None:
         raise DataError(
-            f"{file}: its columns are {found.listed()}, and none is known as a text; name them: --columns TEXT1 TEXT2 SCORE"
+            f"{file}: its columns are {found.listed()}, none is known as a text; pass --columns TEXT1 TEXT2 SCORE"
         )
     return first, second, score if second is not None else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError
+from engine import Array, ConfigError, InputError, ModelError
 from utils.preprocess.text.lengths import planned
 from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
 from utils.progress import progress
@@ -108,7 +108,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
         model, options, notes: of the model.
 
     Raises:
-        ModelError: no output is N x D or N x T x D.
+        ModelError: no output is N x D or N x T x D. InputError: ``--pooling``, and there is no vector per token.
     """
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = [spec.name for spec in model.outputs]
@@ -118,7 +118,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     found = arrays[which] if which < len(arrays) else arrays[0]
     if getattr(options, "pooling", None) is not None:
         if per_token is None:
-            raise ConfigError(
+            raise InputError(
                 f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
             )
         found = per_token

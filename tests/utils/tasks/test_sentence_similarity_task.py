@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from word_vectors import table, tokenizer, word_vectors
 
-from engine import ConfigError, DataError, ModelError
+from engine import ConfigError, DataError, InputError, ModelError
 from utils.pipeline import answers, valid
 from utils.pipeline.options import options
 from utils.tasks.embedding import pooled, scaled
@@ -101,7 +101,7 @@ def test_flags_go_before_what_is_stored(tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     graph = word_vectors(tmp_path / "g.onnx", pooled=True)
     text = ("--text", "a man", "rain")
-    with pytest.raises(ConfigError, match="pooled in its graph; leave it out"):
+    with pytest.raises(InputError, match="pooled in its graph; leave it out"):
         _run("single", tmp_path, graph, *text, "--pooling", "cls")
     with pytest.raises(ConfigError, match="--compare dot with --normalize false"):
         _run("single", tmp_path, graph, *text, "--compare", "cosine", "--normalize", "false")
