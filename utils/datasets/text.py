@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,9 @@ TEXTS = (TEXT, "sentence", "review", "content", "comment", "sms", "tweet", "utte
 LABELS = (LABEL, "labels", "gold_label", "is_duplicate", "Quality", "class", "category", "sentiment", "intent")
 """Names of the column of labels."""
 
+RATING, UNIT = "rating", "unit"
+"""Names of the columns of a number that people gave, and of what is independent of the rest, such as a film."""
+
 COLA = ("source", "label", "mark", "sentence")
 """The columns of CoLA's files, whose first line does not name them."""
 
@@ -73,11 +77,23 @@ class Columns:
 
 
 class Line(NamedTuple):
-    """A text or two, a label (a class name or index; ``None``: not known), and the name of the line."""
+    """A text or two, a label (a class name or index; ``None``: not known), and the name of the line.
+
+    ``rating`` is the number that people gave it, ``unit`` what it belongs to, where the table tells.
+    """
 
     text: str | tuple[str, str]
     label: str | int | None
     name: str
+    rating: float | None = None
+    unit: str | None = None
+
+
+class Rated(NamedTuple):
+    """A target with a rating: the class that is right, and the number that people gave."""
+
+    label: str | int
+    rating: float
 
 
 def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
@@ -87,6 +103,8 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
       those that are asked for, or else found by their usual names (:data:`PAIRS`, :data:`TEXTS`, :data:`LABELS`).
       CoLA's files are known by their look.
     - ``.txt``: a text per line, no labels.
+    - a table with a column ``rating`` of numbers beside the labels: targets are :class:`Rated`, and the data set's
+      ``notes`` have ``rated``. One with a column ``unit``: texts of one unit (a film, a person) are not independent.
     - a folder with a table of :data:`SPLITS`, such as one of GLUE's: that table. A folder with one table: that one.
       Else its ``.txt`` files, sorted by name, no labels; what else lies there is in ``rejected``.
 
@@ -147,9 +165,12 @@ def _of_table(table: Table, columns: Columns) -> tuple[list[Line], list[Rejected
     text, pair = text_columns(table, columns)
     label = table.column(columns.label, LABELS, "--label_column")
     labelled = label is not None and any(_has(row, label) for row in table.rows)
+    rating, unit = (table.column(None, (name,), "") for name in (RATING, UNIT))
     lines, rejected = [], list(table.rejected)
     for row in table.rows:
         found = _line(table, row, text, pair, label if labelled else None)
+        if isinstance(found, Line):
+            found = _described(found, row, rating if labelled else None, unit)
         if isinstance(found, str):
             rejected.append(table.reject(row, found))
         else:
@@ -182,6 +203,21 @@ def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None
         return f"{label} {found!r} is neither a class name nor a class index; correct it"
     sample = texts[0] if pair is None else (texts[0], texts[1])
     return Line(sample, found, f"{table.file.name}:{row.number}")
+
+
+def _described(line: Line, row: Row, rating: str | None, unit: str | None) -> Line | str:
+    """Return a line with its rating and its unit, or why it has none."""
+    number = None
+    if rating is not None:
+        value = row.values.get(rating)
+        try:
+            number = math.nan if value is None or isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            return f"its {rating!r} is {value!r}, which is no number; correct the line"
+    own = None if unit is None else str(row.values.get(unit) or line.name)
+    return line._replace(rating=number, unit=own)
 
 
 def _plain(file: Path, encoding: str) -> tuple[list[Line], list[Rejected]]:
@@ -231,5 +267,10 @@ def _dataset(lines: list[Line], rejected: list[Rejected], files: list[Path]) -> 
     if not lines:
         raise DataError(f"{files[0]} holds no text; write at least one")
     labels = [line.label for line in lines] if lines[0].label is not None else None
+    rated = labels is not None and lines[0].rating is not None
+    targets = [Rated(line.label, line.rating) for line in lines] if rated else labels  # type: ignore[arg-type]
+    units = None if lines[0].unit is None else [str(line.unit) for line in lines]
     names, texts = [line.name for line in lines], [line.text for line in lines]
-    return ListDataset(texts, labels, names=names, files=files, rejected=rejected)
+    return ListDataset(
+        texts, targets, names=names, units=units, files=files, rejected=rejected, notes={"rated": True} if rated else {}
+    )

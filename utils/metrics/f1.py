@@ -14,6 +14,9 @@ from utils.metrics.class_names import hint
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
 """What a sample is, what it was taken for (-1 where a score is NaN), and whether its label is among the best ``k``."""
 
+RATED_RECORD = np.dtype([*RECORD.descr, ("score", np.float64), ("rating", np.float64)])
+"""The same, with the mean class by the scores, and what people gave."""
+
 
 class Labelled(RecordMetric):
     """What :class:`Accuracy`, :class:`MacroF1` and :class:`Matthews` share.
@@ -21,16 +24,22 @@ class Labelled(RecordMetric):
     Args:
         k: how many of the highest scores count for accuracy.
         labels: the model's class names, in the order of its scores; targets may then be names.
+        rated: targets have a ``label`` and a ``rating``, a number that people gave. The mean class, each counted by its
+            score, is compared with it: Spearman's correlation is told beside the metric.
+        neutral: with ``rated``, the accuracy without ratings nearer to 0 than this is told too; 0: it is not.
     """
 
-    def __init__(self, k: int = 1, labels: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
+    ) -> None:
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
         self.k = k
         self.labels = None if labels is None else tuple(labels)
+        self.rated, self.neutral = rated, neutral
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
-        """Return a record of :data:`RECORD` per sample.
+        """Return a record of :data:`RECORD` per sample, of :data:`RATED_RECORD` with ``rated``.
 
         Args:
             predictions: scores, N x C real numbers.
@@ -47,25 +56,44 @@ class Labelled(RecordMetric):
                 f"scores of shape {scores.shape} and dtype {scores.dtype} came with {len(targets)} labels; "
                 f"{self.name} needs a row of real numbers per label"
             )
-        labels = self._places(targets, scores.shape[1])
+        given = [target.label for target in targets] if self.rated else targets
+        labels = self._places(given, scores.shape[1])
         own = np.take_along_axis(scores, labels[:, None], axis=1)
         later = np.arange(scores.shape[1]) > labels[:, None]
         ahead = ((scores > own) | ((scores == own) & later)).sum(axis=1)
         lost = np.isnan(scores).any(axis=1)
-        found = np.empty(len(labels), RECORD)
+        found = np.empty(len(labels), RATED_RECORD if self.rated else RECORD)
         found["label"], found["right"] = labels, (ahead < self.k) & ~lost
         # of equal scores the higher class ranks first here too
         found["predicted"] = scores.shape[1] - 1 - np.argmax(scores[:, ::-1], axis=1) if len(labels) else -1
         found["predicted"][lost] = -1
+        if self.rated:
+            found["score"] = scores.astype(np.float64) @ np.arange(scores.shape[1])
+            found["rating"] = [target.rating for target in targets]
+        return found
+
+    def _of_ratings(self) -> dict[str, float]:
+        """Return what ratings tell: figures by name, none without ratings."""
+        if not self.rated:
+            return {}
+        from utils.metrics.correlation import Correlation
+
+        kept = self._all()
+        found = {"spearman": Correlation("spearman").value(kept, np.ones(len(kept)))}
+        if self.neutral:
+            clear = kept[np.abs(kept["rating"]) >= self.neutral]
+            found[f"top{self.k}_not_neutral"] = _accuracy(clear, np.ones(len(clear)))
+            found["not_neutral"] = float(len(clear))
         return found
 
     def secondary(self) -> Mapping[str, float]:
         """Return the figures that are not the one of record: ``top1`` (or what ``k`` was given), ``macro_f1`` and
-        ``matthews``."""
+        ``matthews``; with ratings what these tell."""
         kept = self._all()
         ones = np.ones(len(kept))
         figures = {f"top{self.k}": _accuracy, "macro_f1": _macro_f1, "matthews": _matthews}
-        return {name: figure(kept, ones) for name, figure in figures.items() if name != self.name}
+        found = {name: figure(kept, ones) for name, figure in figures.items() if name != self.name}
+        return found | self._of_ratings()
 
     def _places(self, targets: Sequence[Any] | Array, classes: int) -> Array:
         """Return the targets' classes, int64."""
@@ -96,8 +124,10 @@ class Labelled(RecordMetric):
 class Accuracy(Labelled):
     """Share of samples, 0 to 1, whose class is among the ``k`` highest scores; ranked as :class:`TopK` does."""
 
-    def __init__(self, k: int = 1, labels: Sequence[str] | None = None) -> None:
-        super().__init__(k, labels)
+    def __init__(
+        self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
+    ) -> None:
+        super().__init__(k, labels, rated, neutral)
         self.name = f"top{k}"
 
     def value(self, records: Array, weights: Array) -> float:

@@ -174,8 +174,9 @@ def now(key: str, model: Model, options: Options) -> Any:
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
-    """Return the metric of record, with the others beside it."""
-    return METRICS[options.metric](options.topk, model.stored.labels)
+    """Return the metric of record, with the others beside it; where texts have ratings, what these tell too."""
+    rated = {"rated": True, "neutral": options.neutral} if dataset.notes.get("rated") else {}
+    return METRICS[options.metric](options.topk, model.stored.labels, **rated)
 
 
 def show(sample: Given, prediction: Array, model: Model, options: Options) -> Artifact:
@@ -226,6 +227,8 @@ def _check(options: Options) -> None:
     check_lengths(options)
     if options.topk < 1:
         raise ConfigError(f"--topk {options.topk} must be at least 1")
+    if not options.neutral >= 0:
+        raise ConfigError(f"--neutral {options.neutral} must be at least 0")
 
 
 FLAGS = (
@@ -234,6 +237,7 @@ FLAGS = (
     *COLUMN_FLAGS,
     Flag("--topk", "answers per text; accuracy is top-k accuracy", 1, int),
     Flag("--metric", "the metric of record; the others are shown beside it", "accuracy", choices=tuple(METRICS)),
+    Flag("--neutral", "ratings nearer to 0 are left out of a second accuracy, where texts have ratings", 0.0, float),
     Flag("--case", "letters as they are, or small ones", None, choices=CASES),
     Flag("--pair_order", "which of two texts the model reads first", None, choices=PAIR_ORDERS),
     Flag("--label_order", "class of each output, such as 1,0", None, metavar="ORDER"),

@@ -12,4 +12,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt, data = HERE / "minilm_sentiment_dyn.onnx", HERE / "data/test.tsv"
-    cli.valid(__doc__, TEXT_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=32)
+    cli.valid(__doc__, TEXT_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=32, neutral=1.0)

@@ -12,7 +12,7 @@ from train import DATA, EPOCHS, PARTS, TOKENS, WEIGHTS, parts, train
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.rated_snippets import LABELS
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.text_models import TextModel, export_text_model
 from utils.export.torch_export import load_weights
 from utils.pipeline import cli
@@ -30,6 +30,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     if not args.weights.is_file():
         train(args.epochs, args.weights)
@@ -39,7 +40,8 @@ def main() -> int:
     load_weights(made, args.weights)
     found = TextModel(made.eval(), made.base.sizes, tokenizer(), "train.py, on rated snippets", LABELS, TOKENS)
     source = "all-MiniLM-L6-v2, tuned by example/nlp/minilm_sentiment/train.py"
-    for result in export_text_model(found, args.out / "minilm_sentiment", source=source, length=32, forms=args.forms):
+    stem, forms, exporter = args.out / "minilm_sentiment", args.forms, args.exporter
+    for result in export_text_model(found, stem, source=source, length=32, forms=forms, exporter=exporter):
         print(result)
     return 0
 

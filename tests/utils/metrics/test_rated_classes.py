@@ -1,0 +1,36 @@
+"""Figures of classes whose samples people rated too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from utils.datasets.text import Rated
+from utils.metrics.f1 import Accuracy, MacroF1
+
+
+@pytest.mark.parametrize("kind", [Accuracy, MacroF1])
+def test_ratings_add_figures_and_change_none(kind: type[Accuracy]) -> None:
+    chance = np.random.default_rng(0)
+    ratings = np.round(chance.normal(0, 2, 200), 1)
+    scores = chance.random((200, 3))
+    labels = chance.integers(0, 3, 200)
+    plain, rated = kind(), kind(rated=True, neutral=1.0)
+    plain.update(scores, labels)
+    for part in (slice(0, 90), slice(90, 200)):
+        targets = [Rated(int(a), float(b)) for a, b in zip(labels[part], ratings[part], strict=True)]
+        rated.update(scores[part], targets)
+    assert rated.compute() == plain.compute()
+    told = rated.secondary()
+    assert told["spearman"] == pytest.approx(spearmanr(scores @ [0, 1, 2], ratings)[0])
+    clear = np.abs(ratings) >= 1
+    assert told["top1_not_neutral"] == pytest.approx((scores.argmax(1) == labels)[clear].mean())
+    assert told["not_neutral"] == clear.sum()
+    assert {name: told[name] for name in plain.secondary()} == plain.secondary()
+
+
+def test_without_a_bound_nothing_is_neutral() -> None:
+    rated = Accuracy(rated=True)
+    rated.update(np.array([[0.1, 0.9], [0.8, 0.2]]), [Rated(1, 0.5), Rated(0, -3.0)])
+    assert rated.secondary() == {"macro_f1": 1.0, "spearman": pytest.approx(1.0)}
