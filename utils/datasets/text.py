@@ -119,8 +119,8 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if path.is_dir():
-        table = _table_of(path)
-        return _folder(path, columns) if table is None else load_texts(table, columns)
+        file = _table_of(path)
+        return _folder(path, columns) if file is None else load_texts(file, columns)
     if path.suffix.lower() == ".txt":
         return _dataset(*_plain(path, columns.encoding), [path])
     if path.suffix.lower() not in ENDINGS:

@@ -329,8 +329,9 @@ def predict_work(
             failures += ready.failures
             if ready.arrays is None:
                 continue
-            for name, count in work.counted(ready.contexts).items() if counts is not None else ():
-                counts[name] = counts.get(name, 0) + count
+            if counts is not None:
+                for name, count in work.counted(ready.contexts).items():
+                    counts[name] = counts.get(name, 0) + count
             names, found = ready.batch.names, _called(work, ready)
             middle = time.perf_counter()
             with _blamed(found, names):

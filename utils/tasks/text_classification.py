@@ -38,7 +38,11 @@ from utils.tasks.text_input import (
     typed_texts,
 )
 
-METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
+METRICS: dict[str, type[Accuracy | MacroF1 | Matthews]] = {
+    "accuracy": Accuracy,
+    "macro_f1": MacroF1,
+    "matthews": Matthews,
+}
 """What ``--metric`` may say."""
 
 NOTE = "text_classification"

@@ -95,8 +95,10 @@ def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int
     if options.max_length == 0:
         return 0
     spec = next((one for one in model.inputs if input_kind(one.name) == IDS), None)
-    own = None if options.max_length is not None else stored_length(model) or (tokens and tokens.usual_length)
-    fixed, plans = None, ()
+    own = stored_length(model) or (None if tokens is None else tokens.usual_length)
+    own = None if options.max_length is not None else own
+    fixed: int | None = None
+    plans: tuple[int, ...] = ()
     if spec is not None and len(spec.shape) == 2:
         fixed = spec.shape[1]
         plans = model.dims.get((spec.symbols or ("", ""))[1] or "", ())
