@@ -56,15 +56,17 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Query],
         For each its best score, which is NaN where any is, and the candidates, the best first.
     """
     found, corpus = Answers(), state.corpus
-    for query in contexts:
+    raw = np.zeros((len(contexts), state.options.depth), np.float32)
+    for row, query in zip(raw, contexts, strict=True):
         known = range(len(corpus.ids)) if state.candidates is None else state.candidates.get(query.id, ())
         places = list(known[: state.options.depth])
         scores: Array = state.judge.scores(query.text, [corpus.texts[i] for i in places]).reshape(-1)
+        row[: len(scores)] = scores
         order = np.argsort(-scores, kind="stable").tolist()
         ids, texts = [corpus.ids[places[i]] for i in order], [corpus.texts[places[i]] for i in order]
         best = float("nan") if np.isnan(scores).any() else float(scores.max(initial=0.0))
         found.append((best, Found(ids, scores[order], texts[: state.options.topk])))
-    found.said = state.said
+    found.said, found.raw = state.said, [raw]
     return found
 
 

@@ -44,9 +44,14 @@ class Asked(NamedTuple):
 
 
 class Answers(list[tuple[float, Found]]):
-    """For each query its best score, NaN where it is lost, and what was found; ``said`` is about the whole run."""
+    """For each query its best score, NaN where it is lost, and what was found.
+
+    Attributes:
+        said: about the whole run. raw: what the model gave, a row for each query.
+    """
 
     said: Sequence[str] = ()
+    raw: Sequence[Array] = ()
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -136,7 +141,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked],
         ids, texts = [state.corpus.ids[i] for i in where], [state.corpus.texts[i] for i in where[: options.topk]]
         best = float(score[0]) if sound and not np.isnan(score).any() else float("nan")
         found.append((best, Found(ids, score, texts)))
-    found.said = state.said
+    found.said, found.raw = state.said, [rows]
     return found
 
 

@@ -108,17 +108,20 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     return State(embedder, sentences, embedder.of(encoded, "sentences"))
 
 
-def infer(
-    engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State
-) -> list[tuple[float, str]]:
-    """Compare.
+class Compared(list[tuple[float, str]]):
+    """For each sample its score, and the nearest other sentence where it is one alone."""
 
-    Returns:
-        For each sample its score, and the nearest other sentence where it is one alone.
-    """
+    @property
+    def raw(self) -> list[Array]:
+        """Return the scores, N x 1."""
+        return [np.array([[score] for score, _ in self], np.float32).reshape(-1, 1)]
+
+
+def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State) -> Compared:
+    """Compare the sentences of each pair, or one alone with all others."""
     texts = [one for pair in contexts for one in (pair.first, pair.second) if one is not None]
     rows = iter(state.embedder.of(texts))
-    found = []
+    found = Compared()
     for pair in contexts:
         own = next(rows)
         if pair.second is not None:
