@@ -22,10 +22,14 @@ FLAGS = (
 OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
     "face": ("--score_threshold",),
+    "nlp": ("--max_length", "--tokenizer", "--lengths"),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""
+
+LENGTHS = ("nlp",)
+"""Domains whose inputs have lengths in place of a size."""
 
 SUMMARY = re.compile(
     r"summary: avg_sps: [0-9.]+, e2e_time: [0-9.]+, avg_inference_time: [0-9.]+, avg_preprocess_time: [0-9.]+, "
@@ -57,7 +61,8 @@ def test_a_script_is_short_and_documented(path: Path) -> None:
 def test_help_names_every_flag(path: Path, run_python: RunPython) -> None:
     done = run_python(path, "--help", path=[])
     assert done.returncode == 0
-    wanted = [flag for flag in FLAGS if flag != "--input_size" or path.parent.name not in SEVERAL]
+    sized = path.parent.name not in SEVERAL and path.parents[1].name not in LENGTHS
+    wanted = [flag for flag in FLAGS if flag != "--input_size" or sized]
     assert not [flag for flag in (*wanted, *OF_DOMAIN.get(path.parents[1].name, ())) if flag not in done.stdout]
     assert path.stem == "example_valid" or "--skip_postprocess" in done.stdout
     assert "(default: None)" not in done.stdout

@@ -29,6 +29,7 @@ from utils.tasks.text_input import (
     Given,
     Tokens,
     check_lengths,
+    check_tokens,
     columns_of,
     count_cut,
     fed,
@@ -105,9 +106,7 @@ def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> lis
     found = []
     for sample in samples:
         if not isinstance(sample, str):
-            raise ModelError(
-                f"{model.ckpt}: stores a vocabulary of words, which takes one text and not two; see --text"
-            )
+            raise ModelError(f"{model.ckpt}: stores a vocabulary of words, for one text and not two; give it one")
         numbers = encode(sample, known, unknown)
         kept = numbers[: limit or None]
         nothing = np.zeros_like(kept)
@@ -265,6 +264,7 @@ TEXT_CLASSIFICATION = Task(
     domain="nlp",
     load=load,
     typed=typed_texts,
+    setup=check_tokens,
     prepare=prepare,
     decode=decode,
     metric=metric,

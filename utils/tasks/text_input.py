@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError, TensorSpec
+from engine import Array, ConfigError, Engine, ModelError, TensorSpec
 from utils.datasets.base import Dataset, ListDataset
 from utils.datasets.text import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, count_cut, say_cut, shortest
@@ -29,17 +29,16 @@ LENGTH_FLAGS = (
 """How texts become tokens, for every task that reads them so."""
 
 TEXT_FLAGS = (
-    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+    Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT"),
     Flag(
         "--pair",
         "the second text of each --text, where a model takes two; one goes with all",
         None,
         nargs="+",
         metavar="TEXT",
-        scripts=("single", "multi"),
     ),
 )
-"""Samples that stand on the command line."""
+"""Samples that stand on the command line. ``valid`` has the flags to refuse them: else they would abbreviate others."""
 
 
 COLUMN_FLAGS = (
@@ -147,6 +146,16 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
     return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
 
 
+def check_tokens(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
+    """Refuse a tokenizer that is no model's once, before any text: as :attr:`Task.setup` of a task without a state.
+
+    Raises:
+        ModelError, ConfigError: as :meth:`Tokens.of`, but where there is none.
+    """
+    for engine in engines.values():
+        Tokens.find(Model.of(engine), options)
+
+
 def remark_cut(counts: Mapping[str, int], samples: int) -> list[str]:
     """Say once what was cut, as :attr:`Task.remarks` does; with :func:`~utils.preprocess.text.lengths.count_cut`."""
     said = say_cut(counts, samples)
@@ -159,10 +168,12 @@ def typed_texts(options: Options) -> Dataset | None:
     Samples are strings, with ``--pair`` tuples of two.
 
     Raises:
-        ConfigError: a text is empty, or there are not as many second ones.
+        ConfigError: a text is empty, there are not as many second ones, or an evaluation would need their labels.
     """
     texts: list[str] | None = getattr(options, "text", None)
     seconds: list[str] | None = getattr(options, "pair", None)
+    if options.script == "valid" and (texts is not None or seconds is not None):
+        raise ConfigError("--text has no labels to evaluate; use example_single_batch.py, or give --data_path")
     if texts is None:
         if seconds is not None:
             raise ConfigError("--pair gives the second text of each; give the first ones with --text")
@@ -194,6 +205,7 @@ __all__ = [
     "Given",
     "Tokens",
     "check_lengths",
+    "check_tokens",
     "columns_of",
     "count_cut",
     "fed",

@@ -42,8 +42,9 @@ def say_cut(counts: Mapping[str, int], samples: int, unit: str = "token") -> str
     texts, lost = counts.get(CUT_TEXTS, 0), counts.get(CUT_TOKENS, 0)
     if not texts:
         return ""
-    said = ("text is", "was") if texts == 1 else ("texts are", "were")
+    of = "text" if samples == 1 else "texts"
+    said = ("is", "was") if texts == 1 else ("are", "were")
     return (
-        f"{texts} of {samples} {said[0]} longer than {round(counts[KEPT] / texts)} {unit}s and {said[1]} cut; "
+        f"{texts} of {samples} {of} {said[0]} longer than {round(counts[KEPT] / texts)} {unit}s and {said[1]} cut; "
         f"{lost} {unit}{'' if lost == 1 else 's'} left out"
     )
