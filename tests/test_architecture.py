@@ -46,6 +46,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/timm_models.py",
         "utils/export/*detectors.py",
         "utils/export/bert_*.py",
+        "utils/export/jina_encoder.py",
+        "utils/export/sentences_script.py",
         "utils/export/text_models.py",
         "utils/export/text_classifier_script.py",
         "utils/export/gpt_decoder.py",

@@ -6,6 +6,7 @@ What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -39,7 +40,7 @@ def to_float16(
     The bodies of If, Loop and Scan stay float32.
 
     Args:
-        model: the model; float16 parts stay as they are.
+        model: the model; float16 parts stay as they are, and all of one that was converted before.
         keep: says which nodes stay float32 (a cast goes around them).
         keep_inputs: graph inputs that keep their dtype.
         clamp: weights beyond float16's range become its largest number, and those that would vanish its smallest; else
@@ -48,6 +49,10 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
+    if keep is None and _is_half(model.graph):
+        same = ModelProto()
+        same.CopyFrom(model)
+        return same
     if lost := vanishing(model.graph):
         _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
     converted = _converted(model, keep, clamp)
@@ -98,7 +103,6 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     from onnxconverter_common import float16
 
     blocked = []
-    _set_apart(model.graph)
     exact = exact_outputs(model.graph)
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
@@ -114,25 +118,18 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     return blocked
 
 
-def _set_apart(graph: onnx.GraphProto) -> None:
-    """Rename the casts that an earlier conversion added, in place: this one gives its own the same names."""
-    told = "/before"
-    names = {
-        name: f"{name}{told}"
-        for node in graph.node
-        if node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(("_input_cast", "_output_cast"))
-        for name in (node.output[0], node.input[0])
-        if name.rstrip("0123456789").endswith(("_input_cast_", "_output_cast_"))
-    }
-    if not names:
-        return
-    for node in graph.node:
-        if node.op_type == "Cast" and names.keys() & {*node.input, *node.output}:
-            node.name += told
-        rename_inputs(node, names)
-        node.output[:] = [names.get(name, name) for name in node.output]
-    for info in graph.value_info:
-        info.name = names.get(info.name, info.name)
+def _is_half(graph: onnx.GraphProto) -> bool:
+    """Say whether a graph is what an earlier conversion made: no float32 goes in or comes out, and no weights are."""
+    ends = [_kind(info) for info in (*graph.input, *graph.output)]
+    size = dict.fromkeys((_HALF, TensorProto.FLOAT), 0)
+    for tensor in graph.initializer:
+        if tensor.data_type in size:
+            size[tensor.data_type] += math.prod(tensor.dims)
+    return TensorProto.FLOAT not in ends and size[TensorProto.FLOAT] <= _ISLANDS * size[_HALF]
+
+
+_ISLANDS = 0.01
+"""Share of weights that nodes which stay float32 have of their own."""
 
 
 def _join_float32(graph: onnx.GraphProto) -> None:

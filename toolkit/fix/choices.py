@@ -57,9 +57,11 @@ def explain(
 
     with open_samples(path, load_named(path), wanted) as samples:
         assert isinstance(samples, TaskSamples)  # noqa: S101 - a task was asked for
-        if not samples.one_call or samples.sharded:
+        arrays = asked.golden is not None and asked.golden.suffix == ".npz"
+        if samples.sharded or (arrays and not samples.one_call):
             raise ConfigError(
-                "--reference and --golden change what goes in and out of one call; this task makes several"
+                f"arrays are compared with those of one call, and task {samples.task.name} makes several; give the "
+                "source's final answers (--golden), or its metric (--reference)"
             )
         next(iter(samples))  # so that samples that cannot be prepared are known, or all of them refused
         spec = replace(samples.spec(path), dtype="float32")

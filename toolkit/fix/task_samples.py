@@ -178,6 +178,17 @@ class TaskSamples(Samples):
         for part in self:
             yield part, self.task.infer(engines, part.fed, part.contexts, state)
 
+    def answered(self, engine: Engine, places: Sequence[int]) -> Iterator[tuple[Feed, list[int], Any]]:
+        """Yield parts of the samples at some places, these places, and the task's outputs for them.
+
+        The task is set up anew, as what it makes of other data, such as a corpus, hangs on its flags too.
+        """
+        engines = self._engines(engine)
+        state = self.task.setup(engines, self.dataset, self.opt)
+        for first, part, good in self.some(places):
+            outputs = self.task.infer(engines, part.fed, part.contexts, state)
+            yield part._replace(inputs=[]), [places[first + i] for i in good], outputs
+
     def _note(self, arrays: Sequence[Array]) -> None:
         self._seen.add(shapes_of(self._in_order(arrays)))
 

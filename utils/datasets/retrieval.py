@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.text_rows import json_lines, lines_of, place
+from utils.datasets.text_table import is_text, read_lines, read_table, rejected_line
 
 CORPUS, UNJUDGED, CANDIDATES = "corpus", "unjudged", "candidates"
 """Notes of the data set: the :class:`Corpus`, how many queries nobody judged, and candidates by query where there are
@@ -165,11 +165,11 @@ def read_texts(file: Path) -> Texts:
     rejected: list[Rejected] = []
     for name, text, number in _entries(file, rejected):
         if not text.strip():
-            rejected.append(Rejected(place(file, number), f"the text of {name!r} is empty"))
+            rejected.append(rejected_line(file, number, f"the text of {name!r} is empty"))
         elif not name or len(name.split()) != 1:
-            rejected.append(Rejected(place(file, number), f"{name!r} is no name: one word, without spaces"))
+            rejected.append(rejected_line(file, number, f"{name!r} is no name: one word, without spaces"))
         elif name in found:
-            rejected.append(Rejected(place(file, number), f"{name!r} was there before, and the first one is kept"))
+            rejected.append(rejected_line(file, number, f"{name!r} was there before, and the first one is kept"))
         else:
             found[name] = text
     return Texts(found, rejected)
@@ -179,24 +179,33 @@ def _entries(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, i
     """Yield name, text and number of each line."""
     ending = file.suffix.lower()
     if ending == ".txt":
-        yield from ((str(number), line.strip(), number) for number, line in lines_of(file))
+        yield from ((str(number), line.strip(), number) for number, line in _lines(file, rejected))
     elif ending == ".jsonl":
         yield from _of_objects(file, rejected)
     else:
         yield from _of_fields(file, rejected)
 
 
+def _lines(file: Path, rejected: list[Rejected]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty with their numbers; one that is no text is rejected."""
+    for number, line in read_lines(file):
+        if line.strip() and is_text(line):
+            yield number, line
+        elif line.strip():
+            rejected.append(rejected_line(file, number, "not UTF-8 text; save the file as UTF-8"))
+
+
 def _of_objects(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, int]]:
-    found = json_lines(file)
+    found = read_table(file)
     rejected += found.rejected
     id_key, text_key = (next((key for key in keys if key in found.columns), None) for keys in (ID, TEXT))
     if found.rows and (id_key is None or text_key is None):
-        raise DataError(f"{file}: its keys are {', '.join(map(repr, found.columns))}; give each object _id and text")
+        raise DataError(f"{file}: its keys are {found.listed()}; give each object _id and text")
     for row in found.rows:
-        name, text, title = row.values.get(id_key), row.values.get(text_key), row.values.get("title") or ""
+        name, text, title = row.values.get(id_key or ""), row.values.get(text_key or ""), row.values.get("title") or ""
         wrong = isinstance(name, bool) or not isinstance(name, (str, int)) or not isinstance(text, str)
         if wrong or not isinstance(title, str):
-            rejected.append(Rejected(place(file, row.number), f"no {id_key} and {text_key} that are text"))
+            rejected.append(found.reject(row, f"no {id_key} and {text_key} that are text"))
         else:
             yield str(name), f"{title.strip()} {text}".strip(), row.number
 
@@ -204,7 +213,7 @@ def _of_objects(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str
 def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, int]]:
     """Yield rows between tabs: name and text, or name, title and text as the first line's names say."""
     columns: tuple[int, int, int | None] | None = None
-    for number, line in lines_of(file):
+    for number, line in _lines(file, rejected):
         fields = [field.strip() for field in line.split("\t")]
         if columns is None:
             names = [field.lower() for field in fields]
@@ -215,7 +224,7 @@ def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str,
                 continue
         id_at, text_at, title_at = columns
         if len(fields) <= max(id_at, text_at, title_at or 0):
-            rejected.append(Rejected(place(file, number), f"{len(fields)} fields between tabs; a name and a text"))
+            rejected.append(rejected_line(file, number, f"{len(fields)} fields between tabs; a name and a text"))
             continue
         title = f"{fields[title_at]} " if title_at is not None else ""
         yield fields[id_at], f"{title}{fields[text_at]}".strip(), number
@@ -233,21 +242,21 @@ def read_qrels(
         raise DataError(f"{file} does not exist; check --data_path")
     grades: dict[str, dict[str, int]] = {}
     rejected: list[Rejected] = []
-    for start, (number, line) in enumerate(lines_of(file)):
+    for start, (number, line) in enumerate(_lines(file, rejected)):
         fields = line.split()
         query, passage, grade = (fields[0], fields[-2], fields[-1]) if len(fields) in (3, 4) else ("", "", "")
         if start == 0 and grade and not _is_grade(grade):
             continue  # names of columns
         if not _is_grade(grade):
-            rejected.append(Rejected(place(file, number), "not: query passage grade, nor: query 0 passage grade"))
+            rejected.append(rejected_line(file, number, "not: query passage grade, nor: query 0 passage grade"))
         elif query not in queries:
-            rejected.append(Rejected(place(file, number), f"there is no query {query!r}"))
+            rejected.append(rejected_line(file, number, f"there is no query {query!r}"))
         elif passage not in passages:
-            rejected.append(Rejected(place(file, number), f"there is no passage {passage!r} in the corpus"))
+            rejected.append(rejected_line(file, number, f"there is no passage {passage!r} in the corpus"))
             grades.setdefault(query, {})
         elif passage in grades.get(query, {}):
             why = f"judges {passage!r} for {query!r} again, and the first grade is kept"
-            rejected.append(Rejected(place(file, number), why))
+            rejected.append(rejected_line(file, number, why))
         else:
             grades.setdefault(query, {})[passage] = int(grade)
     if not any(grades.values()):
@@ -273,16 +282,16 @@ def read_candidates(
     places = {name: i for i, name in enumerate(passages)}
     found: dict[str, dict[int, float]] = {}
     rejected: list[Rejected] = []
-    for number, line in lines_of(file):
+    for number, line in _lines(file, rejected):
         fields = line.split()
         try:
             query, passage, score = fields[0], fields[2], float(fields[4])
         except (IndexError, ValueError):
-            rejected.append(Rejected(place(file, number), "not: query Q0 passage rank score name"))
+            rejected.append(rejected_line(file, number, "not: query Q0 passage rank score name"))
             continue
         if query not in queries or passage not in places:
             what = f"query {query!r}" if query not in queries else f"passage {passage!r} in the corpus"
-            rejected.append(Rejected(place(file, number), f"there is no {what}"))
+            rejected.append(rejected_line(file, number, f"there is no {what}"))
             continue
         found.setdefault(query, {})[places[passage]] = score
     return {query: sorted(some, key=lambda i: -some[i]) for query, some in found.items()}, rejected

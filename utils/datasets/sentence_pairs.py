@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.text_rows import Row, Rows, content_of, json_lines, lines_of, named_rows, place, tab_separated
+from utils.datasets.text_table import Row, Table, is_text, read_lines, read_table, rejected_line
 
 FIRST = ("sentence1", "sentence_a", "text1", "text_a", "first", "query", "sentence", "text")
 SECOND = ("sentence2", "sentence_b", "text2", "text_b", "second", "passage")
@@ -52,21 +52,21 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
         raise DataError(f"data path {path} does not exist; check the path")
     file = _table_in(path) if path.is_dir() else path
     if file.suffix.lower() == ".txt" and not columns and not _has_names(file):
-        return _alone([(line.strip(), number) for number, line in lines_of(file)], file, [])
+        return _alone(*_lines(file), file)
     found = _read(file)
     first, second, score = _chosen(found, columns, file)
     rejected, pairs = list(found.rejected), list[tuple[SentencePair, float | None, int]]()
     for row in found.rows:
         reason, pair, rating = _pair(row, first, second, score)
         if reason:
-            rejected.append(Rejected(place(file, row.number), reason))
+            rejected.append(found.reject(row, reason))
         else:
             pairs.append((pair, rating, row.number))
     if not pairs:
         why = f"; line {rejected[0].path.name.rpartition(':')[2]}: {rejected[0].reason}" if rejected else ""
         raise DataError(f"{file} holds no sentence that can be used{why}; correct it")
     if second is None:
-        return _alone([(pair.first, number) for pair, _, number in pairs], file, rejected)
+        return _alone([(pair.first, number) for pair, _, number in pairs], rejected, file)
     ratings = None if score is None else [rating for _, rating, _ in pairs]
     names = [f"{file.name}:{number}" for _, _, number in pairs]
     return ListDataset([pair for pair, _, _ in pairs], ratings, names=names, files=[file], rejected=rejected)
@@ -76,8 +76,10 @@ def pairs_of(texts: Sequence[str]) -> ListDataset:
     """Return texts that were typed in: two are a pair, more are sentences alone.
 
     Raises:
-        ConfigError: there are not two.
+        ConfigError: there are not two, or one is empty.
     """
+    if not all(text.strip() for text in texts):
+        raise ConfigError("--text: an empty sentence is like nothing; write one, in quotes")
     if len(texts) < 2:
         raise ConfigError("one sentence is like nothing; give two, or a file of sentences")
     if len(texts) == 2:
@@ -97,41 +99,62 @@ def _table_in(folder: Path) -> Path:
 
 def _has_names(file: Path) -> bool:
     """Say whether the first line of a ``.txt`` has names of columns, as SICK's has."""
-    first = next((line for _, line in lines_of(file)), "")
-    return bool({name.strip().lower() for name in first.split("\t")} & set(SECOND))
+    return bool({name.strip().lower() for name in _start(file)} & set(SECOND))
 
 
-def _read(file: Path) -> Rows:
-    """Read a table; STS benchmark's own files are known by their fields."""
-    if file.suffix.lower() in (".csv", ".tsv"):
-        start = content_of(file).lstrip("\n").split("\n", 1)[0].split("\t")
-        if len(start) >= len(STS_COLUMNS) and _number(start[STS_COLUMNS.index("score")]) is not None:
-            return tab_separated(file, STS_COLUMNS, more=True)
-        if file.suffix.lower() == ".csv" and len(start) > 1 and "," not in start[0]:
-            return tab_separated(file)
-    return json_lines(file) if file.suffix.lower() == ".json" else named_rows(file)
+def _start(file: Path) -> list[str]:
+    """Return the fields between tabs of the first line that is not empty."""
+    return next((line.split("\t") for _, line in read_lines(file) if line.strip()), [])
 
 
-def _chosen(found: Rows, columns: Sequence[str], file: Path) -> tuple[str, str | None, str | None]:
+def _lines(file: Path) -> tuple[list[tuple[str, int]], list[Rejected]]:
+    """Return the lines of a ``.txt`` that are not empty, with their numbers, and those that are no text."""
+    lines = [(line.strip(), number) for number, line in read_lines(file) if line.strip()]
+    wrong = [number for text, number in lines if not is_text(text)]
+    bad = [rejected_line(file, number, "not UTF-8 text; save the file as UTF-8") for number in wrong]
+    return [line for line in lines if is_text(line[0])], bad
+
+
+def _read(file: Path) -> Table:
+    """Read a table; STS benchmark's own files are known by their fields, and all with tabs whatever their ending."""
+    start = _start(file) if file.suffix.lower() in (".csv", ".tsv", ".txt") else []
+    if len(start) >= len(STS_COLUMNS) and _number(start[STS_COLUMNS.index("score")]) is not None:
+        return _tabbed(file, STS_COLUMNS)
+    if file.suffix.lower() == ".txt" or (file.suffix.lower() == ".csv" and len(start) > 1 and "," not in start[0]):
+        return _tabbed(file, None)
+    return read_table(file)
+
+
+def _tabbed(file: Path, columns: Sequence[str] | None) -> Table:
+    """Read fields between tabs; ``None``: the first line has the names. Fields beyond the columns are sources."""
+    rows, rejected = list[Row](), list[Rejected]()
+    for number, line in read_lines(file):
+        fields = line.split("\t")
+        if not line.strip():
+            continue
+        if columns is None:
+            columns = [field.strip() for field in fields]
+        elif len(fields) < len(columns):
+            rejected.append(rejected_line(file, number, f"{len(fields)} fields, and there are {len(columns)} columns"))
+        elif not is_text(line):
+            rejected.append(rejected_line(file, number, "not UTF-8 text; save the file as UTF-8"))
+        else:
+            rows.append(Row(dict(zip(columns, fields, strict=False)), number))
+    return Table(file, tuple(columns or ()), tuple(rows), tuple(rejected))
+
+
+def _chosen(found: Table, columns: Sequence[str], file: Path) -> tuple[str, str | None, str | None]:
     """Return the names of the columns with the first text, the second and the score."""
-    listed = ", ".join(map(repr, found.columns))
-    for name in columns:
-        if name not in found.columns:
-            raise DataError(f"{file}: there is no column {name!r}; its columns are {listed}; correct --columns")
     if columns:
-        rest = [*columns, None, None]
+        given = [found.column(name, (), "--columns") for name in columns]
+        rest = [*given, None, None]
         return columns[0], rest[1], rest[2]
-    first, second, score = (_known(names, found.columns) for names in (FIRST, SECOND, SCORE))
+    first, second, score = (found.column(None, names, "--columns") for names in (FIRST, SECOND, SCORE))
     if first is None:
         raise DataError(
-            f"{file}: its columns are {listed}, and none is known as a text; name them: --columns TEXT1 TEXT2 SCORE"
+            f"{file}: its columns are {found.listed()}, none is known as a text; pass --columns TEXT1 TEXT2 SCORE"
         )
     return first, second, score if second is not None else None
-
-
-def _known(names: Sequence[str], columns: Sequence[str]) -> str | None:
-    lower = {column.lower(): column for column in reversed(columns)}
-    return next((lower[name] for name in names if name in lower), None)
 
 
 def _pair(row: Row, first: str, second: str | None, score: str | None) -> tuple[str, SentencePair, float | None]:
@@ -156,7 +179,7 @@ def _number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _alone(sentences: Sequence[tuple[str, int]], file: Path, rejected: Sequence[Rejected]) -> ListDataset:
+def _alone(sentences: Sequence[tuple[str, int]], rejected: Sequence[Rejected], file: Path) -> ListDataset:
     if not sentences:
         raise DataError(f"{file} holds no sentence; write one per line")
     return ListDataset(

@@ -62,6 +62,7 @@ def encoder_model(
     tokenizer: str | Path | None = None,
     max_length: int | None = None,
     labels: Sequence[str] | None = None,
+    read: Callable[[Mapping[str, Any], str], Sizes] = sizes_of,
 ) -> TextModel:
     """Return a model of the weights in a folder.
 
@@ -71,13 +72,14 @@ def encoder_model(
             ``Embedded`` (``partial(Embedded, pooling="cls")``) or ``Spanned``.
         max_length: tokens that a text may have; ``None`` for as many as the model has places.
         labels: names of the classes.
+        read: what makes sizes of ``config.json`` for ``make``, and of what errors call it.
 
     Raises:
         ConfigError: ``max_length`` cannot be.
         ModelError: a file is missing or damaged, the weights do not fit, or the tokenizer has more tokens.
     """
     place = Path(folder)
-    sizes = sizes_of(_config(place), str(place / "config.json"))
+    sizes = read(_config(place), str(place / "config.json"))
     module = (make or Hidden)(sizes)
     load_named(module, _weights(place))
     description = read_tokenizer(Path(tokenizer) if tokenizer else place / "tokenizer.json", sizes)

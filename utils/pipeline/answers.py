@@ -94,12 +94,14 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
     """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer.
 
     Args:
-        outputs: an array, or several. contexts: not looked at.
+        outputs: an array, or several; or an object that has them as ``raw`` beside what ``decode`` reads. contexts: not
+            looked at.
         axes: for each output where it has its samples (``None``: one value for all of them); left out: first in all.
 
     Raises:
         ConfigError: the outputs are not arrays with a row for each sample.
     """
+    outputs = getattr(outputs, "raw", outputs)
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
         raise ConfigError("--skip_postprocess: the outputs are no arrays with a row for each sample; leave it out")

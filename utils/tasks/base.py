@@ -233,7 +233,8 @@ class Task:
             says what each SPA gets.
         infer: ``(engines, arrays, contexts, state) -> outputs``. The default is one call of the only model. Streams,
             decoders, episodes and detect-then-read loop here; they must not change ``state``, as batches run side by
-            side. ``engines`` are by the names of :attr:`models`.
+            side. ``engines`` are by the names of :attr:`models`. Outputs that are no arrays may have some as ``raw``,
+            with a row per sample: ``--skip_postprocess`` shows them.
         figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has
             a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is that of ``wait``,
             ``wait_engine`` and ``postprocess`` together.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError
+from engine import Array, ConfigError, InputError, ModelError
 from utils.preprocess.text.lengths import planned
 from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
 from utils.progress import progress
@@ -108,7 +108,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
         model, options, notes: of the model.
 
     Raises:
-        ModelError: no output is N x D or N x T x D.
+        ModelError: no output is N x D or N x T x D. InputError: ``--pooling``, and there is no vector per token.
     """
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = [spec.name for spec in model.outputs]
@@ -118,8 +118,8 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     found = arrays[which] if which < len(arrays) else arrays[0]
     if getattr(options, "pooling", None) is not None:
         if per_token is None:
-            raise ConfigError(
-                f"--pooling {options.pooling}: {model.ckpt} gives one vector per text, pooled in its graph; leave it out"
+            raise InputError(
+                f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
             )
         found = per_token
     if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
@@ -142,7 +142,8 @@ def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
         return np.ascontiguousarray(states[np.arange(len(states)), counts - 1])
     kept = np.arange(states.shape[1]) < counts[:, None]
     total: Array = np.where(kept[:, :, None], states, np.float32(0)).sum(axis=1)
-    return total / np.maximum(counts, 1)[:, None].astype(np.float32)
+    mean: Array = total / np.maximum(counts, 1)[:, None].astype(np.float32)
+    return mean
 
 
 def scaled(rows: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError
 from utils.datasets.base import Batch, Dataset
-from utils.datasets.text_rows import lines_of
+from utils.datasets.text_table import read_lines
 from utils.tasks.base import Artifact, Options
 from utils.tasks.embedding import Rows
 from utils.tasks.model import Model
@@ -71,7 +71,8 @@ class Judge:
                 "reranker gives a logit for each, or two"
             )
         found = found.astype(np.float32).reshape(len(lengths), -1)
-        return found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
+        logits: Array = found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
+        return logits
 
 
 def shown(query: str, found: Found, count: int) -> Artifact:
@@ -117,8 +118,10 @@ def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> lis
         DataError: a line is none of a TREC run.
     """
     found: dict[str, list[tuple[float, str]]] = {}
-    for number, line in lines_of(file):
+    for number, line in read_lines(file):
         fields = line.split()
+        if not fields:
+            continue
         try:
             found.setdefault(fields[0], []).append((-float(fields[4]), fields[2]))
         except (IndexError, ValueError) as error:

@@ -44,9 +44,14 @@ class Asked(NamedTuple):
 
 
 class Answers(list[tuple[float, Found]]):
-    """For each query its best score, NaN where it is lost, and what was found; ``said`` is about the whole run."""
+    """For each query its best score, NaN where it is lost, and what was found.
+
+    Attributes:
+        said: about the whole run. raw: what the model gave, a row for each query.
+    """
 
     said: Sequence[str] = ()
+    raw: Sequence[Array] = ()
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -136,7 +141,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked],
         ids, texts = [state.corpus.ids[i] for i in where], [state.corpus.texts[i] for i in where[: options.topk]]
         best = float(score[0]) if sound and not np.isnan(score).any() else float("nan")
         found.append((best, Found(ids, score, texts)))
-    found.said = state.said
+    found.said, found.raw = state.said, [rows]
     return found
 
 
@@ -194,9 +199,20 @@ def check(options: Options) -> None:
     Raises:
         ConfigError: names the flag.
     """
-    check_lengths(options)
     check_embedding(options)
-    for key in ("topk", "depth", "cut", "rerank"):
+    if options.rerank < 1:
+        raise ConfigError(f"--rerank {options.rerank} must be at least 1")
+    check_ranking(options)
+
+
+def check_ranking(options: Options) -> None:
+    """Refuse what no task that ranks passages can do.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    check_lengths(options)
+    for key in ("topk", "depth", "cut"):
         if getattr(options, key) < 1:
             raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
     if options.script == "valid" and options.depth < options.cut:

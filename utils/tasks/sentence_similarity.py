@@ -24,10 +24,11 @@ from utils.tasks.text_input import LENGTH_FLAGS, check_lengths, longest, open_le
 
 
 class Pair(NamedTuple):
-    """What is kept of a sample: the tokens of both sentences; of one alone, those of the first."""
+    """What is kept of a sample: the tokens of both sentences; of one alone, those of the first. ``text``: the first."""
 
     first: Encoded
     second: Encoded | None
+    text: str = ""
 
     @property
     def cut(self) -> int:
@@ -78,10 +79,8 @@ def prepare(samples: Sequence[SentencePair], model: Model, options: Options) -> 
     tokens = Tokens.of(model, options)
     prefix, limit = Notes.of(model, options).prefix, longest(model, options, tokens)
     firsts = tokens.encode([prefix + one.first for one in samples], limit)
-    seconds = [
-        None if one.second is None else tokens.encode([prefix + one.second], limit)[0] for one in samples
-    ]
-    pairs = [Pair(*two) for two in zip(firsts, seconds, strict=True)]
+    seconds = [None if one.second is None else tokens.encode([prefix + one.second], limit)[0] for one in samples]
+    pairs = [Pair(a, b, one.first) for a, b, one in zip(firsts, seconds, samples, strict=True)]
     sizes = [(len(one.first.ids), 0 if one.second is None else len(one.second.ids)) for one in pairs]
     return Prepared([np.array(sizes, np.int64).reshape(-1, 2)], list(pairs))
 
@@ -109,33 +108,37 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     return State(embedder, sentences, embedder.of(encoded, "sentences"))
 
 
-def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State) -> list[tuple[float, str]]:
-    """Compare.
+class Compared(list[tuple[float, str]]):
+    """For each sample its score, and the nearest other sentence where it is one alone."""
 
-    Returns:
-        For each sample its score, and the nearest other sentence where it is one alone.
-    """
-    texts = [one for pair in contexts for one in pair if one is not None]
+    @property
+    def raw(self) -> list[Array]:
+        """Return the scores, N x 1."""
+        return [np.array([[score] for score, _ in self], np.float32).reshape(-1, 1)]
+
+
+def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair], state: State) -> Compared:
+    """Compare the sentences of each pair, or one alone with all others."""
+    texts = [one for pair in contexts for one in (pair.first, pair.second) if one is not None]
     rows = iter(state.embedder.of(texts))
-    found = []
+    found = Compared()
     for pair in contexts:
         own = next(rows)
         if pair.second is not None:
             found.append((float(np.dot(own.astype(np.float64), next(rows).astype(np.float64))), ""))
         else:
-            score, place = _nearest(own, state.others)
-            found.append((score, state.sentences[place] if place >= 0 else ""))
+            found.append(_nearest(own, pair.text, state))
     return found
 
 
-def _nearest(own: Array, others: Array | None) -> tuple[float, int]:
-    """Return the score and the place of the nearest vector but one that is the same."""
-    if others is None or np.isnan(own).any() or np.isnan(others).any():
-        return math.nan, -1
-    places, scores = nearest(own[None], others, 2)
-    which = next((i for i, place in enumerate(places[0].tolist()) if not np.array_equal(others[place], own)), None)
-    which = which if which is not None else min(1, places.shape[1] - 1)
-    return float(scores[0, which]), int(places[0, which])
+def _nearest(own: Array, text: str, state: State) -> tuple[float, str]:
+    """Return the score and the text of the nearest sentence but those that are the same."""
+    if state.others is None or np.isnan(own).any() or np.isnan(state.others).any():
+        return math.nan, ""
+    places, scores = nearest(own[None], state.others, state.sentences.count(text) + 1)
+    texts = [state.sentences[place] for place in places[0].tolist()]
+    which = next((i for i, one in enumerate(texts) if one != text), 0)
+    return float(scores[0, which]), texts[which]
 
 
 def decode(outputs: Sequence[tuple[float, str]], contexts: Any, model: Model, options: Options) -> list[Likeness]:
@@ -199,7 +202,9 @@ def _check(options: Options) -> None:
 
 FLAGS = (
     *LENGTH_FLAGS,
-    Flag("--text", "sentences to compare instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+    Flag(
+        "--text", "sentences to compare instead of data", None, nargs="+", metavar="TEXT", scripts=("single", "multi")
+    ),
     *EMBEDDING_FLAGS,
     Flag("--prefix", "text put before each sentence (default: as stored, or none)", None),
     Flag("--columns", "names of a table's columns, where they are not the usual: TEXT1 TEXT2 SCORE", [], nargs="+"),

@@ -45,7 +45,8 @@ def nearest(queries: Array, vectors: Array, count: int, *, block: int = BLOCK) -
 def _of_rows(queries: Array, vectors: Array, count: int, block: int) -> tuple[Array, Array]:
     filled = np.zeros((ROWS, vectors.shape[1]), np.float32)
     filled[: len(queries)] = queries
-    best_places, best_scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+    best_places: Array = np.empty((len(queries), 0), np.int64)
+    best_scores: Array = np.empty((len(queries), 0), np.float32)
     for start in range(0, len(vectors), block):
         part = vectors[start : start + block]
         with np.errstate(invalid="ignore"):  # NaN and infinities come out as NaN
