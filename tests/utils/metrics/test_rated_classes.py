@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from utils.datasets.text import Rated
+from utils.datasets.text import Rated, load_texts
 from utils.metrics.f1 import Accuracy, MacroF1
 
 
@@ -34,3 +36,23 @@ def test_without_a_bound_nothing_is_neutral() -> None:
     rated = Accuracy(rated=True)
     rated.update(np.array([[0.1, 0.9], [0.8, 0.2]]), [Rated(1, 0.5), Rated(0, -3.0)])
     assert rated.secondary() == {"macro_f1": 1.0, "matthews": 1.0, "spearman": pytest.approx(1.0)}
+
+
+def test_a_table_may_have_ratings_and_units(tmp_path: Path) -> None:
+    file = tmp_path / "texts.tsv"
+    file.write_text(
+        "text\tlabel\trating\tunit\ngood\tpositive\t2.5\tfilm a\nbad\tnegative\tnone\tfilm b\nso\tnegative\t0\t\n",
+        encoding="utf-8",
+    )
+    found = load_texts(file)
+    batch = found.batch(range(len(found)))
+    assert batch.targets == [Rated("positive", 2.5), Rated("negative", 0.0)]
+    assert batch.units == ["film a", "texts.tsv:4"]
+    assert found.notes == {"rated": True}
+    [rejected] = found.rejected
+    assert (rejected.path.name, rejected.reason) == (
+        "texts.tsv:3",
+        "its 'rating' is 'none', which is no number; correct the line",
+    )
+    file.write_text("text\trating\ngood\t2.5\n", encoding="utf-8")
+    assert load_texts(file).targets is None
