@@ -60,6 +60,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
+        "example/**/weights.py",
         "example/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
