@@ -1,0 +1,56 @@
+"""The committed language classifier: small files that say what they are, and the metric of the README."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import onnx
+import pytest
+from support import ROOT, RunPython
+
+from utils.datasets.text import load_texts
+
+FOLDER = ROOT / "example" / "nlp" / "language_id"
+FILES = ("language_id_dyn.onnx", "language_id_float16_dyn.onnx")
+
+
+def test_the_files_are_small_and_say_what_they_are() -> None:
+    assert all((FOLDER / name).stat().st_size < 1_500_000 for name in (*FILES, "language_id.pth"))
+    assert sum(path.stat().st_size for path in (FOLDER / "data").iterdir()) < 1_000_000
+    for name in FILES:
+        notes = {entry.key: entry.value for entry in onnx.load(FOLDER / name).metadata_props}
+        assert len(json.loads(notes["class_labels"])) == 27
+        assert json.loads(notes["max_length"]) == 128
+        stored, file = json.loads(notes["tokenizer"]), json.loads((FOLDER / "tokenizer.json").read_text("utf-8"))
+        assert stored == file
+        assert json.loads(notes["vocabulary_size"]) == len(file["model"]["vocab"])
+    licences = (FOLDER / "LICENSES.md").read_text(encoding="utf-8")
+    assert "Django Software Foundation" in licences
+    assert "Encode OSS Ltd" in licences
+
+
+def test_no_held_out_text_is_a_training_text() -> None:
+    train, held_out = load_texts(FOLDER / "data" / "train.tsv"), load_texts(FOLDER / "data" / "val.tsv")
+    assert (len(train), len(held_out)) == (10607, 2167)
+    assert not set(train.samples) & set(held_out.samples)
+    assert max(Counter(held_out.samples).values()) == 1
+    assert set(train.targets or ()) == set(held_out.targets or ())
+
+
+def test_a_sentence_on_the_command_line(run_python: RunPython) -> None:
+    pytest.importorskip("tokenizers")
+    text = "Der Zug fährt heute leider nicht."
+    done = run_python(FOLDER / "example_single_batch.py", "--target", "onnx", "--text", text)
+    assert done.returncode == 0, done.stderr
+    assert f"{text}  German  " in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("onnx",), ("sdaa", "--dtype", "float16"), ("cpu", "--dtype", "int8")])
+def test_the_metric_is_that_of_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
+    pytest.importorskip("tokenizers")
+    done = run_python(FOLDER / "example_valid.py", "--target", *words)
+    assert done.returncode == 0, done.stderr
+    (metric,) = (line.split()[1] for line in done.stdout.splitlines() if line.startswith("eval_metric"))
+    assert float(metric) == pytest.approx(0.9437, abs=0.001)
