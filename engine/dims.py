@@ -92,6 +92,25 @@ def how_to_bind(inputs: Sequence[TensorSpec], dims: Mapping[str, Sequence[int]])
     return f"{by_name}one full shape per input as input_size or --input_shapes, such as {shapes}"
 
 
+def open_cache(inputs: Sequence[TensorSpec], dims: Mapping[str, Sequence[int]]) -> str | None:
+    """Return what is wrong with a key/value cache whose size nobody says: part of a sentence; ``None``: there is none.
+
+    A decoder that is given its own past, one token longer with each call, has another shape each time. It is known by
+    its name, as any other input with one open dimension looks the same.
+    """
+    for tensor in inputs:
+        named = any(word in tensor.name.lower() for word in ("past", "cache"))
+        both = enumerate(zip(tensor.shape, tensor.symbols or (None,) * len(tensor.shape), strict=True))
+        free = [name or "?" for i, (d, name) in both if d is None and i != tensor.batch_axis and name not in dims]
+        if named and len(tensor.shape) > 2 and free:
+            return (
+                f"input {tensor.name!r} is a cache whose size {free[0]!r} is open, and one that grows with each call "
+                "cannot run in fixed shapes; export the model with a cache of planned sizes and a mask, and say them: "
+                f"--lengths 64 128 256 of task text_generation, or --dim {free[0]}=64,128,256"
+            )
+    return None
+
+
 def _example(tensor: TensorSpec) -> str:
     """Return a full shape of an input, as ``--input_shapes`` takes it."""
     sizes = (16 if axis == tensor.batch_axis else d or 128 for axis, d in enumerate(tensor.shape))

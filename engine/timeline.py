@@ -47,6 +47,11 @@ class Timeline:
         """Return how many spans a stage has."""
         return self._totals.get(stage, (0.0, 0, 0))[1]
 
+    def stages(self) -> list[str]:
+        """Return the stages that have a span."""
+        with self._lock:
+            return list(self._totals)
+
     def samples(self, stage: str) -> int:
         """Return how many samples went through a stage."""
         return self._totals.get(stage, (0.0, 0, 0))[2]

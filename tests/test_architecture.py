@@ -45,6 +45,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/random_weights.py",
         "utils/export/timm_models.py",
         "utils/export/*detectors.py",
+        "utils/export/gpt_decoder.py",
+        "utils/export/gpt_script.py",
         "utils/export/torchvision_models.py",
         "utils/export/segmenter_script.py",
         "utils/export/torchvision_segmentation.py",

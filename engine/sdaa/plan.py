@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
-from engine.dims import how_to_bind, shown_shape
+from engine.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
 from engine.sdaa.card import CardDescription
 from engine.sdaa.cost import ShardCost, ShardWork, price
@@ -125,6 +125,9 @@ class Lowering:
             ConfigError: a dimension has no size.
         """
         sizes = dict(zip(self._symbols, key.sizes, strict=True))
+        growing = open_cache(self._inputs, self.spec.dims)
+        if growing is not None:
+            raise ConfigError(f"{self.spec.ckpt}: {growing}")
         return {tensor.name: self._shape(tensor, key.rows, sizes) for tensor in self._inputs}
 
     def _shape(self, tensor: TensorSpec, rows: int, sizes: Mapping[str, int]) -> tuple[int, ...]:

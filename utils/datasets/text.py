@@ -38,7 +38,7 @@ PAIRS = (
 )
 """Names of the two columns of usual data sets, GLUE's among them, in the order in which they are looked for."""
 
-TEXTS = (TEXT, "sentence", "review", "content", "comment", "sms", "tweet", "utterance", "query", "question")
+TEXTS = (TEXT, "prompt", "sentence", "review", "content", "comment", "sms", "tweet", "utterance", "query", "question")
 """Names of the column of single texts."""
 
 LABELS = (LABEL, "labels", "gold_label", "is_duplicate", "Quality", "class", "category", "sentiment", "intent")

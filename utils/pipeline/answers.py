@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine
+from engine import Array, ConfigError, Engine, Timeline
 from utils.pipeline.console import (
     about,
+    figure_lines,
     in_a_line,
     int8_figures,
     int8_lines,
@@ -63,8 +64,17 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
             work.name = "--skip_postprocess, which takes the outputs' rows for samples,"
         _tell_ranges(engines, len(dataset), opt)
         failures, counts = list[Failure](), dict[str, int]()
+        work.mark()
         answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, counts=counts, **pace(opt))
-        return Session(task, model, opt, failures, work.describe(), engines, counts).show(answers, show)
+        told = partial(_figures, work)
+        return Session(task, model, opt, failures, work.describe(), engines, counts, told).show(answers, show)
+
+
+def _figures(work: Work, samples: int) -> dict[str, float]:
+    """Return the task's figures of what was computed so far."""
+    timeline = Timeline()
+    work.note_calls(timeline)
+    return work.figures(timeline, samples)
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
@@ -134,7 +144,10 @@ def _raw_shown(_: Any, prediction: Any) -> Artifact:
 
 @dataclass(slots=True)
 class Session:
-    """What accumulates while answers are shown; ``engine`` says what computes."""
+    """What accumulates while answers are shown.
+
+    ``engine`` says what computes, ``figures`` gives the task's figures of so many samples.
+    """
 
     task: Task
     model: Model
@@ -143,6 +156,7 @@ class Session:
     engine: str = ""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    figures: Callable[[int], Mapping[str, float]] = lambda samples: {}
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -167,6 +181,8 @@ class Session:
         list_failures(self.failures)
         if not self.shown and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
+        for line in figure_lines("figures", self.figures(len(self.shown))):
+            print(line)
         if opt.script == "multi" and self.shown:
             print(self._summary(time.perf_counter() - start))
         if not self.shown:
@@ -207,6 +223,7 @@ class Session:
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
         data["counts"] = self.counts
+        data["figures"] = dict(self.figures(len(self.shown)))
         data["int8"] = int8_figures(self.engines)
         write_json({**data, **environment()}, path)
 

@@ -116,8 +116,13 @@ def _course_lines(report: Report, ran: bool) -> Iterator[str]:
 def _figure_lines(report: Report) -> Iterator[str]:
     """Yield the figures beside the metric: its own further ones, and the task's."""
     for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
-        if figures:
-            yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
+        yield from figure_lines(what, figures)
+
+
+def figure_lines(what: str, figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield figures as a line; none where there are none."""
+    if figures:
+        yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
 
 
 def _class_lines(report: Report) -> Iterator[str]:

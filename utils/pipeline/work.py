@@ -87,7 +87,7 @@ class Work:
         """Writes the answers of an evaluation."""
         self.inferred = 0
         """Samples inferred so far; an engine counts the rows of its calls, which a loop makes more of."""
-        self._marks: dict[str, tuple[float, int, int]] = {}
+        self._marks: dict[tuple[str, str], tuple[float, int, int]] = {}
 
     @classmethod
     def plain(cls, engine: Infer, preprocess: Preprocess | Front, postprocess: Callable[[Any], Any]) -> Work:
@@ -185,15 +185,25 @@ class Work:
             engine.cancel()
 
     def mark(self) -> None:
-        """Begin to count the engines' calls."""
-        self._marks = {name: _calls(engine) for name, engine in self.engines.items()}
+        """Begin to count the engines' calls, and what the task notes in their timelines."""
+        self._marks = {
+            (name, stage): _so_far(engine, stage)
+            for name, engine in self.engines.items()
+            for stage in engine.timeline.stages()
+        }
 
     def note_calls(self, timeline: Timeline) -> None:
-        """Add the engines' calls since :meth:`mark` to a timeline, as ``call NAME``."""
+        """Add the engines' calls since :meth:`mark` to a timeline, as ``call NAME``.
+
+        What a task's own ``infer`` notes in an engine's timeline comes along under its own name: a decoder's steps, a
+        stream's chunks.
+        """
         for name, engine in self.engines.items():
-            before, now = self._marks.get(name, (0.0, 0, 0)), _calls(engine)
-            seconds, count, samples = (b - a for a, b in zip(before, now, strict=True))
-            timeline.adopt(f"call {name}", engine.timeline, "engine", float(seconds), int(count), int(samples))
+            for stage in engine.timeline.stages():
+                before, now = self._marks.get((name, stage), (0.0, 0, 0)), _so_far(engine, stage)
+                seconds, count, samples = (b - a for a, b in zip(before, now, strict=True))
+                told = f"call {name}" if stage == "engine" else stage
+                timeline.adopt(told, engine.timeline, stage, float(seconds), int(count), int(samples))
 
     def figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
         """Return the task's figures beside the common summary."""
@@ -259,9 +269,9 @@ class _State:
         return made[1]
 
 
-def _calls(engine: Engine) -> tuple[float, int, int]:
+def _so_far(engine: Engine, stage: str) -> tuple[float, int, int]:
     line = engine.timeline
-    return line.seconds("engine"), line.count("engine"), line.samples("engine")
+    return line.seconds(stage), line.count(stage), line.samples(stage)
 
 
 def _advice(task: Task, options: Options, engines: Mapping[str, Engine]) -> OwnAdvice:

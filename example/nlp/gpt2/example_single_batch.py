@@ -1,0 +1,15 @@
+"""Continue one prompt."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.text_generation import TEXT_GENERATION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "gpt2_small_dyn.onnx", HERE / "data/texts.txt"
+    cli.single(__doc__, TEXT_GENERATION, ckpt=ckpt, data_path=data, batch_size=1)

@@ -1,0 +1,15 @@
+"""Export the small language model to ONNX: tiny_gpt.onnx, tiny_gpt_dyn.onnx and tiny_gpt_float16_dyn.onnx."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.gpt_script import export_gpt
+from utils.pipeline import cli
+
+SOURCE = "trained by train.py on the manual of Django 5.2.9 (BSD-3-Clause)"
+
+if __name__ == "__main__":
+    cli.run(partial(export_gpt, __doc__, HERE, str(HERE), begins=True, source=SOURCE))
