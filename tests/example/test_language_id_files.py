@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections import Counter
 
 import onnx
@@ -26,8 +28,8 @@ def test_the_files_are_small_and_say_what_they_are() -> None:
         assert stored == file
         assert json.loads(notes["vocabulary_size"]) == len(file["model"]["vocab"])
     licences = (FOLDER / "LICENSES.md").read_text(encoding="utf-8")
-    assert all(name in licences for name in ("CC BY-SA 3.0", "CC BY 3.0", "Allison Smith", "June Wallack", "Maxim Topal"))
-    assert "Silvia Petrin" in licences
+    names = ("Allison Smith", "June Wallack", "Carlo Flora", "Silvia Petrin", "Maxim Topal")
+    assert all(name in licences for name in ("CC BY-SA 3.0", "CC BY 3.0", *names))
 
 
 def test_no_held_out_text_is_a_training_text() -> None:
@@ -36,6 +38,17 @@ def test_no_held_out_text_is_a_training_text() -> None:
     assert not set(train.samples) & set(held_out.samples)
     assert max(Counter(held_out.samples).values()) == 1
     assert set(train.targets or ()) == set(held_out.targets or ())
+
+
+def test_texts_that_look_alike_are_in_one_part_and_one_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    alike = importlib.import_module("make_data").alike
+    sys.modules.pop("make_data")
+    assert alike("¿Dónde está, Mamá?") == alike("donde esta mama")
+    parts = [load_texts(FOLDER / "data" / name) for name in ("train.tsv", "val.tsv")]
+    found = [alike(text) for part in parts for text in part.samples]
+    assert len(set(found)) == len(found)
+    assert not any(set("()[]<>\ufffd") & set(text) for part in parts for text in part.samples)
 
 
 def test_a_sentence_on_the_command_line(run_python: RunPython) -> None:

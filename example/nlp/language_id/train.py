@@ -132,7 +132,8 @@ def main() -> int:
     print(f"{args.out / 'language_id.pth'}: accuracy {sum(right) / len(right):.6f} held out")
     print("\n".join(by_length(held_out.samples, right)))
     other = [one for one, known in zip(right, held_out.targets or (), strict=True) if known != "Russian"]
-    print(f"without Russian, which its letters tell: {sum(other)} of {len(other)}, accuracy {sum(other) / len(other):.4f}")
+    share = f"{sum(other)} of {len(other)}, accuracy {sum(other) / len(other):.4f}"
+    print(f"without Russian, which its letters tell: {share}")
     return 0
 
 
