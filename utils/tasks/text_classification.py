@@ -124,9 +124,8 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     """Return the softmax over the classes of N x C logits: N rows of C float32, in the order of the classes.
 
     Raises:
-        InputError: the output is not N x C numbers of at least two classes.
-        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes, or ``--label_order`` is of
-            another number of classes.
+        InputError: the output is not N x C numbers of at least two classes, or ``--label_order`` is of another number.
+        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes.
     """
     found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
     if found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2:
@@ -149,7 +148,7 @@ def _order(model: Model, options: Options, classes: int) -> Array:
         return np.arange(classes)
     words = text.split(",")
     if sorted(words) != sorted(map(str, range(classes))):
-        raise ConfigError(
+        raise InputError(
             f"--label_order {text}: {model.ckpt} has {classes} classes; name each of 0 to {classes - 1} once, as in "
             f"{','.join(map(str, reversed(range(min(classes, 3)))))}"
         )

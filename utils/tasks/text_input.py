@@ -53,9 +53,10 @@ COLUMN_FLAGS = (
 
 
 def columns_of(options: Options) -> Columns:
-    """Return how tables are read, from :data:`COLUMN_FLAGS`."""
-    given = (options.text_column, options.pair_column, options.label_column)
-    return Columns(*given, tuple(options.columns), options.encoding, options.quoted)
+    """Return how tables are read, from :data:`COLUMN_FLAGS`; a flag that the options lack has its default."""
+    said = {flag.key: getattr(options, flag.key, flag.default) for flag in COLUMN_FLAGS}
+    given = (said["text_column"], said["pair_column"], said["label_column"])
+    return Columns(*given, tuple(said["columns"]), said["encoding"], said["quoted"])
 
 
 def check_lengths(options: Options) -> None:

@@ -222,7 +222,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
         *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
-        *("nan_inputs", "nan_outputs", "int8", "finished"),
+        *("nan_inputs", "nan_outputs", "int8", "counts", "figures", "finished"),
     }
     assert data["finished"] is True
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]

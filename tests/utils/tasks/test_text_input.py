@@ -15,7 +15,7 @@ from constructed_models import options
 pytest.importorskip("tokenizers")
 from small_tokenizers import KINDS, LINES
 
-from engine import ConfigError, DataError, EngineSpec, ModelError, TensorSpec
+from engine import ConfigError, DataError, EngineSpec, InputError, ModelError, TensorSpec
 from utils.datasets.base import ListDataset
 from utils.pipeline.options import options as parsed
 from utils.preprocess.text.lengths import count_cut, planned, say_cut
@@ -121,7 +121,7 @@ def test_what_the_training_decided() -> None:
     assert prepare(pair, stored, options(TASK, case="kept", pair_order="given")).arrays[0][0].tolist() == plain
     logits = np.log(np.array([[0.2, 0.3, 0.5]], np.float32))
     assert decode(logits, None, model(), options(TASK, label_order="2,0,1"))[0] == pytest.approx([0.3, 0.5, 0.2])
-    with pytest.raises(ConfigError, match=r"--label_order 1,0: m.onnx has 3 classes; name each of 0 to 2 once"):
+    with pytest.raises(InputError, match=r"--label_order 1,0: m.onnx has 3 classes; name each of 0 to 2 once"):
         decode(logits, None, model(), options(TASK, label_order="1,0"))
     with pytest.raises(ModelError, match="case 'x' must be one of kept, lower"):
         prepare(pair, model(text_classification={"case": "x"}), options(TASK))

@@ -106,11 +106,13 @@ class Chooser:
         """Return a token for each row; of equally good ones the first."""
         found = processed(logits, texts, self._how)
         if not self._how.random:
-            return np.argmax(found, axis=1)
+            best: Array = np.argmax(found, axis=1)
+            return best
         sums = np.cumsum(_softmax(found), axis=1)
         drawn = [self._streams[place].random() for place in places]
         tokens = [int(np.searchsorted(row, one * row[-1], side="right")) for row, one in zip(sums, drawn, strict=True)]
-        return np.minimum(tokens, logits.shape[1] - 1)
+        chosen: Array = np.minimum(tokens, logits.shape[1] - 1)
+        return chosen
 
 
 def seed_of(seed: int, text: str, again: int = 0) -> int:
