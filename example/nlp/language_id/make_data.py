@@ -1,15 +1,15 @@
-"""Write data/train.tsv and data/val.tsv: short messages of two programs and which of 27 languages they are in.
+"""Write data/train.tsv and data/val.tsv: what a telephone exchange says, and in which of five languages it says it.
 
-Training texts are the messages of Django, held-out ones those of Django REST framework: other people's translations of
-other sentences. What stands in both, in any language, is in neither's training part, and so is what is the same text
-in two languages.
+A prompt is held out in all five languages or in none, by a hash of its name. What is held out in any place stands in
+no training text, and what is the same in two languages is in neither table.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import re
-import struct
 import sys
 import unicodedata
 from collections import defaultdict
@@ -23,131 +23,107 @@ from utils.pipeline import cli
 
 HERE = Path(__file__).resolve().parent
 
-LANGUAGES = {
-    "bg": "Bulgarian",
-    "ca": "Catalan",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fi": "Finnish",
-    "fr": "French",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "mk": "Macedonian",
-    "nb": "Norwegian",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-}
-"""Those that both programs are translated into, without those whose letters alone tell them."""
+LANGUAGES = {"en": "English", "es": "Spanish", "fr": "French", "it": "Italian", "ru": "Russian"}
 
-LETTERS = 12
-"""A text has at least so many, in two words or more."""
+LEFT_OUT = ("phonetic/", "silence/", "spy-")
+"""Beginnings of the names of prompts that say names of letters, nothing at all, or names of protocols."""
 
-_NO_WORDS = re.compile(r"%\([^)]*\)[a-z]|%[a-z]|\{[^}]*\}|<[^>]+>|&\w+;|https?://\S+")
-"""Places for values, markup and addresses, which are in no language."""
+LETTERS, LONGEST = 3, 240
+"""A text has at least so many letters, and at most so many characters."""
+
+_REMARK = re.compile(r"\([^)]*\)|\[[^\]]*\]|<[^>]*>")
+"""What stands in brackets is about the recording or not said."""
+
+_LOST = re.compile(r"\w\?\w|\w\? [a-z]| \? [a-z]")
+"""A question mark in a sentence: the list's author lost a letter with an accent there."""
+
+_NEXT = re.compile(r"\.[a-z]+-[a-z-]+:")
+"""The name of another prompt within a text: a line break was lost."""
+
+_ALIKE = re.compile(r"[\W_]+")
 
 
-class Message(NamedTuple):
-    """A text, its language, and the English message that it is of."""
+class Prompt(NamedTuple):
+    """A text, its language, and the name that it has in all languages."""
 
     text: str
     language: str
-    source: str
+    name: str
 
 
-def catalogue(file: Path) -> dict[str, str]:
-    """Return the messages of a compiled catalogue (gettext's .mo) by the English ones, each plural form for itself.
+def prompts(language: str) -> list[Prompt]:
+    """Return the usable prompts of a language in the order of their list.
 
     Raises:
-        DataError: the file is none.
+        DataError: the list cannot be read.
     """
-    data = file.read_bytes()
-    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(data[:4])
-    if order is None:
-        raise DataError(f"{file} is no catalogue of gettext; fetch the package again")
-    count, sources, texts = struct.unpack(f"{order}3I", data[8:20])
-    found: dict[str, str] = {}
-    for place in range(count):
-        pair = []
-        for table in (sources, texts):
-            length, start = struct.unpack_from(f"{order}2I", data, table + 8 * place)
-            pair.append(data[start : start + length].decode().rpartition("\x04")[2].split("\0"))
-        for source, text in zip(*pair, strict=False):
-            found.setdefault(source, text)
-    return {source: text for source, text in found.items() if source}
-
-
-def messages(folder: Path) -> list[Message]:
-    """Return the usable messages of a program, language by language."""
-    by_language: dict[str, dict[str, str]] = {language: {} for language in LANGUAGES}
-    for file in sorted(folder.rglob("*.mo")):
-        language = file.parent.parent.name
-        if language in LANGUAGES and language != "en":
-            for source, text in catalogue(file).items():
-                by_language[language].setdefault(source, text)
-    every = sorted({source for one in by_language.values() for source in one})
-    by_language["en"] = {source: source for source in every}
-    found = [
-        Message(cleaned(text), language, cleaned(source))
-        for language, texts in by_language.items()
-        for source, text in sorted(texts.items())
-        if language == "en" or text != source
-    ]
-    return without_doubles([one for one in found if _says_something(one.text)])
+    package = f"voices_{language}_words"
+    file = Path(fetched(package)) / f"usr/share/doc/asterisk-core-sounds-{language}/core-sounds-{language}.txt.gz"
+    try:
+        lines = gzip.decompress(file.read_bytes()).decode("utf-8-sig").splitlines()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read ({error}); fetch {package} again") from error
+    parts = [line.partition(":") for line in lines if line and not line.startswith(";")]
+    found = [Prompt(cleaned(text), language, name.strip().lower()) for name, _, text in parts]
+    return [one for one in found if not one.name.startswith(LEFT_OUT) and _is_usable(one)]
 
 
 def cleaned(text: str) -> str:
-    """Return a message without places for values and markup, on one line, in Unicode's form NFC."""
-    return unicodedata.normalize("NFC", " ".join(_NO_WORDS.sub(" ", text).split()))
+    """Return a text without remarks in brackets and without dots at its ends, in Unicode's form NFC."""
+    return unicodedata.normalize("NFC", " ".join(_REMARK.sub(" ", text).split()).strip(". "))
 
 
-def _says_something(text: str) -> bool:
-    return " " in text and sum(letter.isalpha() for letter in text) >= LETTERS
+def _is_usable(one: Prompt) -> bool:
+    if sum(letter.isalpha() for letter in one.text) < LETTERS or len(one.text) > LONGEST:
+        return False
+    if _LOST.search(one.text) or _NEXT.search(one.text):
+        return False
+    # a few lines of the Russian list are still the English ones
+    return one.language != "ru" or bool(re.search(r"[а-яё]", one.text.lower()))
 
 
-def without_doubles(found: list[Message]) -> list[Message]:
-    """Return each text once, and none that stands in two languages."""
+def alike(text: str) -> str:
+    """Return what texts have in common that differ in capitals, signs, or accents left out."""
+    plain = unicodedata.normalize("NFD", text.lower())
+    return _ALIKE.sub(" ", "".join(one for one in plain if not unicodedata.combining(one))).strip()
+
+
+def without_doubles(found: list[Prompt]) -> list[Prompt]:
+    """Return each text of a language once, and none that stands in two."""
     languages = defaultdict(set)
     for one in found:
-        languages[one.text].add(one.language)
-    once = {one.text: one for one in reversed(found) if len(languages[one.text]) == 1}
-    return [one for one in found if once.get(one.text) is one]
+        languages[alike(one.text)].add(one.language)
+    once = {alike(one.text): one for one in reversed(found) if len(languages[alike(one.text)]) == 1}
+    return [one for one in found if once.get(alike(one.text)) is one]
 
 
-def written(rows: list[Message], file: Path) -> str:
+def is_held_out(name: str) -> bool:
+    """Say whether a prompt is kept from training, in every language: one in four, by a hash of its name."""
+    return hashlib.sha256(name.encode()).digest()[0] % 4 == 0
+
+
+def written(rows: list[Prompt], file: Path) -> str:
     """Write rows as a table and say how many there are."""
     lines = [f"{one.text}\t{LANGUAGES[one.language]}\n" for one in rows]
     file.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8", newline="\n")
-    return f"{file}: {len(rows)} texts in {len({one.language for one in rows})} languages"
+    counts = [f"{name} {sum(one.language == code for one in rows)}" for code, name in LANGUAGES.items()]
+    return f"{file}: {len(rows)} texts ({', '.join(counts)})"
 
 
 def main() -> int:
-    """Read both programs' messages and write the tables."""
+    """Read the five lists and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "data", help="folder of the tables")
     args = parser.parse_args()
-    held_out = messages(fetched("django_rest_messages"))
-    texts, sources = {one.text for one in held_out}, {one.source for one in held_out}
-    training = [
-        one for one in messages(fetched("django_messages")) if one.text not in texts and one.source not in sources
-    ]
+    every = [one for language in LANGUAGES for one in prompts(language)]
+    held_out = [one for one in every if is_held_out(one.name)]
+    known = {(one.language, alike(one.text)) for one in held_out}
+    training = [one for one in every if (one.language, alike(one.text)) not in known]
+    # of both together, as a text may be held out in one language and for training in another
+    once = set(without_doubles(held_out + training))
     for rows, name in ((training, "train.tsv"), (held_out, "val.tsv")):
-        print(written(rows, args.out / name))
+        print(written([one for one in rows if one in once], args.out / name))
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-TOKENS, LONGEST = 2048, 128
+TOKENS, LONGEST = 1024, 128
 """Size of the vocabulary, and tokens of a text at most."""
 
 SIZE, HEADS = 96, 4

@@ -1,65 +1,136 @@
-"""The text that the model learns: the prose of Django's manual (BSD-3-Clause), page by page."""
+"""The text that the model learns: what the Python that runs this says of itself, in prose (PSF licence).
+
+It is the language reference in ``pydoc_data/topics.py`` and the documentation strings of a fixed list of modules of the
+standard library. The files are parsed; nothing of them is imported or run. The committed files were made with
+Python 3.11.7; another version has other text.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import platform
 import re
+import sysconfig
+import textwrap
 from pathlib import Path
 
-from utils.fetch import fetched
+VERSION = "3.11.7"
+"""Python whose text the committed files are of."""
 
-PACKAGE = "django_docs"
+_NAMES = """
+__future__ _aix_support _collections_abc _markupbase _osx_support _py_abc _pydecimal _pyio _sitebuiltins _strptime
+_threading_local abc aifc argparse ast asyncio base64 bdb bisect bz2 calendar cgi cgitb chunk cmd code codeop
+collections colorsys compileall concurrent configparser contextlib copy copyreg crypt csv ctypes curses dataclasses
+datetime dbm difflib dis distutils doctest email enum filecmp fileinput fnmatch fractions ftplib functools genericpath
+getopt getpass gettext glob graphlib gzip hashlib heapq hmac html http imaplib imghdr imp importlib inspect io
+ipaddress json keyword linecache locale lzma mailbox mailcap mimetypes modulefinder multiprocessing netrc nntplib
+ntpath nturl2path numbers opcode operator os pathlib pdb pickle pickletools pipes pkgutil plistlib poplib posixpath
+pprint pty py_compile pyclbr pydoc queue quopri random reprlib rlcompleter runpy sched secrets selectors shelve shlex
+shutil signal site smtpd smtplib sndhdr socket socketserver ssl stat statistics string stringprep subprocess sunau
+symtable sysconfig tabnanny telnetlib tempfile textwrap threading timeit tkinter tokenize tomllib traceback
+tracemalloc types typing unittest urllib uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml zipapp zipfile
+zipimport zoneinfo
+"""
 
-KEPT = ("faq", "howto", "internals", "intro", "misc", "ref", "releases", "topics")
-"""Folders of the manual that are read."""
+MODULES = tuple(_NAMES.split())
+"""Modules and packages whose documentation strings are read."""
 
-SHORTEST = 400
+LEFT_OUT = ("http.cookies", "tkinter.simpledialog", "urllib.robotparser", "xml.etree", "distutils.tests")
+"""Parts of them that are not: their files name other terms than Python's, or they are tests."""
+
+SHORTEST = 300
 """Characters of prose that a page has at least."""
 
-_ROLE = re.compile(r":[\w:+-]+:`([^`]*)`")
-_NAMED = re.compile(r"^!?~?(.*?)(?:\s*<[^<>]*>)?$", re.DOTALL)
-_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
-_REFERENCE = re.compile(r"`([^`]+)`__?|\|([^|\s]+)\|")
+RUN = 12
+"""Words in a row that no page for training shares with a held-out one."""
+
+_WORD = re.compile(r"\w+")
+_NO_PROSE = re.compile(r">>>|::=|[{}|\\]|==|\w\(.*\w=|^\w+ = |https?://|@\w+\.|(?i:copyright)|\.\.\.\s|^\.\. ")
+_LETTERS = re.compile(r"[A-Za-z ]")
 
 
 def pages() -> dict[str, str]:
-    """Return the prose of every page by its name, such as ``topics/cache.txt``, sorted by name."""
-    root = next(Path(fetched(PACKAGE)).glob("*/docs"))
-    found = {str(path.relative_to(root)): path for folder in KEPT for path in (root / folder).rglob("*.txt")}
-    read = {name: prose(found[name].read_text(encoding="utf-8")) for name in sorted(found)}
-    return {name: text for name, text in read.items() if len(text) >= SHORTEST}
+    """Return the prose of every topic and module by its name, such as ``topic yield`` or ``module email.header``.
+
+    A paragraph that stands in several is kept in one: in a held-out page before the others. One for training that has
+    ``RUN`` words in a row of a held-out page is left out.
+    """
+    found = _sources()
+    seen: set[str] = set()
+    runs: set[tuple[str, ...]] = set()
+    kept: dict[str, str] = {}
+    for name in sorted(found, key=lambda one: (not is_held_out(one), one)):
+        own = []
+        for one in found[name]:
+            if one in seen or (not is_held_out(name) and not runs.isdisjoint(_runs(one))):
+                continue
+            seen.add(one)
+            own.append(one)
+        text = "\n".join(own)
+        if len(text) >= SHORTEST:
+            kept[name] = text
+            runs.update(_runs(text) if is_held_out(name) else ())
+    return {name: kept[name] for name in sorted(kept)}
 
 
 def is_held_out(name: str) -> bool:
-    """Say whether a page is kept from training: one in eight, by a hash of its name; none of the release notes.
-
-    Release notes repeat one another, so a model that has seen one knows much of the next.
-    """
-    return not name.startswith("releases/") and hashlib.sha256(name.encode()).digest()[0] % 8 == 0
+    """Say whether a page is kept from training: one in eight, by a hash of its name."""
+    return hashlib.sha256(name.encode()).digest()[0] % 8 == 0
 
 
-def prose(text: str) -> str:
-    """Return the paragraphs of a page of reStructuredText: no code, lists, tables, directives or titles.
+def made_by() -> str:
+    """Return which Python the text is of, and whether that is the one of the committed files."""
+    now = platform.python_version()
+    return f"text of Python {now}" + ("" if now == VERSION else f", not {VERSION}, of which the committed files are")
 
-    What is marked up keeps its words: ``:ref:`caching <x>``` becomes ``caching``.
-    """
-    blocks = (block for block in re.split(r"\n\s*\n", text))
-    kept = (_plain(block) for block in blocks if _is_prose(block))
-    return "\n".join(one for one in kept if len(one) > 40)
+
+def _sources() -> dict[str, list[str]]:
+    """Return the paragraphs of every page by its name."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    tree = ast.parse((root / "pydoc_data" / "topics.py").read_text(encoding="utf-8"))
+    topics = next(ast.literal_eval(one.value) for one in tree.body if isinstance(one, ast.Assign))
+    found = {f"topic {name}": prose(text) for name, text in topics.items()}
+    for top in MODULES:
+        for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
+            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            if path.is_file() and not any(f"{name}.".startswith(f"{one}.") for one in LEFT_OUT):
+                found[f"module {name}"] = [part for text in documentation(path) for part in prose(text)]
+    return found
+
+
+def documentation(path: Path) -> list[str]:
+    """Return the documentation strings of a module, its classes and functions, as they stand in the file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    every = [one for one in ast.walk(tree) if isinstance(one, kinds)]
+    every.sort(key=lambda one: getattr(one, "lineno", 0))
+    return [text for one in every if (text := ast.get_docstring(one))]
+
+
+def prose(text: str) -> list[str]:
+    """Return the paragraphs of a text on a line each: no code, lists, tables, grammar or titles; marks are dropped."""
+    blocks = (textwrap.dedent(one.strip("\n")) for one in re.split(r"\n\s*\n", text))
+    return [_plain(one) for one in blocks if _is_prose(one)]
 
 
 def _is_prose(block: str) -> bool:
-    lines = block.strip("\n").split("\n")
-    if any(line.startswith((" ", "\t")) for line in lines):
+    if not block or not block[0].isupper() or block.rstrip()[-1] not in ".:?!)" or _NO_PROSE.search(block):
         return False
-    first = lines[0]
-    return bool(first) and first[0].isupper() and not any(set(line) <= set("=-~^*+#`") for line in lines)
+    lines = block.split("\n")
+    if any(line.startswith((" ", "\t")) or len(set(line)) < 3 for line in lines):
+        return False
+    letters = len(_LETTERS.findall(" ".join(lines)))
+    return len(block.split()) >= 7 and letters >= 0.9 * len(block)
 
 
 def _plain(block: str) -> str:
-    found = _ROLE.sub(lambda match: _NAMED.sub(r"\1", match.group(1)), block)
-    found = _LINK.sub(r"\1", found).replace("``", "")
-    found = _REFERENCE.sub(lambda match: match.group(1) or match.group(2), found)
+    found = re.sub(r":\w+:`([^`]*)`", r"\1", block).replace("`", "")
     found = re.sub(r"\*\*?([^*\s][^*]*)\*\*?", r"\1", found)
-    found = re.sub(r"::$", ":", found)
-    return re.sub(r"\s+", " ", found).strip()
+    found = re.sub(r"\s*\[\d+\]_?", "", found)
+    return re.sub(r"\s+", " ", found).removesuffix("::").strip()
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = _WORD.findall(text.lower())
+    return {tuple(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}

@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 from utils.export.gpt_script import export_gpt
 from utils.pipeline import cli
 
-SOURCE = "trained by train.py on the manual of Django 5.2.9 (BSD-3-Clause)"
+SOURCE = "trained by train.py on the language reference and documentation strings of Python 3.11.7 (PSF licence)"
 
 if __name__ == "__main__":
     cli.run(partial(export_gpt, __doc__, HERE, str(HERE), begins=True, source=SOURCE))

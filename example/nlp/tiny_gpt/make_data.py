@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from corpus import is_held_out, pages
+from corpus import is_held_out, made_by, pages
 
 from engine import add_version
 from utils.pipeline import cli
@@ -26,7 +26,7 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"page": name, "text": text}, ensure_ascii=False) + "\n" for name, text in held.items()]
     (out / "heldout.jsonl").write_text("".join(lines), encoding="utf-8")
-    print(f"{out / 'heldout.jsonl'}: {len(held)} pages, {sum(map(len, held.values()))} characters")
+    print(f"{out / 'heldout.jsonl'}: {len(held)} pages, {sum(map(len, held.values()))} characters, {made_by()}")
     return 0
 
 

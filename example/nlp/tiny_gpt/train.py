@@ -1,7 +1,7 @@
 """Train the tokenizer and the weights: tokenizer.json, config.json and model.safetensors, in transformers' layout.
 
-The weights are kept as float16, to which they are rounded. The text is what ``corpus.py`` takes out of Django's manual
-(``teco fetch django_docs``), without the pages that are held out.
+The weights are kept as float16, to which they are rounded. The text is what ``corpus.py`` takes out of the Python that
+runs this, without the pages that are held out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from corpus import is_held_out, pages
+from corpus import is_held_out, made_by, pages
 
 from engine import add_version
 from utils.export.gpt_decoder import Form, GptDecoder
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 END = "<|endoftext|>"
 FORM = Form(vocabulary=768, positions=256, width=80, layers=3, heads=5, inner=320, begin=0, end=0)
 BATCH = 16
-PLAN = Plan(steps=2400, rate=0.004, warm=100, decay=0.05, clip=1.0, average=0.995, every=200)
+PLAN = Plan(steps=2400, rate=0.004, warm=100, decay=0.1, clip=1.0, average=0.995, every=200)
 
 
 def tokenizer_of(texts: list[str]) -> Tokenizer:
@@ -110,6 +110,7 @@ def main() -> int:
     tokenizer = tokenizer_of(learned)
     tokenizer.save(str(out / "tokenizer.json"))
     tokens, rest = numbered(tokenizer, learned), numbered(tokenizer, held)
+    print(made_by())
     print(f"{len(learned)} pages, {len(tokens)} tokens to learn; {len(held)} pages, {len(rest)} tokens held out")
     network = GptDecoder(FORM)
     print(f"{sum(one.numel() for one in network.parameters())} parameters")
