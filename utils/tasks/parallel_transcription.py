@@ -7,7 +7,7 @@ up to one, a token is complete (:func:`~utils.postprocess.audio.integrate.integr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,11 +17,12 @@ from engine import Array, ConfigError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
+from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Flag, Options
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared
-from utils.tasks.speech_recognition import Heard
+from utils.tasks.speech_recognition import METRICS, Heard
 from utils.tasks.speech_transcription import DECODER, ENCODER, SPEECH_TRANSCRIPTION
 
 NOTE = "parallel_transcription"
@@ -29,9 +30,6 @@ NOTE = "parallel_transcription"
 ones), ``shift`` and ``scale`` (of each number in such a frame; lists, or missing), ``tail`` (weight behind the last
 one), ``positions`` (the most of them). The decoder: ``silent`` (tokens that write nothing), and its tokens as
 ``vocabulary``."""
-
-QUIET = 0.25
-"""Share of a window, at its end, in which the quietest place is looked for to cut a long recording at."""
 
 LENGTHS, TOKENS = (32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512)
 
@@ -98,31 +96,15 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
     found, contexts = [], []
     for sample in samples:
         sound = read_sound(sample, notes.settings.rate)
-        parts = [_heard(part, notes) for part in windows(sound.samples, most, notes.settings.window)]
-        found += parts
-        contexts.append(Spoken(tuple(map(len, parts)), sound.seconds))
+        own = [_heard(part, notes) for part in quiet_parts(sound.samples, most)]
+        found += own
+        contexts.append(Spoken(tuple(map(len, own)), sound.seconds))
     return Prepared([np.concatenate(found).astype(encoder.dtype)], contexts)
 
 
-def windows(samples: Array, most: int, least: int) -> Iterator[Array]:
-    """Yield a recording in parts of at most so many samples, cut where it is quietest near a part's end.
-
-    Args:
-        samples: float [S]. most: samples of a part. least: a last part that is shorter is filled with silence.
-    """
-    block = max(1, most // 200)
-    while len(samples) > most:
-        tail = samples[int(most * (1 - QUIET)) : most]
-        tail = tail[: len(tail) // block * block].reshape(-1, block)
-        place = int((tail.astype(np.float64) ** 2).sum(axis=1).argmin()) * block + block // 2
-        cut = int(most * (1 - QUIET)) + place
-        yield samples[:cut]
-        samples = samples[cut:]
-    yield np.pad(samples, (0, max(0, least - len(samples))))
-
-
 def _heard(samples: Array, notes: Notes) -> Array:
-    found = stacked(features(samples, notes.settings), notes.together, notes.step)
+    filled = np.pad(samples, (0, max(0, notes.settings.window - len(samples))))  # a frame at least
+    found = stacked(features(filled, notes.settings), notes.together, notes.step)
     return found if notes.shift is None or notes.scale is None else shifted(found, notes.shift, notes.scale)
 
 
@@ -169,10 +151,10 @@ def inputs_told(inputs: Sequence[int]) -> str:
 
 
 def _sizes(model: Model, place: int, asked: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes that the second dimension of an input may have."""
+    """Return the sizes that the second dimension of an input may have: the model's, those with a plan, or these."""
     spec = model.inputs[place]
-    fixed = spec.shape[1]
-    return tuple(sorted(set(asked))) if fixed is None else (fixed,)
+    fixed, symbol = spec.shape[1], spec.symbols[1] if spec.symbols else None
+    return (fixed,) if fixed is not None else tuple(model.dims.get(symbol or "", sorted(set(asked))))
 
 
 class Token(NamedTuple):
@@ -188,12 +170,12 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken]
     With ``--skip_postprocess`` the logits of each recording, zeros behind those of the shorter ones.
     """
     counts = [count for context in contexts for count in context.frames]
-    parts = np.split(arrays[0], np.cumsum(counts)[:-1])
-    written: list[Array] = [np.zeros((0, 1))] * len(parts)
+    heard = np.split(arrays[0], np.cumsum(counts)[:-1])
+    written: list[Array] = [np.zeros((0, 1))] * len(heard)
     for room, places in grouped(counts, state.lengths):
         for start in range(0, len(places), state.rows):
             some = places[start : start + state.rows]
-            for place, logits in zip(some, _written(engines, [parts[one] for one in some], room, state), strict=True):
+            for place, logits in zip(some, _written(engines, [heard[one] for one in some], room, state), strict=True):
                 written[place] = logits
     ends = np.cumsum([len(context.frames) for context in contexts]).tolist()
     own = [written[end - len(one.frames) : end] for one, end in zip(contexts, ends, strict=True)]
@@ -268,9 +250,9 @@ def _packed(own: Sequence[Sequence[Array]]) -> Array:
     longest = max(sum(map(len, parts)) for parts in whole)
     width = max((part.shape[1] for parts in whole for part in parts), default=1)
     found = np.zeros((len(own), longest, width), np.float32)
-    for row, parts in zip(found, whole, strict=True):
-        if parts:
-            joined = np.concatenate(parts)
+    for row, kept in zip(found, whole, strict=True):
+        if kept:
+            joined = np.concatenate(kept)
             row[: len(joined)] = joined
     return found
 
@@ -353,7 +335,11 @@ _OWN = ("--language", "--do", "--max_new_tokens", "--lengths", "--tokenizer")
 FLAGS = (
     Flag("--lengths", "planned sizes of a window, in frames of the encoder (60 ms)", list(LENGTHS), int, nargs="+"),
     Flag("--tokens", "planned sizes of a window's text, in tokens", list(TOKENS), int, nargs="+"),
-    *(flag for flag in SPEECH_TRANSCRIPTION.flags if flag.name not in _OWN),
+    *(
+        replace(flag, default=METRICS[1]) if flag.name == "--metric" else flag
+        for flag in SPEECH_TRANSCRIPTION.flags
+        if flag.name not in _OWN
+    ),
 )
 
 PARALLEL_TRANSCRIPTION = replace(

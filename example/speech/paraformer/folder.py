@@ -66,7 +66,7 @@ _SIZES: dict[str, dict[str, tuple[str, int | None]]] = {
 
 
 class Folder(NamedTuple):
-    """What was read: the network's sizes, the tokens, how features are made, and what is done to each number of them."""
+    """What was read: the network's sizes, the tokens, how features are made, and their means."""
 
     form: Form
     tokens: list[str]

@@ -73,9 +73,7 @@ def positions(count: int, width: int) -> torch.Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
-def attended(
-    heads: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
+def attended(heads: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return what queries find, N x L x width.
 
     Args:
@@ -186,9 +184,7 @@ class DecoderLayer(nn.Module):
             self.src_attn = Crossed(form.width, form.decoder_heads)
             self.norm3 = nn.LayerNorm(form.width, EPS)
 
-    def forward(
-        self, x: torch.Tensor, held: torch.Tensor, states: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, held: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return N x L x width of tokens (``held``: N x L) that listen to states (``mask``: N x T)."""
         found: torch.Tensor = self.feed_forward(self.norm1(x))
         if not self.remembers:
