@@ -194,9 +194,7 @@ class Rows:
         for place, one in enumerate(encoded):
             groups.setdefault(planned(len(one.ids), self._lengths), []).append(place)
         step = self._count
-        parts = [
-            places[start : start + step] for places in groups.values() for start in range(0, len(places), step)
-        ]
+        parts = [places[start : start + step] for places in groups.values() for start in range(0, len(places), step)]
         call = partial(self._called, encoded, read)
         found: list[Array] = list(self._each(call, parts, told))
         rows = np.empty((len(encoded), *found[0].shape[1:]), found[0].dtype)
@@ -217,7 +215,9 @@ class Rows:
         with ThreadPoolExecutor(streams, thread_name_prefix="corpus") as pool:
             return list(progress(pool.map(call, parts), "call", told, len(parts)))
 
-    def _called(self, encoded: Sequence[Encoded], read: Callable[[Any, Sequence[int]], Array], part: list[int]) -> Array:
+    def _called(
+        self, encoded: Sequence[Encoded], read: Callable[[Any, Sequence[int]], Array], part: list[int]
+    ) -> Array:
         texts = [encoded[place] for place in part]
         filled = [*texts, *texts[-1:] * (self._count - len(texts))]
         outputs = self.engine(collate([fed(filled, self.model)], self.model))

@@ -114,7 +114,9 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
     for sample in samples:
         sound = read_sound(sample, settings.rate)
         size = frames * settings.hop
-        filled = [np.pad(part, (0, size - len(part))) for part in quiet_parts(sound.samples, size)]  # silence behind each
+        filled = [
+            np.pad(part, (0, size - len(part))) for part in quiet_parts(sound.samples, size)
+        ]  # silence behind each
         found += [features(part, settings)[:frames].T for part in filled]
         contexts.append(Spoken(len(filled), sound.seconds))
     return Prepared([np.stack(found).astype(encoder.dtype)], contexts)
