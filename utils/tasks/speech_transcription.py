@@ -15,6 +15,7 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling
 from utils.preprocess.audio.features import Settings, features, settings_of
+from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks.base import Artifact, Flag, Options, Task
@@ -23,7 +24,18 @@ from utils.tasks.generation_steps import Continuation, Decoder, Limits, Plans, g
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.sound_figures import sound_amounts, sound_figures
-from utils.tasks.speech_recognition import DATA_HELP, FORMS, METRICS, UNITS, Heard, load, metric as transcripts
+from utils.tasks.speech_recognition import (
+    DATA_HELP,
+    FORMS,
+    METRICS,
+    UNITS,
+    Heard,
+    agreement,
+    answers,
+    load,
+    metric as transcripts,
+    saver,
+)
 
 ENCODER, DECODER = "encoder", "decoder"
 """Names of the two models."""
@@ -102,10 +114,11 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
     for sample in samples:
         sound = read_sound(sample, settings.rate)
         size = frames * settings.hop
-        parts = [sound.samples[start : start + size] for start in range(0, len(sound.samples), size)]
-        filled = [np.pad(part, (0, size - len(part))) for part in parts]  # silence behind the last
+        filled = [
+            np.pad(part, (0, size - len(part))) for part in quiet_parts(sound.samples, size)
+        ]  # silence behind each
         found += [features(part, settings)[:frames].T for part in filled]
-        contexts.append(Spoken(len(parts), sound.seconds))
+        contexts.append(Spoken(len(filled), sound.seconds))
     return Prepared([np.stack(found).astype(encoder.dtype)], contexts)
 
 
@@ -173,7 +186,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken]
     if raw:
         return [np.stack([made[end - one.windows] for one, end in zip(contexts, ends, strict=True)])]
     own = [made[end - one.windows : end] for one, end in zip(contexts, ends, strict=True)]
-    return [(_score(parts), parts) for parts in own]
+    return [(_score(one), one) for one in own]
 
 
 def _score(parts: Sequence[Continuation]) -> float:
@@ -340,5 +353,9 @@ SPEECH_TRANSCRIPTION = Task(
     models=(ENCODER, DECODER),
     watched=False,
     data_help=DATA_HELP,
+    answers=answers,
+    agreement=agreement,
+    saver=saver,
+    saves="what was recognised as JSON lines: audio_filepath, text, pred_text, score",
 )
 """Recordings in windows of 30 s in, texts out, by an encoder and a decoder."""

@@ -1,0 +1,35 @@
+"""Long recordings in parts: cut where it is quiet, so that no word is lost at a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine import Array
+
+QUIET = 0.25
+"""Share of a part, at its end, in which the quietest place is looked for."""
+
+BLOCKS = 100
+"""Blocks of such a share whose energies are compared."""
+
+
+def quiet_parts(samples: Array, most: int) -> Iterator[Array]:
+    """Yield a recording in parts of at most so many samples; put together they are all of it.
+
+    A part ends in the middle of the quietest hundredth of its last quarter; the last part is what is left, and an empty
+    recording is one part.
+
+    Args:
+        samples: float [S]. most: at least 1.
+    """
+    while len(samples) > most:
+        begin = max(1, round(most * (1 - QUIET)))
+        block = max(1, (most - begin) // BLOCKS)
+        tail = samples[begin:most]
+        blocks = tail[: len(tail) // block * block].reshape(-1, block).astype(np.float64)
+        cut = begin + (int((blocks**2).sum(axis=1).argmin()) * block + block // 2 if len(blocks) else 0)
+        yield samples[:cut]
+        samples = samples[cut:]
+    yield samples
