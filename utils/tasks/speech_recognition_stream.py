@@ -55,6 +55,12 @@ class WordStream:
             raise ConfigError(f"a chunk of {chunk:g} s must be at least a step of the model, {seconds * stride:g} s")
         self._engine, self._model, self._options = engine, model, options
         self._chunk = round(chunk / (seconds * stride)) * stride
+        room = None if self._windows.most is None else self._windows.most - 2 * self._windows.beside
+        if room is not None and self._chunk > room:
+            raise ConfigError(
+                f"a chunk of {chunk:g} s is {self._chunk} frames; the longest input of {model.ckpt} has room for "
+                f"{max(0, room)}, with {self._windows.beside} more on each side; use {max(0, room) * seconds:g} s"
+            )
         self._rate, self._resampler = settings.rate, Resampler(rate or settings.rate, settings.rate)
         self._features = FeatureStream(settings)
         self._frames: list[Array] = []

@@ -66,7 +66,8 @@ def main() -> int:
                 taken.append((time.perf_counter() - start) / (stream.chunks - before))
             if words:
                 print(" ".join(words), flush=True)
-        print(" ".join(stream.finish()))
+        if words := stream.finish():
+            print(" ".join(words))
         if taken:
             middle, high = np.quantile(taken, [0.5, 0.99]) * 1e3
             print(

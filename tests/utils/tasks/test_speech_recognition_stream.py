@@ -75,6 +75,11 @@ def test_what_cannot_be_a_stream_is_refused() -> None:
             WordStream(engine, options(decoder="beam"))
         with pytest.raises(ConfigError, match=r"0\.01 s must be at least a step"):
             WordStream(engine, options(), chunk=0.01)
+    spec = EngineSpec(ckpt=CKPT, batch_size=1, dims={"frames": (306,)})
+    with open_engine("onnx", spec) as engine:
+        WordStream(engine, options(), chunk=1.8)
+        with pytest.raises(ConfigError, match=r"room for 180, with 63 more on each side; use 1\.8 s"):
+            WordStream(engine, options(), chunk=2)
 
 
 @pytest.mark.parametrize("missing", ["reach", "stride"])
