@@ -37,9 +37,10 @@ def sound_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
 
 
 def stream_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
-    """Return :func:`sound_figures` and how long a chunk takes, for a model that is called once per chunk.
+    """Return :func:`sound_figures` and how long a chunk takes, for a model that is called once per chunk or window.
 
-    ``chunk_ms_median`` and ``chunk_ms_p99`` are of the newest calls, each of one chunk of every recording of a batch.
+    ``chunk_ms_median`` and ``chunk_ms_p99`` are of the newest calls, each of one chunk of every recording of a batch,
+    or of as many windows as a batch has samples.
     """
     calls = [span.end - span.start for span in list(timeline.spans) if span.stage.startswith("call ")]
     figures = dict(sound_figures(timeline, samples))

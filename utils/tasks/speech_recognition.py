@@ -18,7 +18,7 @@ from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.sound_figures import sound_amounts, sound_figures
+from utils.tasks.sound_figures import sound_amounts, stream_figures
 from utils.tasks.speech_recognition_input import (
     CHOICES,
     FLAGS,
@@ -57,8 +57,9 @@ class Heard(NamedTuple):
 
     Attributes:
         text: words with single blanks between them; empty where nothing is said.
-        score: 0 to 1. Greedy: the mean probability of the steps that gave a character. Beam: the probability of the
-            text. 0 of an empty text of greedy decoding; NaN: the model's outputs hold NaN.
+        score: 0 to 1. Greedy: the mean probability of the steps that gave a token. Beam: the probability of the text,
+            per token (its root of as many tokens as there are), so that long texts can be compared with short ones.
+            0 of an empty text of greedy decoding; NaN: the model's outputs hold NaN.
         words: with their times, where they were asked for.
         seconds: how long the recording is.
     """
@@ -173,7 +174,7 @@ def _searched(likely: Array, alphabet: Alphabet, options: Options) -> tuple[list
     language = None
     if options.language_model is not None:
         language = language_of(Path(options.language_model), options.lm_weight, options.word_bonus)
-    (found,) = beam_classes(
+    ((classes, logarithm),) = beam_classes(
         likely[None],
         names,
         alphabet.blank,
@@ -182,7 +183,7 @@ def _searched(likely: Array, alphabet: Alphabet, options: Options) -> tuple[list
         language=language,
         logits=False,
     )
-    return found
+    return classes, float(np.exp(logarithm / max(1, len(classes))))
 
 
 def _timed(likely: Array, classes: Sequence[int], alphabet: Alphabet, seconds: float) -> tuple[Word, ...]:
@@ -317,7 +318,7 @@ SPEECH_RECOGNITION = Task(
     setup=setup,
     collate=collate,
     infer=infer,
-    figures=sound_figures,
+    figures=stream_figures,
     amounts=sound_amounts,
     open_sizes=open_sizes,
     check=check,

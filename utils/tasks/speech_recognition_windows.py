@@ -112,8 +112,7 @@ class Windows:
         if self.most is None or whole + 2 * timing.margin <= self.most:
             steps = -(-frames // stride) if timing.stride else None
             return [Window(owner, -timing.margin, whole + timing.margin, 0, steps)]
-        beside = self._overlap if timing.reach is None else timing.reach
-        beside = timing.margin + -(-(beside - timing.margin) // stride) * stride
+        beside = self.beside
         core = (self.most - 2 * beside) // stride * stride
         if core < stride:
             raise ModelError(
@@ -124,6 +123,23 @@ class Windows:
         return [
             self._window(owner, first, min(first + core, frames), frames, beside) for first in range(0, frames, core)
         ]
+
+    @property
+    def beside(self) -> int:
+        """Return how many frames a window has on each side, for what comes before and behind."""
+        timing, stride = self.timing, max(1, self.timing.stride)
+        wanted = self._overlap if timing.reach is None else timing.reach
+        return timing.margin + -(-(wanted - timing.margin) // stride) * stride
+
+    def steps(self, engine: Engine, features: Array, first: int, last: int) -> Array:
+        """Return the model's steps for frames ``first`` to ``last`` alone, T x C float32.
+
+        Args:
+            features: of the recording, or of a part of it that has :attr:`beside` frames on each side of these, where
+                the recording has as many.
+        """
+        window = self._window(0, first, last, len(features), self.beside)
+        return self._called(engine, [window], [features])[0]
 
     def _window(self, owner: int, first: int, last: int, frames: int, beside: int) -> Window:
         """Return the window of the steps of frames ``first`` to ``last``."""

@@ -206,9 +206,14 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "prompts_ctc.pth")
     parser.add_argument("--language", type=Path, default=HERE / "prompts.arpa", help="where the n-gram model goes")
+    parser.add_argument(
+        "--validate", action="store_true", help="take other prompts out of the training, and test with them"
+    )
     args = parser.parse_args()
     repeatable()
     train, test = held_out(prompts())
+    if args.validate:
+        train, test = held_out(train)
     args.language.write_text(arpa(prompt.text for prompt in train), encoding="utf-8", newline="\n")
     print(f"{len(train)} prompts to train on, {len(test)} held out", flush=True)
     sayings = Sayings([said_in(prompt) for prompt in train])

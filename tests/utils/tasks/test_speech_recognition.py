@@ -83,6 +83,23 @@ def test_a_beam_goes_by_words_and_language(folder, tmp_path):
     assert {word for one in found for word in one.text.split()} <= {"door", "red"}
 
 
+def test_the_score_of_a_search_is_per_token(folder):
+    """The text's probability is that of all its paths, so its root is no less than the likeliest path's alone."""
+    from utils.postprocess.text.beam import beam_classes
+
+    likely = np.array([[[0.1, 0.9], [0.9, 0.1], [0.2, 0.8]]], np.float32)
+    ((classes, logarithm),) = beam_classes(likely, ["", "a"], logits=False)
+    assert classes == [1, 1]
+    assert logarithm == pytest.approx(np.log(0.9 * 0.9 * 0.8))
+    for one, path in zip(
+        heard(folder, folder / "data/recordings", decoder="beam"),
+        heard(folder, folder / "data/recordings"),
+        strict=True,
+    ):
+        assert one.text == path.text
+        assert 0.5 < one.score <= 1
+
+
 def test_silence_is_answered(folder, tmp_path):
     with pytest.warns(UserWarning, match="silence"):
         (silent,) = heard(folder, write(tmp_path / "silence.wav", np.zeros(8000)))

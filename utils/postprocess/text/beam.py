@@ -55,7 +55,7 @@ def beam(
     found = beam_classes(
         outputs, names, blank, width=width, lexicon=lexicon, language=language, time_major=time_major, logits=logits
     )
-    return [Text("".join(names[place] for place in classes), score) for classes, score in found]
+    return [Text("".join(names[place] for place in classes), float(np.exp(score))) for classes, score in found]
 
 
 def beam_classes(
@@ -69,7 +69,7 @@ def beam_classes(
     time_major: bool = False,
     logits: bool | None = None,
 ) -> list[tuple[list[int], float]]:
-    """Do what :func:`beam` does, and return the classes of each text and its score.
+    """Do what :func:`beam` does, and return the classes of each text and the logarithm of its probability.
 
     Args:
         names: what each class writes, the blank among them.
@@ -172,7 +172,7 @@ class _Language:
 def _searched(
     steps: Array, names: Sequence[str], blank: int, width: int, lexicon: Lexicon | None, language: _Language
 ) -> tuple[list[int], float]:
-    """Return the classes of the likeliest text of T x C logarithms of probabilities, and its score."""
+    """Return the classes of the likeliest text of T x C logarithms of probabilities, and its own logarithm."""
     if np.isnan(steps).any():
         return [], float("nan")
     prefixes = _Prefixes()
@@ -185,8 +185,8 @@ def _searched(
         total = np.where(lexicon.ends(front.nodes), total, -np.inf)
     best = int((total + front.said + language.rest(front, prefixes)).argmax())
     if total[best] == -np.inf:
-        return [], 0.0
-    return prefixes.read(int(front.ids[best])), float(np.exp(total[best]))
+        return [], -np.inf
+    return prefixes.read(int(front.ids[best])), float(total[best])
 
 
 def _advanced(
