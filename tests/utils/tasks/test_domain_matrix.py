@@ -76,7 +76,7 @@ DOMAINS = {
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
     "segmentation": Domain(SEGMENTATION, "data"),
     "speech_recognition": Domain(SPEECH_RECOGNITION, "data/recordings.jsonl"),
-    "speaker_verification": Domain(SPEAKER_VERIFICATION, "data", slow=True),
+    "speaker_verification": Domain(SPEAKER_VERIFICATION, "data", ("--pairs", "balanced"), slow=True),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
