@@ -107,8 +107,15 @@ def _flat(folder: Path, names: Sequence[str], direct: Sequence[str]) -> Listed:
                 Rejected(folder / name, "a folder, and only the recordings directly in the data folder are read")
             )
         elif name not in direct:
-            rejected.append(Rejected(folder / name, NOT_SOUND))
+            rejected.append(Rejected(folder / name, _no_file(folder / name) if is_sound(name) else NOT_SOUND))
     return Listed([Row(Recording(folder / name), {}) for name in direct], rejected, folder)
+
+
+def _no_file(path: Path) -> str:
+    """Return why what is called like a recording is no file."""
+    if path.is_symlink():
+        return f"a link to {os.readlink(path)}, which is no file; correct the link"
+    return "a pipe, a socket or a device, and no file; leave it out"
 
 
 def _folder_per(folder: Path, target: str) -> Listed:
@@ -137,9 +144,14 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
     entries, rejected = list[_Entry](), list[Rejected]()
+    seen: dict[tuple[str, float, float | None], str] = {}
     for number, line in text_lines(file):
         where = f"{file.name}:{number}"
         found = _json_entry(line, where)
+        if not isinstance(found, str):
+            first = seen.setdefault((os.path.normpath(found.path), found.start, found.seconds), where)
+            if first != where:
+                found = f"{found.path} is listed in {first} already; leave out one of both"
         if isinstance(found, str):
             rejected.append(Rejected(Path(f"{file}:{number}"), found))
         else:
@@ -157,12 +169,17 @@ def _json_entry(line: str, where: str) -> _Entry | str:
         return "no JSON object; write one per line"
     key = next((key for key in PATH_KEYS if isinstance(row.get(key), str)), None)
     if key is None:
+        wrong = next((key for key in PATH_KEYS if key in row), None)
+        if wrong is not None:
+            return f"{wrong} {str(row[wrong])[:40]} is no path; put it between quotes"
         known = ", ".join(map(repr, list(row)[:6])) or "nothing"
         return f"no 'audio_filepath' among its keys ({known}); name the recording by that"
     start, seconds = row.get("offset", 0.0), row.get("duration")
     for name, value in (("offset", start), ("duration", seconds)):
         if value is not None and not _is_time(value):
             return f"{name} {value!r} is no number of seconds; correct it"
+    if not isinstance(row.get("text", ""), str):
+        return f"text {str(row['text'])[:40]} is no text; put what is said between quotes"
     fields = {name: value for name, value in row.items() if name not in (key, "offset", "duration")}
     start = float(start or 0.0)
     name = f"{row[key]}@{start:g}" if start else ""
@@ -179,7 +196,7 @@ def _is_time(value: object) -> bool:
 def _kaldi(scp: Path, roots: Sequence[Path]) -> Listed:
     """Return what a ``wav.scp`` lists, cut by the ``segments`` beside it."""
     rejected, entries, recordings = list[Rejected](), list[_Entry](), dict[str, tuple[str, str]]()
-    texts, speakers = (_table(scp.parent / name) for name in ("text", "utt2spk"))
+    texts, speakers = (_table(scp.parent / name, rejected) for name in ("text", "utt2spk"))
     for number, key, rest in _pairs(scp):
         if rest.endswith("|") or rest.startswith("|"):
             rejected.append(
@@ -201,6 +218,9 @@ def _kaldi(scp: Path, roots: Sequence[Path]) -> Listed:
                 rejected.append(Rejected(Path(key), f"its recording {of} was refused" if of in refused else found))
             else:
                 entries.append(found)
+    known = {one.name for one in entries} | {one.path.name for one in rejected}
+    where = "segments" if segments.is_file() else scp.name
+    rejected += [Rejected(Path(key), f"in text, and not in {where}") for key in texts if key not in known]
     told = [one._replace(fields=_known(one.name, texts, speakers)) for one in entries]
     return _resolved(told, rejected, scp, roots)
 
@@ -225,9 +245,13 @@ def _segment(key: str, rest: str, where: str, recordings: Mapping[str, tuple[str
     return _Entry(where, recordings[parts[0]][1], start, None if end == -1 else end - start, key)
 
 
-def _table(file: Path) -> dict[str, str]:
-    """Return a Kaldi file of keys and values; nothing where it is not there."""
-    return {key: rest for _, key, rest in _pairs(file)} if file.is_file() else {}
+def _table(file: Path, rejected: list[Rejected]) -> dict[str, str]:
+    """Return a Kaldi file of keys and values; nothing where it is not there. Other values of a key are rejected."""
+    found: dict[str, str] = {}
+    for number, key, rest in _pairs(file) if file.is_file() else ():
+        if found.setdefault(key, rest) != rest:
+            rejected.append(Rejected(Path(f"{file}:{number}"), f"{key} has another line before; leave out one of both"))
+    return found
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, str, str]]:
@@ -246,6 +270,9 @@ def _librispeech(transcripts: Sequence[Path], source: Path) -> Listed:
         listed = set()
         beside = {Path(entry.name).stem: entry.name for entry in _entries(file.parent) if is_sound(entry.name)}
         for number, key, text in _pairs(file):
+            if key in listed:
+                rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: listed before; leave out one"))
+                continue
             listed.add(key)
             if key in beside:
                 fields = {"text": text, "speaker": key.partition("-")[0]}
@@ -301,7 +328,7 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder {root}; name another by audio=FOLDER"
     if not os.path.isfile(path):  # False, too, of a name that no file can have
-        return "listed, but it does not exist"
+        return "listed, but it does not exist; correct the path"
     return None if is_sound(path.name) else NOT_SOUND
 
 

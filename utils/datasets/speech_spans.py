@@ -116,7 +116,9 @@ def _by_rttm(paths: Mapping[str, Path]) -> ListDataset:
         except (IndexError, ValueError):
             start, seconds = math.nan, math.nan
         if not (0 <= start < math.inf and 0 < seconds < math.inf):
-            raise DataError(f"{file}:{number}: {line.strip()[:80]!r} is not 'SPEAKER file channel start seconds ...'")
+            raise DataError(
+                f"{file}:{number}: {line.strip()[:80]!r} is not 'SPEAKER file channel start seconds ...'; correct it"
+            )
         found.setdefault(fields[1], []).append((start, start + seconds))
     sounds = load_sounds(paths["audio"], target=None)
     stems = {Path(one.path).stem for one in sounds.samples}

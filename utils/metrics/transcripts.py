@@ -94,6 +94,12 @@ class TranscriptMetric(RecordMetric):
             known and said == right,
         )
 
+    def unknown(self) -> str:
+        """Return why there is no value: the right texts are empty."""
+        if not self._all()["length"].any():
+            return "no right text of the recordings that were run has a word, so no rate can be told; add texts"
+        return ""
+
     def secondary(self) -> Mapping[str, float]:
         """Return every figure: all but the one of record.
 
@@ -112,13 +118,13 @@ class TranscriptMetric(RecordMetric):
 class WordErrorRate(TranscriptMetric):
     """Words replaced, left out and put in over the words of the right texts, all recordings together; 0 is best.
 
-    Where no recording has a word to be recognised, it is 0 if none was, and else their number.
+    NaN where no recording has a word to be recognised. One without counts what was recognised in it as put in.
     """
 
     name = "wer"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each recording counted by its weight; NaN where none has any."""
+        """Return the rate, each recording counted by its weight; NaN where the right texts are empty."""
         return word_error_rate(records, weights)
 
 
@@ -128,7 +134,7 @@ class SpokenCharacterErrorRate(TranscriptMetric):
     name = "cer"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each recording counted by its weight; NaN where none has any."""
+        """Return the rate, each recording counted by its weight; NaN where the right texts are empty."""
         return _rate(records["edits"], records["length"], weights)
 
 
@@ -193,12 +199,11 @@ def _table(right: Sequence[str], said: Sequence[str]) -> Array:
 
 
 def word_error_rate(records: Array, weights: Array) -> float:
-    """Return the word error rate of :data:`RECORD`; NaN where none has any weight."""
+    """Return the word error rate of :data:`RECORD`; NaN where no word has any weight."""
     wrong = records["substitutions"] + records["deletions"] + records["insertions"]
     return _rate(wrong, records["words"], weights)
 
 
 def _rate(edits: Array, length: Array, weights: Array) -> float:
-    if not weights.any():
-        return float("nan")
-    return float(weights @ edits) / (float(weights @ length) or 1.0)
+    whole = float(weights @ length)
+    return float(weights @ edits) / whole if whole else float("nan")

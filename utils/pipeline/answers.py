@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +65,21 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         _tell_ranges(engines, len(dataset), opt)
         failures, counts = list[Failure](), dict[str, int]()
         work.mark()
-        answers = predict_work(work, dataset.batches(opt.batch_size), failures=failures, counts=counts, **pace(opt))
-        told = partial(_figures, work)
+        timeline, batches = Timeline(), dataset.batches(opt.batch_size)
+        answers = predict_work(work, batches, failures=failures, counts=counts, timeline=timeline, **pace(opt))
+        told = _figures(work, timeline)
         return Session(task, model, opt, failures, work.describe(), engines, counts, told).show(answers, show)
 
 
-def _figures(work: Work, samples: int) -> dict[str, float]:
-    """Return the task's figures of what was computed so far."""
-    timeline = Timeline()
-    work.note_calls(timeline)
-    return work.figures(timeline, samples)
+def _figures(work: Work, timeline: Timeline) -> Callable[[int], dict[str, float]]:
+    """Return what tells the task's figures of what was computed; asked once, when the run has ended."""
+
+    @cache
+    def told(samples: int) -> dict[str, float]:
+        work.note_calls(timeline)
+        return work.figures(timeline, samples)
+
+    return told
 
 
 def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:

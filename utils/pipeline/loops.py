@@ -313,6 +313,7 @@ def predict_work(
     worker_mode: str = "thread",
     on_step: OnStep | None = None,
     counts: dict[str, int] | None = None,
+    timeline: Timeline | None = None,
 ) -> Iterator[Answer]:
     """Yield the answer to every sample, in order.
 
@@ -320,12 +321,14 @@ def predict_work(
         work, batches, workers, worker_mode, on_step: as in :func:`evaluate_work`.
         failures: samples that cannot be run are appended here.
         counts: what the task counts of the samples is added here.
+        timeline: what the batches took, and what went by in them, is added here.
 
     An int8 engine chooses its ranges from the samples there are.
     """
     failures += _rejected(batches)
-    timeline = Timeline()
+    timeline = timeline or Timeline()
     _calibrate(work, batches)
+    mark = time.perf_counter()
     with closing(prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)) as stages:
         for step, ready in enumerate(stages, 1):
             failures += ready.failures
@@ -338,8 +341,9 @@ def predict_work(
             middle = time.perf_counter()
             with _blamed(found, names):
                 answers = work.decode(found.outputs, ready.contexts)
+            after = time.perf_counter() - middle
+            _noted(timeline, work, ready, found, mark, after)
             if on_step is not None:
-                after = time.perf_counter() - middle
                 on_step(_step_line(step, len(names), found.end - found.start, after, timeline))
             if len(answers) != len(names):
                 raise ConfigError(
@@ -351,6 +355,17 @@ def predict_work(
                     failures.append(Failure(row.name, row.answer.reason))
                 else:
                     yield row
+            mark = time.perf_counter()
+
+
+def _noted(timeline: Timeline, work: Work, ready: Ready, found: Inferred, mark: float, after: float) -> None:
+    """Note what a batch took since ``mark`` (``after`` seconds of it were decoding), and what went by in it."""
+    timeline.add("wait", mark, found.start)
+    for stage in ("wait_engine", "inference"):
+        timeline.add(stage, found.start, found.end, len(ready.batch.names))
+    timeline.add("postprocess", found.end, found.end + after)
+    for what, amount in work.amounts(found.outputs, ready.contexts).items():
+        timeline.gain(what, amount)
 
 
 def _with_nan(ready: Ready) -> list[bool]:

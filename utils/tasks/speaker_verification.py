@@ -21,6 +21,7 @@ from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared, Shards
+from utils.tasks.sound_figures import SOUND, sound_figures
 from utils.tasks.templates.hummers import TEMPLATE
 from utils.tasks.voice_describing import GATES, Heard, Notes, VoiceDescriber, similarity
 
@@ -42,10 +43,15 @@ class Lengths(NamedTuple):
 
 
 class Both:
-    """What was heard of both recordings; no tuple, as only the score of a trial is looked through for NaN."""
+    """What was heard of both recordings; no tuple, as only the score of a trial is looked through for NaN.
 
-    def __init__(self, lengths: Lengths) -> None:
-        self.lengths = lengths
+    Args:
+        lengths: seconds of speech. sound: seconds of those recordings that were described for this trial, pauses
+            included: each of a data set counts once.
+    """
+
+    def __init__(self, lengths: Lengths, sound: float) -> None:
+        self.lengths, self.sound = lengths, sound
 
 
 class Comparison(NamedTuple):
@@ -152,7 +158,7 @@ def _read(file: _File) -> Heard:
         found = windows.of(sound.samples)
     except DataError as error:
         raise DataError(f"{file.recording}: {error}") from error
-    return Heard(file.recording, found.windows, found.seconds)
+    return Heard(file.recording, found.windows, found.seconds, sound.seconds)
 
 
 _read_last: Recent[_File, Heard] = Recent(_read, lambda heard: int(heard.windows.nbytes), KEPT)
@@ -181,10 +187,19 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Any) -> list[tuple[float, Both]]:
     """Describe the recordings of a batch that were not described before, and compare those of each trial."""
-    described = iter(state.of([one for pair in contexts for one in pair]))
-    lengths = [Both(Lengths(first.seconds, second.seconds)) for first, second in contexts]
-    pairs = zip(described, described, lengths, strict=True)
-    return [(similarity(first, second), both) for first, second, both in pairs]
+    found, fresh = state.of([one for pair in contexts for one in pair])
+    described = iter(found)
+    both = [
+        Both(Lengths(first.seconds, second.seconds), sum(fresh.pop(one.recording, 0.0) for one in (first, second)))
+        for first, second in contexts
+    ]
+    pairs = zip(described, described, both, strict=True)
+    return [(similarity(first, second), heard) for first, second, heard in pairs]
+
+
+def amounts(outputs: Sequence[tuple[float, Both]], contexts: Any) -> Mapping[str, float]:
+    """Return the seconds of sound of the recordings that a batch was the first to have."""
+    return {SOUND: sum(both.sound for _, both in outputs)}
 
 
 def decode(outputs: Sequence[tuple[float, Both]], contexts: Any, model: Model, options: Options) -> list[Comparison]:
@@ -269,6 +284,8 @@ SPEAKER_VERIFICATION = Task(
     collate=collate,
     infer=infer,
     check=_check,
+    figures=sound_figures,
+    amounts=amounts,
     flags=FLAGS,
     watched=False,
     template=TEMPLATE,

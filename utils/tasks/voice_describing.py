@@ -27,11 +27,12 @@ GATES = ("energy", "none")
 
 
 class Heard(NamedTuple):
-    """A recording as it was read: what it is, its windows P x frames x bands, and seconds of speech."""
+    """A recording as it was read: its windows P x frames x bands, seconds of speech, and of all of it."""
 
     recording: Recording
     windows: Array
     seconds: float
+    sound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,16 @@ class VoiceDescriber:
         self._rows = self._model.batch or rows
         self._described: Once[Recording, Array] = Once()
 
-    def of(self, heard: Sequence[Heard]) -> list[Array]:
-        """Return a description of each recording, D float32."""
-        windows = {one.recording: one.windows for one in heard}
-        return self._described.of(
-            [one.recording for one in heard], lambda new: self._made([windows[key] for key in new])
-        )
+    def of(self, heard: Sequence[Heard]) -> tuple[list[Array], dict[Recording, float]]:
+        """Return a description of each recording, D float32, and how long those are that were described just now."""
+        known = {one.recording: one for one in heard}
+        fresh: dict[Recording, float] = {}
+
+        def make(new: Sequence[Recording]) -> list[Array]:
+            fresh.update((key, known[key].sound) for key in new)
+            return self._made([known[key].windows for key in new])
+
+        return self._described.of([one.recording for one in heard], make), fresh
 
     def _made(self, windows: Sequence[Array]) -> list[Array]:
         """Describe new recordings: the mean of their windows' descriptions, each of length 1."""

@@ -75,7 +75,7 @@ def test_wrong_rows_of_a_manifest_cost_themselves(tmp_path: Path) -> None:
     assert len(said) == 9
     assert "no JSON object" in said["m.jsonl:2"]
     assert "('wave', 'text')" in said["m.jsonl:4"]
-    assert "does not exist (m.jsonl:5)" in said["gone.wav"]
+    assert "does not exist; correct the path (m.jsonl:5)" in said["gone.wav"]
     assert "leaves the data folder" in said["b.wav"]
     assert "not a sound file" in said["c.txt"]
     assert "offset -1" in said["m.jsonl:8"]
@@ -208,16 +208,46 @@ def test_a_fingerprint_follows_what_there_is(tmp_path: Path) -> None:
     assert len(seen) == 5
 
 
+def test_recordings_that_are_listed_twice_cost_the_second(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    row = {"audio_filepath": "a.wav", "text": "one"}
+    file = listed(tmp_path / "m.jsonl", row, row, row | {"offset": 0.1}, row | {"offset": 0.2, "text": 5}, {"path": 3})
+    found = load_sounds(file)
+    assert [one.start for one in found.samples] == [0, 0.1]
+    assert [one.reason.partition(";")[0] for one in found.rejected] == [
+        "a.wav is listed in m.jsonl:1 already",
+        "text 5 is no text",
+        "path 3 is no path",
+    ]
+    kaldi = tmp_path / "kaldi"
+    kaldi.mkdir()
+    sound(kaldi / "a.wav")
+    listed(kaldi / "wav.scp", "a a.wav")
+    listed(kaldi / "text", "a one", "a two", "z nobody")
+    told = load_sounds(kaldi)
+    assert (told.targets, len(told.rejected)) == (["one"], 2)
+    assert reasons(told)["z"] == "in text, and not in wav.scp"
+
+
+def test_what_is_called_like_a_recording(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    (tmp_path / "b.wav").symlink_to("gone.wav")
+    os.mkfifo(tmp_path / "c.wav")
+    said = reasons(load_sounds(tmp_path))
+    assert said["b.wav"].startswith("a link to gone.wav, which is no file")
+    assert said["c.wav"].startswith("a pipe, a socket or a device")
+
+
 def test_where_somebody_speaks(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     row = {"audio_filepath": "a.wav"}
     file = listed(
         tmp_path / "m.jsonl",
         row | {"segments": [[0.3, 0.4], {"start": 0.0, "end": 0.2}]},
-        row | {"segments": []},
-        row | {"segments": [[0.4, 0.3]]},
-        row | {"segments": "all"},
-        row,
+        row | {"segments": [], "duration": 0.5},
+        row | {"segments": [[0.4, 0.3]], "offset": 0.1},
+        row | {"segments": "all", "offset": 0.2},
+        row | {"offset": 0.3},
     )
     found = load_spoken({"data": file})
     assert found.targets == [((0.0, 0.2), (0.3, 0.4)), ()]

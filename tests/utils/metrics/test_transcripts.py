@@ -58,3 +58,15 @@ def test_what_cannot_be():
         WordErrorRate().update(["a"], [7])
     with pytest.raises(InputError, match="a prediction is a int"):
         WordErrorRate().update([1], ["a"])
+
+
+@pytest.mark.parametrize("kind", [WordErrorRate, SpokenCharacterErrorRate])
+def test_without_a_word_there_is_no_rate(kind) -> None:
+    """Something may be recognised where nothing is said, but there is nothing to count it by."""
+    metric = kind()
+    metric.update(["", "a b"], ["", ""])
+    assert np.isnan(metric.compute())
+    assert "no right text" in metric.unknown()
+    metric.update(["a"], ["a"])
+    assert metric.compute() > 0
+    assert not metric.unknown()

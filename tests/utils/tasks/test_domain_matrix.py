@@ -30,6 +30,7 @@ from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
@@ -52,6 +53,7 @@ class Domain:
         file: the float32 model in it.
         detector: the model is the second of two, behind a face detector, and its data are photographs.
         models: names of several that are all needed; each has a file of its own.
+        slow: all of it is for the slow suite.
     """
 
     task: Task
@@ -63,6 +65,7 @@ class Domain:
     file: str = f"{NAME}_dyn.onnx"
     detector: bool = False
     models: tuple[str, ...] = ()
+    slow: bool = False
 
 
 DOMAINS = {
@@ -73,6 +76,7 @@ DOMAINS = {
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
     "segmentation": Domain(SEGMENTATION, "data"),
     "speech_recognition": Domain(SPEECH_RECOGNITION, "data/recordings.jsonl"),
+    "speaker_verification": Domain(SPEAKER_VERIFICATION, "data", ("--pairs", "balanced"), slow=True),
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
@@ -128,7 +132,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
-ROWS = [pytest.param(name, marks=pytest.mark.slow if row.detector else ()) for name, row in DOMAINS.items()]
+ROWS = [pytest.param(name, marks=pytest.mark.slow if row.detector or row.slow else ()) for name, row in DOMAINS.items()]
 
 
 @pytest.fixture(scope="module", params=ROWS)

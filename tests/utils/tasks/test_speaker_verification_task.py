@@ -80,7 +80,7 @@ def test_bad_recordings_cost_their_trials(tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny / "data" / "ada", data / "ada")
     shutil.copytree(tiny / "data" / "ben", data / "ben")
     samples, rate = hum(tiny)
-    soundfile.write(data / "ada" / "ada_2.wav", np.full(rate, 1e-5, np.float32), rate, "FLOAT")
+    soundfile.write(data / "ada" / "ada_2.wav", np.resize(np.float32([1e-5, 2e-5]), rate), rate, "FLOAT")
     soundfile.write(data / "ada" / "ada_3.wav", samples[2400 : 2400 + rate // 5], rate)
     whole = (data / "ben" / "ben_1.wav").read_bytes()
     (data / "ben" / "ben_1.wav").write_bytes(whole[:3000])
@@ -93,13 +93,17 @@ def test_bad_recordings_cost_their_trials(tiny: Path, tmp_path: Path) -> None:
     reasons = " ".join(
         f"{one['sample']}: {one['reason']}" if "sample" in one else str(one) for one in found["failures"]
     )
-    for words in ("ada_2.wav: silence", "0.5 s are needed", "cut short", "ben_9"):
+    for words in ("ada_2.wav: silence", "0.5 s of speech are needed", "cut short", "ben_9"):
         assert words in reasons
 
 
 def test_a_folder_of_recordings_each_with_each(tiny: Path, tmp_path: Path) -> None:
+    """Four recordings are six pairs; each is described once, so its sound counts once."""
     code, found = run("multi", tmp_path / "r.json", tiny, tiny / "data" / "ada")
     assert (code, len(found["answers"])) == (0, 6)
+    lengths = [soundfile.info(file).duration for file in (tiny / "data" / "ada").glob("*.wav")]
+    assert found["figures"]["sound_seconds"] == pytest.approx(sum(lengths))
+    assert found["figures"]["real_time_factor"] > found["figures"]["model_real_time_factor"] > 0
     assert all(one["answer"]["same"] for one in found["answers"])
 
 

@@ -51,6 +51,12 @@ SLACK = 0.05
 LOUDEST = 64.0
 """Floats beyond this were not meant as -1..1."""
 
+SHORTEST = 0.025
+"""Seconds of a frame, as most features are made of it; in less nothing can be heard."""
+
+RATES = 1000, 1_000_000
+"""Hz that a recording can have; sound of fewer has no speech in it, and a head that says so is wrong."""
+
 _told: set[tuple[str, ...]] = set()
 
 
@@ -112,9 +118,13 @@ def read_sound(recording: Recording | str | os.PathLike[str], rate: int | None =
         frames, own = _frames(one)
     except OSError as error:
         raise DataError(f"{one}: cannot be read ({error.strerror or reason_of(error)}); check the path") from error
+    if not RATES[0] <= own <= RATES[1]:
+        raise DataError(f"{one}: its head says {own} Hz, and sound has {RATES[0]} to {RATES[1]} Hz; correct its head")
     with stage("decode"):
         samples = _mono(frames, one)
         _refuse_unusable(samples, one)
+        if rate is not None and len(samples) < SHORTEST * own:
+            warnings.warn(f"{one}: {len(samples) / own:.3g} s long, in which nothing can be heard", stacklevel=2)
         if rate is not None and rate != own:
             if exact:
                 raise DataError(f"{one}: {own} Hz, and {rate} Hz are asked for; resample it first")
@@ -205,8 +215,8 @@ def _refuse_unusable(samples: Array, one: Recording) -> None:
         raise DataError(f"{one}: {lost} of {len(samples)} samples are NaN or infinite; replace it")
     if peak > LOUDEST:
         raise DataError(f"{one}: its floats go up to {peak:g}, and sound is in -1..1; divide it by its full scale")
-    if not peak:
-        warnings.warn(f"{one}: all samples are 0: silence", stacklevel=2)
+    if samples.min() == samples.max() and (len(samples) > 1 or not peak):
+        warnings.warn(f"{one}: all samples are {samples[0]:g}: silence", stacklevel=2)
 
 
 def _tell(what: str, one: Recording) -> None:

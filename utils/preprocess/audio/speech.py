@@ -67,6 +67,9 @@ class Windows:
         Raises:
             DataError: silence, or too little speech; the text is part of a sentence.
         """
+        if len(samples) < self.least * self.settings.rate:
+            long = len(samples) / self.settings.rate
+            raise DataError(f"{long:.3g} s long, and {self.least:g} s of speech are needed; give a longer recording")
         speech = gated(samples, self.settings.rate) if self.gate else samples
         seconds = len(speech) / self.settings.rate
         level = float(np.sqrt(np.mean(np.square(speech, dtype=np.float64)))) if len(speech) else 0.0

@@ -76,6 +76,16 @@ def test_another_rate_is_resampled_and_said_or_refused(tmp_path: Path) -> None:
 def test_silence_is_said(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="a.wav: all samples are 0"):
         assert not read_sound(saved(tmp_path / "a.wav", np.zeros(100))).samples.any()
+    with pytest.warns(UserWarning, match="b.wav: all samples are 0.5: silence"):
+        read_sound(saved(tmp_path / "b.wav", np.full(100, 0.5)))
+    with pytest.warns(UserWarning, match="c.wav: 0.00625 s long, in which nothing can be heard"):
+        read_sound(saved(tmp_path / "c.wav", tone(16000, 0.1)[:100]), 16000)
+
+
+def test_a_rate_that_cannot_be(tmp_path: Path) -> None:
+    saved(tmp_path / "a.wav", tone(16000, 0.1), rate=7)
+    with pytest.raises(DataError, match="its head says 7 Hz, and sound has 1000 to 1000000 Hz"):
+        read_sound(tmp_path / "a.wav", 16000)
 
 
 def test_bad_floats_are_refused(tmp_path: Path) -> None:
