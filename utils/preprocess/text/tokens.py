@@ -306,12 +306,11 @@ def _of_file(name: str) -> Tokens:
 
 
 def _word_pieces(file: Path) -> str:
-    """Return a BERT tokenizer of a ``vocab.txt``; lower-cased unless its ``tokenizer_config.json`` says otherwise."""
+    """Return a BERT tokenizer of a ``vocab.txt``, with what its ``tokenizer_config.json`` says."""
+    from utils.preprocess.text.tokenizer_folder import read_tokenizer
+
     with extra("a tokenizer", "text"):
-        from tokenizers import BertWordPieceTokenizer
-    beside = file.with_name("tokenizer_config.json")
-    config = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-    return str(BertWordPieceTokenizer(str(file), lowercase=bool(config.get("do_lower_case", True))).to_str())
+        return str(read_tokenizer(file).to_str())
 
 
 def _parsed(text: str, source: object) -> Tokenizer:
