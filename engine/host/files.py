@@ -33,13 +33,18 @@ def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be written.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=suffix, dir=path.parent)
+    special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: written to, kept
+    place = None if special else path.parent
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=suffix, dir=place)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        if special:
+            path.write_bytes(temporary.read_bytes())
+        else:
+            temporary.chmod(0o644)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

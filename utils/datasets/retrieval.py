@@ -160,7 +160,7 @@ def read_texts(file: Path) -> Texts:
         DataError: it cannot be read, or its columns are not known.
     """
     if not file.is_file():
-        raise DataError(f"{file} does not exist; check --data_path")
+        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
     found: dict[str, str] = {}
     rejected: list[Rejected] = []
     for name, text, number in _entries(file, rejected):
@@ -239,7 +239,7 @@ def read_qrels(
         DataError: the file cannot be read, or judges nothing.
     """
     if not file.is_file():
-        raise DataError(f"{file} does not exist; check --data_path")
+        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
     grades: dict[str, dict[str, int]] = {}
     rejected: list[Rejected] = []
     for start, (number, line) in enumerate(_lines(file, rejected)):
@@ -275,10 +275,10 @@ def read_candidates(
     """Return places in the corpus by query, in the order of a TREC run's scores, and lines that cannot be used.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or no line of it can be used.
     """
     if not file.is_file():
-        raise DataError(f"{file} does not exist; check --data_path")
+        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
     places = {name: i for i, name in enumerate(passages)}
     found: dict[str, dict[int, float]] = {}
     rejected: list[Rejected] = []
@@ -294,4 +294,7 @@ def read_candidates(
             rejected.append(rejected_line(file, number, f"there is no {what}"))
             continue
         found.setdefault(query, {})[places[passage]] = score
+    if not found:
+        why = f"; line {rejected[0].path.name.rpartition(':')[2]}: {rejected[0].reason}" if rejected else ""
+        raise DataError(f"{file} names no candidate for any query{why}; check that the files go together")
     return {query: sorted(some, key=lambda i: -some[i]) for query, some in found.items()}, rejected

@@ -139,6 +139,7 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
     try:
         codecs.lookup(encoding)
+        "".encode(encoding)  # hex and its like are codecs, and none of text
     except LookupError as error:
         raise ConfigError(f"--encoding {encoding!r} is not known; use utf-8, latin-1 or another name of it") from error
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), encoding)
@@ -211,6 +212,8 @@ def _fields(
             columns = tuple(headless(row)) if headless is not None else ()
             if not columns:
                 columns = tuple(name.strip() for name in row)
+                if not all(map(is_text, columns)):
+                    raise DataError(f"{file}:{number}: {NOT_TEXT.format(encoding.upper())}")
                 _refuse_doubles(file, number, columns)
                 continue
         if len(row) != len(columns):
@@ -246,6 +249,8 @@ def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
             found.append(Row(entry, number))
     if not found and not rejected:
         raise DataError(f"{file} is empty; write an object per line, with the columns by name")
+    if not found and len(rejected) > 1:
+        raise DataError(f"{rejected[0].path}: {rejected[0].reason}; {len(rejected)} lines, and none can be used")
     return Table(file, tuple(columns), tuple(found), tuple(rejected))
 
 

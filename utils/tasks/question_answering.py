@@ -28,6 +28,7 @@ from utils.tasks.text_input import (
     Encoded,
     Tokens,
     check_lengths,
+    check_tokens,
     fed,
     longest,
     open_lengths,
@@ -159,6 +160,7 @@ def prepare(samples: Sequence[Question], model: Model, options: Options) -> Prep
 
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> State:
     """Settle whether "no answer" may be one: ``--no_answer``, else what the export says, else what the data has."""
+    check_tokens(engines, dataset, options)
     if options.no_answer != "auto":
         return State(options.batch_size, options.no_answer == "yes")
     (engine,) = engines.values()

@@ -261,6 +261,7 @@ CHOICES = (
 TEXT_CLASSIFICATION = Task(
     name="text_classification",
     domain="nlp",
+    first=True,
     load=load,
     typed=typed_texts,
     setup=check_tokens,

@@ -36,6 +36,9 @@ IDS, MASK, TYPES, PLACES = "ids", "mask", "type", "position"
 """What an input may take: token numbers, 1 for every token, which text a token is of, its place in the text."""
 
 _KINDS = (MASK, TYPES, PLACES)
+MOST_CHARACTERS = 4_000_000
+"""Characters of a text at most: its tokens are numbered before they are cut, some hundred bytes and 2 us each."""
+
 _PADS = ("[PAD]", "<pad>", "<|pad|>")
 _FEWER = 0.9
 """A tokenizer with less than this share of the tokens a model knows is another model's."""
@@ -209,6 +212,11 @@ class Tokens:
         return [self._made(first, lost), *(self._made(window, 0) for window in first.overflowing)]
 
     def _encoded(self, tokenizer: Tokenizer, pair: tuple[str, str | None], special: bool) -> Encoding:
+        if sum(map(len, filter(None, pair))) > MOST_CHARACTERS:
+            raise DataError(
+                f"the text has {sum(map(len, filter(None, pair)))} characters, and {MOST_CHARACTERS} are read at most; "
+                "check that the file's lines end where its texts do, or divide the text"
+            )
         try:
             found = tokenizer.encode(pair[0], pair[1], add_special_tokens=special)
         except Exception as error:  # the library raises the bare class
@@ -298,12 +306,11 @@ def _of_file(name: str) -> Tokens:
 
 
 def _word_pieces(file: Path) -> str:
-    """Return a BERT tokenizer of a ``vocab.txt``; lower-cased unless its ``tokenizer_config.json`` says otherwise."""
+    """Return a BERT tokenizer of a ``vocab.txt``, with what its ``tokenizer_config.json`` says."""
+    from utils.preprocess.text.tokenizer_folder import read_tokenizer
+
     with extra("a tokenizer", "text"):
-        from tokenizers import BertWordPieceTokenizer
-    beside = file.with_name("tokenizer_config.json")
-    config = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-    return str(BertWordPieceTokenizer(str(file), lowercase=bool(config.get("do_lower_case", True))).to_str())
+        return str(read_tokenizer(file).to_str())
 
 
 def _parsed(text: str, source: object) -> Tokenizer:
