@@ -14,7 +14,7 @@ import pytest
 from support import ROOT, RunPython
 
 from engine import EngineSpec, open_engine
-from utils.fetch import fetched_path
+from utils.fetch import UnreachableError, fetched
 from utils.preprocess.audio.features import features, settings_of
 from utils.preprocess.audio.reading import read_sound
 from utils.tasks.model import Model
@@ -101,8 +101,8 @@ def test_the_onnx_files_answer_as_the_weights_do(network: ModuleType) -> None:
 def test_the_metric_is_that_of_the_readme(words: tuple[str, ...], wanted: float, run_python: RunPython) -> None:
     """WER on the held-out prompts; a word or two may turn where another machine computes otherwise."""
     try:
-        fetched_path("fetch:voices_en")
-    except Exception as error:  # noqa: BLE001 - whatever keeps the recordings away
+        fetched("voices_en")
+    except UnreachableError as error:
         pytest.skip(f"the held-out recordings cannot be fetched: {error}")
     here = [str(FOLDER / word) if (FOLDER / word).is_file() else word for word in words]
     done = run_python(FOLDER / "example_valid.py", "--target", *here)
