@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, DataError
-from engine.host.files import write_file
+from engine import ConfigError, DataError, write_file
 from utils.datasets.retrieval import read_candidates, read_texts
 from utils.datasets.text_table import read_table
 
