@@ -111,7 +111,8 @@ def _template(task: Task, contrib: bool, root: Path) -> Template:
     if template is None:
         have = ", ".join(sorted(one.name for one in tasks().values() if one.template is not None))
         raise ConfigError(
-            f"task {task.name!r} has no template; copy a model of it, or give its Task a template=; these have one: {have}"
+            f"task {task.name!r} has no template; copy a model of it, or give its Task a template=; "
+            f"these have one: {have}"
         )
     if not (template.folder / f"{CASE}.tmpl").is_file():
         raise ConfigError(f"template {template.folder} of task {task.name!r} has no {CASE}.tmpl; add it")

@@ -226,7 +226,9 @@ def check(options: Options) -> None:
         value = getattr(options, name)
         if not 0 < value <= most or value == float("inf"):  # NaN too
             hint = "; the best token each time: leave out --do_sample" if name == "temperature" and value == 0 else ""
-            raise ConfigError(f"--{name} {value} must be a finite number above 0{'' if most > 1 else ' and at most 1'}{hint}")
+            raise ConfigError(
+                f"--{name} {value} must be a finite number above 0{'' if most > 1 else ' and at most 1'}{hint}"
+            )
     if any(not one for one in options.stop or ()):
         raise ConfigError("--stop: an empty string is in every text; leave it out")
 

@@ -39,7 +39,8 @@ def test_each_domain_of_the_zoo_stands_for_one_task_that_has_a_template() -> Non
 
 
 def test_a_domain_stands_for_its_only_task_or_its_first() -> None:
-    first, other = (replace(CLASSIFICATION, name=name, domain="mining", first=name == "dig") for name in ("dig", "sift"))
+    first = replace(CLASSIFICATION, name="dig", domain="mining", first=True)
+    other = replace(first, name="sift", first=False)
     assert default_of("mining", {"sift": other}) is other
     assert default_of("mining", {"sift": other, "dig": first}) is first
     assert default_of("mining", {"a": other, "b": replace(other, name="b")}) is None
