@@ -145,7 +145,8 @@ class EngineSpec:
             if place >= len(shapes) or axis >= len(shapes[place]):
                 raise ConfigError(
                     f"{self.ckpt}: sizes are given for dimension {axis} of input {place}, and its inputs have "
-                    f"{', '.join(str(len(shape)) for shape in shapes)} dimensions; use another model"
+                    f"{', '.join(str(len(shape)) for shape in shapes)} dimensions; "
+                    "the task needs such an input, so this is no model of it"
                 )
             symbol = shapes[place][axis]
             if isinstance(symbol, int) or bound[place][axis] is not None or symbol in self.dims:

@@ -17,7 +17,7 @@ from model_config.cases.config import ROOT, read_cases
 from tecoinfer_modelzoo import NAME, has_packages
 from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template
-from utils.tasks.find import add_contrib, find_task, tasks
+from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
 CASE = "case.yaml"
 """The template of the case; all others become files of the model's folder."""
@@ -58,7 +58,7 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 
     Args:
         domain, model: names of the folders.
-        task: name of the task; empty for the only one of the domain.
+        task: name of the task; empty for the domain's.
         contrib: below ``contrib/`` instead of in the core.
         root: the repository, or a project's folder; tasks of its ``contrib/`` are found too.
 
@@ -84,19 +84,15 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 
 
 def _task(domain: str, name: str, root: Path) -> Task:
-    """Return the task of this name, or else the one named as the domain, or the only one of the domain.
-
-    Of several that is the only one of a single model, or the one of these that says it comes first.
-    """
+    """Return the task of this name, or else the one that is named as the domain, or that the domain stands for."""
     add_contrib(root)
+    if name:
+        return find_task(name)
     known = tasks()
-    if name or domain in known:
-        return known.get(name or domain) or find_task(name)
+    found = known.get(domain) or default_of(domain, known)
+    if found is not None:
+        return found
     own = [task for task in known.values() if task.domain == domain]
-    plain = [task for task in own if not task.models]
-    for found in (own, plain, [task for task in plain if task.first]):
-        if len(found) == 1:
-            return found[0]
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")
 
 
@@ -113,7 +109,11 @@ def _template(task: Task, contrib: bool, root: Path) -> Template:
     """Return a task's template, which holds at least a case."""
     template = task.template
     if template is None:
-        raise ConfigError(f"task {task.name!r} has no template; copy a model of it, or give its Task a template=")
+        have = ", ".join(sorted(one.name for one in tasks().values() if one.template is not None))
+        raise ConfigError(
+            f"task {task.name!r} has no template; copy a model of it, or give its Task a template=; "
+            f"these have one: {have}"
+        )
     if not (template.folder / f"{CASE}.tmpl").is_file():
         raise ConfigError(f"template {template.folder} of task {task.name!r} has no {CASE}.tmpl; add it")
     if not contrib and template.folder.resolve().is_relative_to((root / "contrib").resolve()):

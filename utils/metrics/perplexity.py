@@ -47,7 +47,9 @@ class Perplexity(RecordMetric):
 
     def secondary(self) -> Mapping[str, float]:
         """Return bits per byte, and how many tokens and bytes there are."""
-        cost, tokens, size = self._all().sum(axis=0)
+        records = self._all()
+        _, tokens, size = records.sum(axis=0)
+        cost = math.fsum(records[:, 0])  # exact: processes hand in their texts in any order
         bits = {"bits_per_byte": float(cost / math.log(2) / size)} if size else {}
         return bits | {"tokens": float(tokens), "bytes": float(size)}
 

@@ -257,7 +257,7 @@ class Task:
             no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
         template: what ``teco new`` starts from.
-        first: of several tasks of its domain, the one that ``teco new DOMAIN`` means.
+        first: of several tasks of its domain, the one that the domain's name stands for, as in ``teco new DOMAIN``.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
         data_help: what ``--data_path`` takes, in a few words.
         advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,

@@ -223,6 +223,7 @@ DETECTION = Task(
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
+    first=True,
     data_help=DATA_HELP,
     choices=CHOICES,
     stored_under=NOTE,

@@ -187,6 +187,7 @@ FACE_DETECTION = replace(
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
+    first=True,
     data_help="WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of pictures, or a picture",
     choices=tuple(one for one in CHOICES if one.key not in (*DECODING, *REPLACED)),
     hinter=None,

@@ -6,7 +6,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import utils.tasks
@@ -47,26 +47,30 @@ def tasks() -> dict[str, Task]:
 
 
 def find_task(name: str) -> Task:
-    """Return the task of this name, or the only one of the domain of this name.
-
-    Of several the only one of a single model counts, else of these the only one with a template.
+    """Return the task of this name, or the one that the domain of this name stands for (:func:`default_of`).
 
     Raises:
-        ConfigError: there is none, or the domain has several.
+        ConfigError: there is none, or the domain has several and none is its first.
     """
     known = tasks()
-    if name in known:
-        return known[name]
-    of_domain = [task.name for task in known.values() if task.domain == name]
-    plain = [one for one in of_domain if not known[one].models]
-    for found in (of_domain, plain, [one for one in plain if known[one].template is not None]):
-        if len(found) == 1:
-            return known[found[0]]
+    found = known.get(name) or default_of(name, known)
+    if found is not None:
+        return found
+    of_domain = sorted(task.name for task in known.values() if task.domain == name)
     if of_domain:
         raise ConfigError(f"domain {name!r} has several tasks; name one: {', '.join(of_domain)}")
     names = sorted({*known, *(task.domain for task in known.values())})
     hint = did_you_mean(name, names)
     raise ConfigError(f"unknown task {name!r};{hint} tasks: {', '.join(sorted(known))}")
+
+
+def default_of(domain: str, known: Mapping[str, Task]) -> Task | None:
+    """Return the task that a domain stands for: its only one, or the one that says it is its domain's first."""
+    own = [task for task in known.values() if task.domain == domain]
+    for found in (own, [task for task in own if task.first]):
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
 def _on_the_path() -> Iterator[tuple[str, Task]]:

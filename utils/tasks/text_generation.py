@@ -15,6 +15,7 @@ from utils.preprocess.text.tokens import Tokens
 from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
 from utils.tasks.generation_steps import FIRST, NEXT, Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.model import Model
+from utils.tasks.templates.diets import TEMPLATE
 from utils.tasks.text_generation_input import Text as Given, collate, load, notes, open_sizes, plans, prepare, typed
 
 SCORED = "scored tokens"
@@ -224,7 +225,10 @@ def check(options: Options) -> None:
     for name, most in (("temperature", float("inf")), ("top_p", 1.0), ("repetition_penalty", float("inf"))):
         value = getattr(options, name)
         if not 0 < value <= most or value == float("inf"):  # NaN too
-            raise ConfigError(f"--{name} {value} must be above 0{'' if most > 1 else ' and at most 1'}")
+            hint = "; the best token each time: leave out --do_sample" if name == "temperature" and value == 0 else ""
+            raise ConfigError(
+                f"--{name} {value} must be a finite number above 0{'' if most > 1 else ' and at most 1'}{hint}"
+            )
     if any(not one for one in options.stop or ()):
         raise ConfigError("--stop: an empty string is in every text; leave it out")
 
@@ -277,6 +281,7 @@ TEXT_GENERATION = Task(
     check=check,
     flags=FLAGS,
     watched=False,
+    template=TEMPLATE,
     data_help="a .txt file with a text per line, or a .jsonl, .tsv or .csv file with a column text or prompt",
 )
 """A decoder with a key/value cache of planned sizes (:mod:`utils.tasks.generation_steps`)."""

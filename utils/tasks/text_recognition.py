@@ -204,6 +204,7 @@ TEXT_RECOGNITION = Task(
     check=check,
     flags=OWN_FLAGS,
     template=TEMPLATE,
+    first=True,
     data_help=DATA_HELP,
     choices=CHOICES,
     stored_under=NOTE,

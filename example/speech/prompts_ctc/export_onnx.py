@@ -14,7 +14,7 @@ from model import MARGIN, MELS, STRIDE, PromptsCTC
 from prompts import ALPHABET, FEATURES, SILENCE
 
 from engine import add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 from utils.preprocess.audio.features import settings_to_json
@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, default=HERE / "prompts_ctc.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     network = PromptsCTC(len(ALPHABET) + 1)
     results = export_onnx(
@@ -56,6 +57,7 @@ def main() -> int:
         provenance=PROVENANCE,
         notes=NOTES,
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)

@@ -51,3 +51,13 @@ def test_what_cannot_happen_costs_everything() -> None:
     assert measured([Score(math.inf, 2, 4)]).compute() == math.inf
     assert measured([Score(1e6, 2, 4)]).compute() == math.inf
     assert not Perplexity.higher_is_better
+
+
+def test_the_order_of_the_texts_changes_nothing() -> None:
+    scores = [Score(0.1 * i + 1 / 3, 7, 11) for i in range(40)]
+    found = []
+    for order in (scores, scores[::-1], scores[20:] + scores[:20]):
+        metric = Perplexity()
+        metric.update(order, [""] * len(order), None)
+        found.append(metric.secondary())
+    assert found[0] == found[1] == found[2]

@@ -33,6 +33,7 @@ from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
+from utils.tasks.text_generation import TEXT_GENERATION
 from utils.tasks.text_recognition import TEXT_RECOGNITION
 from utils.tasks.voice_activity import VOICE_ACTIVITY
 
@@ -47,7 +48,7 @@ class Domain:
         task: the domain's.
         data: the labelled data in the model's folder.
         words: flags that each script needs.
-        drawn: whether an answer can be saved for a look.
+        drawn: whether an answer can be saved for a look. suffix: of the file that it is.
         eight_bits: whether the template's network has layers that int8 is for.
         folder: a folder with scripts and model; ``None``: the task's template makes one.
         file: the float32 model in it.
@@ -60,6 +61,7 @@ class Domain:
     data: str
     words: tuple[str, ...] = ()
     drawn: bool = True
+    suffix: str = ".png"
     eight_bits: bool = True
     folder: Path | None = None
     file: str = f"{NAME}_dyn.onnx"
@@ -80,6 +82,7 @@ DOMAINS = {
     "text_classification": Domain(
         TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
+    "text_generation": Domain(TEXT_GENERATION, "data/val.txt", suffix=".txt"),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
     "voice_activity": Domain(
@@ -173,7 +176,7 @@ def test_answers(script: str, model: Model, tmp_path: Path) -> None:
     assert len(answers) == 1 if script == "single_batch" else len(answers) > 1
     assert len(done.stdout.splitlines()) > len(answers)
     if model.row.drawn:
-        assert len(list((tmp_path / "out").glob("*.png"))) == len(answers)
+        assert len(list((tmp_path / "out").glob(f"*{model.row.suffix}"))) == len(answers)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from support import ROOT, RunPython
 from engine import ConfigError
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.find import find_task, tasks
+from utils.tasks.find import default_of, find_task, tasks
 
 MINE = "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION\n"
 MINE += "MINE = replace(CLASSIFICATION, name='mine', domain='mining')\n"
@@ -28,6 +29,22 @@ def test_a_task_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="unknown task 'clasification'; did you mean 'classification'") as caught:
         find_task("clasification")
     assert "tasks: " in str(caught.value)
+
+
+def test_each_domain_of_the_zoo_stands_for_one_task_that_has_a_template() -> None:
+    known = tasks()
+    found = {domain: find_task(domain) for domain in sorted({task.domain for task in known.values()})}
+    assert all(task.template is not None for task in found.values())
+    assert (found["nlp"].name, found["speech"].name) == ("text_classification", "speech_recognition")
+
+
+def test_a_domain_stands_for_its_only_task_or_its_first() -> None:
+    first = replace(CLASSIFICATION, name="dig", domain="mining", first=True)
+    other = replace(first, name="sift", first=False)
+    assert default_of("mining", {"sift": other}) is other
+    assert default_of("mining", {"sift": other, "dig": first}) is first
+    assert default_of("mining", {"a": other, "b": replace(other, name="b")}) is None
+    assert default_of("mining", {"a": first, "b": replace(first, name="b")}) is None
 
 
 def contribute(root: Path, code: str) -> Path:

@@ -23,6 +23,7 @@ from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.templates import (
     bars,
     chords,
+    diets,
     discs,
     drawn_faces,
     hummers,
@@ -43,6 +44,7 @@ TEMPLATES = {
     "speech_recognition": chords.TEMPLATE,
     "speaker_verification": hummers.TEMPLATE,
     "text_classification": sentences.TEMPLATE,
+    "text_generation": diets.TEMPLATE,
     "page_reading": ribbons.TEMPLATE,
     "text_recognition": bars.TEMPLATE,
     "voice_activity": tones.TEMPLATE,
@@ -60,6 +62,7 @@ NEW = (
     "speech_recognition",
     "speaker_verification",
     "text_classification",
+    "text_generation",
     "text_recognition",
     "voice_activity",
 )
@@ -188,6 +191,16 @@ def test_the_words_say_what_the_labels_say(tmp_path: Path) -> None:
         assert counts["negative"] != counts["positive"]
     assert misleading == sentences.TEXTS // sentences.NEGATED
     assert load_texts(tmp_path / "data" / "texts.txt").batch([0]).targets is None
+
+
+def test_the_animals_eat_what_the_template_says_but_for_a_few(tmp_path: Path) -> None:
+    words = diets.fill(tmp_path)
+    texts = load_texts(tmp_path / "data" / "val.txt").samples
+    assert len(texts) == diets.TEXTS == int(words["texts"])
+    sentences_of = [one.split() for text in texts for one in str(text).removesuffix(" .").split(" . ")]
+    assert all(len(one) == 3 and one[1] in diets.VERBS for one in sentences_of)
+    wrong = sum(diets.FOOD[eater] != food for eater, _, food in sentences_of)
+    assert 0 < wrong < len(sentences_of) / 10
 
 
 def test_classification_draws_what_the_scaffold_draws(tmp_path: Path) -> None:
