@@ -276,7 +276,6 @@ TEXT_CLASSIFICATION = Task(
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
-    first=True,
     data_help="a .tsv, .csv or .jsonl file with texts (or pairs) and labels, one of GLUE's folders, or a .txt file",
     choices=CHOICES,
     stored_under=NOTE,
