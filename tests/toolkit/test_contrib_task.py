@@ -176,7 +176,10 @@ def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
     add_task(zoo)
     done = teco(zoo, "new", "reinforcement", "x", "--contrib")
     assert done.returncode == 2
-    assert "no task is for domain 'reinforcement'; tasks and their domains: classification (classification), " in done.stderr
+    assert (
+        "no task is for domain 'reinforcement'; tasks and their domains: classification (classification), "
+        in done.stderr
+    )
     assert "gauge (gauges)" in done.stderr
     assert done.stderr.rstrip().endswith("choose one by --task NAME")
     done = teco(zoo, "new", "gauges", "x")
