@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from engine import Array, ConfigError
 
+Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
+"""From the first and one behind the last text to their vectors, N x D, and what was counted of them."""
+
 
 def kept_vectors(
-    folder: Path | None, engine: Any, what: Sequence[Any], count: int, step: int, make: Callable[[int, int], Array]
-) -> Array:
-    """Return the vectors of ``count`` texts, N x D float32; made ``step`` at a time, and those that are kept, read.
+    folder: Path | None, engine: Any, what: Sequence[Any], count: int, step: int, make: Making
+) -> tuple[Array, dict[str, int]]:
+    """Return the vectors of ``count`` texts, N x D float32, and what was counted while they were made.
+
+    They are made ``step`` at a time; those that are kept are read, and so are their counts.
 
     Args:
         folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; its file, target and
             dtype are part of what decides whether a part is the same. what: the rest of that.
-        count: texts. step: of a part. make: from the first and one behind the last text to a part.
+        count: texts. step: of a part. make: from the first and one behind the last text to a part and its counts.
 
     Raises:
         ConfigError: a part cannot be written.
     """
     key = "" if folder is None else _key(engine, what)
-    parts = []
+    parts, counts = [], Counter[str]()
     for start in range(0, count, step):
         stop = min(start + step, count)
         file = None if folder is None else folder / f"{key}-{start}-{stop}.npy"
-        part = _read(file, stop - start)
-        if part is None:
-            part = np.ascontiguousarray(make(start, stop), np.float32)
+        found = _read(file, stop - start)
+        if found is None:
+            part, counted = make(start, stop)
+            found = np.ascontiguousarray(part, np.float32), counted
             if file is not None:
-                _write(file, part)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+                _write(file, *found)
+        parts.append(found[0])
+        counts.update(found[1])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts), dict(counts)
 
 
 def _key(engine: Any, what: Sequence[Any]) -> str:
@@ -52,26 +61,33 @@ def _key(engine: Any, what: Sequence[Any]) -> str:
     return digest.hexdigest()[:24]
 
 
-def _read(file: Path | None, rows: int) -> Array | None:
-    """Return a part; ``None`` where none is kept, or what is there is damaged."""
+def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
+    """Return a part and its counts; ``None`` where none is kept, or what is there is damaged."""
     if file is None or not file.is_file():
         return None
     try:
         found: Array = np.load(file, allow_pickle=False)
+        counts = json.loads(file.with_suffix(".json").read_bytes())
     except (OSError, ValueError, EOFError):
         return None
-    return found if found.ndim == 2 and len(found) == rows and found.dtype == np.float32 else None
+    if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+        return None
+    return (found, counts) if found.ndim == 2 and len(found) == rows and found.dtype == np.float32 else None
 
 
-def _write(file: Path, part: Array) -> None:
-    """Write a part; another process sees it whole or not at all."""
-    own = file.with_name(f".{file.name}.{os.getpid()}")
+def _write(file: Path, part: Array, counts: dict[str, int]) -> None:
+    """Write a part, and before it its counts; another process sees each whole or not at all."""
+    beside = file.with_suffix(".json")
+    own = [one.with_name(f".{one.name}.{os.getpid()}") for one in (beside, file)]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with own.open("wb") as out:
+        own[0].write_text(json.dumps(counts), encoding="utf-8")
+        with own[1].open("wb") as out:
             np.save(out, part, allow_pickle=False)
-        own.replace(file)
+        own[0].replace(beside)
+        own[1].replace(file)
     except OSError as error:
-        own.unlink(missing_ok=True)
+        for one in own:
+            one.unlink(missing_ok=True)
         why = error.strerror or error
         raise ConfigError(f"--resume: {file} cannot be written ({why}); choose another folder") from error

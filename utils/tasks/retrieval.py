@@ -104,17 +104,15 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
     embedder, corpus = Embedder(engines[EMBEDDER], options), dataset.notes[CORPUS]
     judge = Judge(engines[RERANKER], options) if RERANKER in engines else None
-    prefix, cut = embedder.notes.passage_prefix, dict[str, int]()
+    prefix = embedder.notes.passage_prefix
 
-    def make(start: int, stop: int) -> Array:
+    def make(start: int, stop: int) -> tuple[Array, dict[str, int]]:
         encoded = embedder.rows.encode([prefix + text for text in corpus.texts[start:stop]])
-        for key, count in count_cut(encoded).items():
-            cut[key] = max(cut.get(key, 0), count) if key == "limit" else cut.get(key, 0) + count
-        return embedder.of(encoded, f"passages {start + 1} to {stop}")
+        return embedder.of(encoded, f"passages {start + 1} to {stop}"), count_cut(encoded)
 
     kept = None if options.resume is None else options.resume / "corpus"
     what = (dataset.fingerprint(), prefix, repr(embedder.notes), embedder.rows.longest, options.batch_size)
-    vectors = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make)
+    vectors, cut = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make)
     said = [say_cut(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
     if dataset.notes.get(UNJUDGED):
         said.append(f"{dataset.notes[UNJUDGED]} queries have no judgment in this split and were not asked")

@@ -136,3 +136,18 @@ def test_how_alike_two_rankings_are() -> None:
     assert agreement(found, ["a", "b", "c"]) == 1.0
     assert agreement(found, ["x", "y", "z"]) == 0.0
     assert agreement(found, ["b", "a", "c"]) == pytest.approx(2 / 3)
+
+
+def test_passages_that_were_cut_are_told_of_kept_vectors_too(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ckpt, kept = {"embedder": word_vectors(tmp_path / "m.onnx")}, tmp_path / "kept"
+    said = []
+    for _ in range(2):
+        _run("valid", tmp_path, ckpt, "--resume", str(kept), "--max_length", "4", data_path=data, batch_size=1)
+        said.append([line for line in capsys.readouterr().err.splitlines() if "passages" in line and "cut" in line])
+        for journal in kept.iterdir():  # the vectors stay
+            if journal.name != "corpus":
+                journal.unlink()
+    assert said[0] == said[1]
+    assert len(said[0]) == 1
