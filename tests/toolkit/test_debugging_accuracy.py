@@ -23,6 +23,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, follow(PAGE, folder, with_teco(ROOT, folder / "bin"))
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 5
@@ -30,6 +31,7 @@ def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> N
     assert [line for line in lines if line not in printed] == []
 
 
+@pytest.mark.slow
 def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     folder, _ = followed
     found = json.loads((folder / "fix.json").read_text())
@@ -52,6 +54,7 @@ def test_the_pictures_on_the_page_are_there_and_small() -> None:
     assert all(0 < picture.stat().st_size < 150_000 for picture in pictures)
 
 
+@pytest.mark.slow
 def test_the_pages_hold_everything_and_have_pictures(followed: tuple[Path, str]) -> None:
     for name in ("fix.html", "overflow.html"):
         page = (followed[0] / name).read_text(encoding="utf-8")

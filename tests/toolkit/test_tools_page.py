@@ -26,6 +26,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, follow(PAGE, folder, with_teco(ROOT, folder / "bin"))
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 2
@@ -38,6 +39,7 @@ def _rough(line: str) -> str:
     return re.sub(r"diff2 0\.\d+ at \S+", "diff2", line)
 
 
+@pytest.mark.slow
 def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
     folder, _ = followed
     names = ["compare.html", "host.h5", "card.h5", "last.h5", "some", "conv_case", "before.json", "trace.json"]
