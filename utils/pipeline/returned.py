@@ -28,7 +28,8 @@ def returned(value: object, kind: type[Kind], function: Callable[..., Any], task
     """
     if isinstance(value, kind):
         return value
-    raise _wrong(_said(value), f"a {kind.__name__}", function, task)
+    article = "an" if kind.__name__[0] in "AEIO" else "a"
+    raise _wrong(_said(value), f"{article} {kind.__name__}", function, task)
 
 
 def prepared(value: object, function: Callable[..., Any], task: str) -> Prepared:
