@@ -66,18 +66,13 @@ def test_the_page_leads_from_nothing_to_a_passed_check(tmp_path: Path) -> None:
 
 def _the_page_shows_what_is_printed(printed: str) -> None:
     """Every line of a block of text is printed so, but for folders, and the last digits of another machine."""
-    lines = [line for _, text in _text_blocks() for line in text.splitlines()]
+    lines = shown(PAGE, "text")
     assert len(lines) > 12
     for line in lines:
         if "..." in line:
             assert all(part in printed for part in line.split("...")), line
         elif "MASE" not in line:
             assert line in printed, line
-
-
-def _text_blocks() -> list[tuple[str, str]]:
-    """Return the blocks of text that are shown, not written to a file, with the line before each."""
-    return re.findall(r"^((?!<!--).*)\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def _the_metric_is_that_of_numpy(printed: str) -> None:
