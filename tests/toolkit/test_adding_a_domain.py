@@ -181,12 +181,6 @@ def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
     assert unread.startswith("error: utils/tasks/forecasting.py cannot be imported: ModuleNotFoundError: ")
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
-    prose = re.sub(r"^(`{3,}).*?^\1$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
-        assert link.startswith("https://") or (ROOT / "docs" / link).exists(), link
-
-
 def test_the_repository_keeps_none_of_it() -> None:
     assert not list((ROOT / "contrib").rglob("*forecasting*"))
     assert shown(PAGE) == []  # what is shown says its language, so that the commands are told from it
