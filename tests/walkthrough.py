@@ -67,7 +67,7 @@ def follow(page: str, folder: Path, environment: Mapping[str, str]) -> str:
     return printed
 
 
-def shown(page: str) -> list[str]:
-    """Return the lines that a page shows as printed: those of its blocks without a language."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [line for language, text in blocks if not language for line in text.splitlines()]
+def shown(page: str, language: str = "") -> list[str]:
+    """Return the lines that a page shows as printed: those of its blocks of this language that no comment names."""
+    blocks = (block for block in _BLOCK.finditer(page) if not block["kind"] and block["language"] == language)
+    return [line for block in blocks for line in block["text"].splitlines()]

@@ -93,7 +93,8 @@ def _task(domain: str, name: str, root: Path) -> Task:
     if found is not None:
         return found
     own = [task for task in known.values() if task.domain == domain]
-    raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME")
+    write = "" if own else ", or write one (docs/adding_a_domain.md)"
+    raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME{write}")
 
 
 def _no_task(domain: str, own: Sequence[Task], known: Mapping[str, Task]) -> str:

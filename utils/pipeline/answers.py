@@ -28,6 +28,7 @@ from utils.pipeline.console import (
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
+from utils.pipeline.returned import returned
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task
 
@@ -92,7 +93,7 @@ def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> N
 
 
 def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:
-    return task.show(sample, prediction, model, opt)
+    return returned(task.show(sample, prediction, model, opt), Artifact, task.show, task.name)
 
 
 def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None = None) -> list[dict[str, Any]]:

@@ -200,8 +200,7 @@ def _device_line(device: Mapping[str, Any], per: str) -> str:
 def list_failures(failures: Sequence[Failure]) -> None:
     """Tell of the samples that could not be run, the first of them one by one."""
     for failure in failures[:SHOWN_FAILURES]:
-        text = failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}"
-        warn(in_a_line(text))
+        warn(in_a_line(failure.text))
     if failures:
         more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
         warn(f"{len(failures)} samples could not be run{more}")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine import (
     ALL_DTYPES,
@@ -20,17 +20,16 @@ from engine import (
     find_pass,
     open_engine,
 )
+from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flag_help import FlagHelp
 from utils.pipeline.located import located
 from utils.pipeline.named import dims_of, models_of, named_paths
+from utils.pipeline.returned import returned
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
-
-if TYPE_CHECKING:
-    from utils.datasets.base import Dataset
 
 MODEL = "model"
 """Name of the only model where a task has one."""
@@ -169,7 +168,7 @@ class Options(argparse.Namespace):
             self.data_path = None
             return typed
         try:
-            return task.load(self.paths, self)
+            return returned(task.load(self.paths, self), Dataset, task.load, task.name)
         except OSError as error:
             what = error.filename if error.filename is not None else self.data_text
             raise DataError(f"{what}: cannot be read ({error.strerror or error}); check --data_path") from error
@@ -311,6 +310,9 @@ def _refuse_taken(task: Task) -> None:
     common = {flag.key for flag in COMMON}
     kept = {"help", "version", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
     taken = next((flag.name for flag in task.flags if flag.key in kept), None)
+    bare = next((flag.name for flag in task.flags if not flag.name.startswith("--")), None)
+    if bare is not None:
+        raise ConfigError(f"task {task.name}: flag {bare!r} has no dashes; call it '--{bare.lstrip('-')}'")
     if taken is not None:
         raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")
 

@@ -17,6 +17,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, TecoInferError, Timeline, recording
 from utils.datasets.base import Batch, pick
 from utils.pipeline.nan import nan_names
+from utils.pipeline.returned import prepared
 from utils.tasks.base import Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared, Shards
@@ -33,10 +34,15 @@ class Failure:
     name: str
     reason: str
 
+    @property
+    def text(self) -> str:
+        """Both as a sentence; many a reason names the sample itself."""
+        return self.reason if self.name in self.reason else f"{self.name}: {self.reason}"
+
 
 def nothing_evaluated(failures: Sequence[Failure]) -> DataError:
     """Return the error of a run in which no sample made it, with the first reasons."""
-    reasons = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures[:3])
+    reasons = "; ".join(failure.text for failure in failures[:3])
     return DataError(f"no sample could be evaluated{': ' + reasons if reasons else '; check the data set'}")
 
 
@@ -220,15 +226,16 @@ class TaskFront(Front):
     def __init__(self, task: Task, model: Model, options: Options) -> None:
         # Not the task itself: its other functions need not travel.
         self._prepare, self._collate, self._model, self._options = task.prepare, task.collate, model, options
+        self._task = task.name
         self.name, self.takes_out = _name(task.prepare), _takes_out(task.prepare)
         self.axes = [tensor.batch_axis for tensor in model.inputs] if not model.named else None
         self._takes_nan = task.takes_nan
 
     def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
         """Call the task's ``prepare``."""
-        if out is None:
-            return self._prepare(samples, self._model, self._options)
-        return self._prepare(samples, self._model, self._options, out=out)
+        room = {} if out is None else {"out": out}
+        done = self._prepare(samples, self._model, self._options, **room)
+        return prepared(done, self._prepare, self._task)
 
     def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
         """Call the task's ``collate``."""

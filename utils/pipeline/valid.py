@@ -16,6 +16,7 @@ from utils.pipeline.console import finish, int8_figures, list_nan, tell_engines,
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
+from utils.pipeline.returned import measure
 from utils.pipeline.run_files import open_run_files
 from utils.pipeline.work import Work
 from utils.tasks.base import Task
@@ -87,7 +88,8 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         model = described(engines)
         dataset = shard(opt.load_data(task), *rank_and_size())
         work = Work.of(task, engines, model, dataset, opt)
-        metric, batches = task.metric(opt, dataset, model), dataset.batches(opt.batch_size)
+        metric = measure(task.metric(opt, dataset, model), task.metric, task.name)
+        batches = dataset.batches(opt.batch_size)
         with open_run_files(task, opt, engines, dataset, metric) as keep:
             report = evaluate_work(work, batches, metric, **keep, **limits(opt))
             if work.saver is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine import Array, Engine, Timeline
 from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
+from utils.pipeline.returned import predictions
 from utils.tasks.base import Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 
@@ -119,7 +120,7 @@ class Work:
             return task.infer(used, arrays, contexts, state.of(used))
 
         def decode(outputs: Any, contexts: Any) -> Any:
-            return task.decode(outputs, contexts, model, options)
+            return predictions(task.decode(outputs, contexts, model, options), task.decode, task.name)
 
         work = cls(
             TaskFront(task, model, options),
