@@ -16,11 +16,14 @@ from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.faults import Fault
 from engine.sdaa.status import DeviceStatus
+from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
 from engine.timeline import Timeline
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
+Remedy = Callable[[ShardCost], str]
+"""What would make a cost fit that does not, as the end of a sentence."""
 
 
 class Instance(NamedTuple):
@@ -84,7 +87,7 @@ class Card:
         cost: of one shard; its memory is what each SPA takes. compute: a shard's values. Both are those of a usual
             shard: :meth:`run` may be told otherwise, and :meth:`hold` that more memory is taken.
         faults: what goes wrong. threads: shards computed side by side on the host.
-        largest_batch: finds the largest batch of a shard that would fit; asked only where this one does not.
+        remedy: says what would make a cost fit that does not; asked only then.
 
     Raises:
         DeviceOutOfMemory: the model does not fit.
@@ -98,7 +101,7 @@ class Card:
         compute: Compute,
         faults: Sequence[Fault] = (),
         threads: int = 1,
-        largest_batch: Callable[[], int | None] = lambda: None,
+        remedy: Remedy = lambda _: FIXED,
     ) -> None:
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
@@ -111,14 +114,14 @@ class Card:
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         self.memory = 0
         """Bytes of device memory taken on every SPA."""
-        self.hold(cost, largest_batch)
+        self.hold(cost, remedy)
 
     @property
     def healthy(self) -> list[Spa]:
         """The SPA that still take shards."""
         return [spa for spa in self.spas if spa.health == OK]
 
-    def hold(self, cost: ShardCost, largest_batch: Callable[[], int | None] = lambda: None) -> None:
+    def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
         """Take the device memory of ``cost`` on every SPA, in the place of what is held; nothing changes on an error.
 
         Raises:
@@ -126,14 +129,11 @@ class Card:
         """
         free = self.description.memory_bytes
         if self.spas and cost.memory > free:
-            largest = largest_batch()
-            fits = f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
-            if largest is None:
-                fits = "the model's batch is fixed: export it with a smaller one"
+            parts = {"weights": cost.weights, "activations": cost.activations, "input and output buffers": cost.io}
             raise DeviceOutOfMemory(
-                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {_mb(cost.memory)} (weights "
-                f"{_mb(cost.weights)}, activations {_mb(cost.activations)}, input and output buffers {_mb(cost.io)}), "
-                f"free are {_mb(free)}; {fits}"
+                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {megabytes(cost.memory)} "
+                f"({', '.join(f'{name} {megabytes(size)}' for name, size in parts.items())}), "
+                f"free are {megabytes(free)}; {remedy(cost)}"
             )
         self.memory = cost.memory
         for spa in self.healthy:
@@ -288,7 +288,3 @@ def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:
     ]
     started = min(spans[0].copy_in[0] for spans in times)
     return CallTimes(submitted, started, max(spans[-1].end for spans in times), *slowest)
-
-
-def _mb(size: int) -> str:
-    return f"{size / 2**20:.0f} MB"

@@ -25,6 +25,7 @@ from engine.sdaa.plan import Lowering, Plan, PlanKey, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
+from engine.sdaa.tables import FIXED, check_tables
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
 from engine.text import level_of_user
@@ -90,7 +91,7 @@ class SdaaEngine(Engine):
         self._plans[self._main.key] = self._main
         self._warn_unknown(self._main)
         self._take_tensors(self._main)
-        largest_batch = partial(self._lowering.largest_batch, self._main.key)
+        remedy = partial(self._lowering.remedy, self._main.key)
         self.card = Card(
             self.description,
             devices,
@@ -98,7 +99,7 @@ class SdaaEngine(Engine):
             self._main.run,
             faults,
             threads=self._side_by_side,
-            largest_batch=(lambda: None) if self.loaded else largest_batch,
+            remedy=(lambda _: FIXED) if self.loaded else remedy,
         )
         if save_to is not None and origin is not None:
             self._save(save_to, origin, self._main)
@@ -121,7 +122,8 @@ class SdaaEngine(Engine):
         from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
-        model = load_model(self.spec.ckpt)
+        fits = partial(check_tables, half=self.dtype == "float16", card=self.description)
+        model = load_model(self.spec.ckpt, fits)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
@@ -183,7 +185,7 @@ class SdaaEngine(Engine):
         kept = [other for other in self._plans.values() if other.key.rows == self.shard_size]
         others = [other for other in self._plans.values() if other.key.rows != self.shard_size]
         plans = [*kept, *others[-KEPT_WHOLE + 1 :], plan]
-        self.card.hold(shared_cost(plans), partial(self._lowering.largest_batch, key))
+        self.card.hold(shared_cost(plans), partial(self._lowering.remedy, key))
         self._plans = {each.key: each for each in plans}
         if self._main.key not in self._plans:
             self._main = plan
