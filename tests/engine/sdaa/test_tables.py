@@ -106,8 +106,8 @@ def test_weights_that_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     small_card(tmp_path, 0.7, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match="the weights alone are too large at any batch: use --dtype float16$"):
+    with pytest.raises(DeviceOutOfMemory, match=r"the weights alone are too large at any batch: use --dtype float16$"):
         SdaaEngine(EngineSpec(tmp_path / "m.onnx", batch_size=8, dtype="float32"))
     small_card(tmp_path, 0.3, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match="too large at any batch: a smaller model is needed$"):
+    with pytest.raises(DeviceOutOfMemory, match=r"too large at any batch: a smaller model is needed$"):
         SdaaEngine(EngineSpec(tmp_path / "m.onnx", batch_size=8, dtype="float16"))
