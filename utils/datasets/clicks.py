@@ -123,7 +123,7 @@ class RatedRows(Dataset):
         ]
         clicked, means = self.clicked[rows].tolist(), self.baseline[items].tolist()
         targets = [Click(*one) for one in zip(clicked, names, means, strict=True)]
-        told = [f"user {name}: {known.titles[item]}" for name, item in zip(names, items, strict=True)]
+        told = [f"user {name}, item {known.item_names[item]}" for name, item in zip(names, items, strict=True)]
         return Batch(samples, targets, told, names)
 
     def fingerprint(self) -> str:

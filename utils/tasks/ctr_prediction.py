@@ -224,8 +224,8 @@ def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
 def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
     """Say how many rows have such a value."""
     return [
-        f"{count} of {samples} rows have a {key.removeprefix('unknown ')} that the training did not know, or none: they "
-        "share one row of its table"
+        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, or none; "
+        "these share one row of the model's table"
         for key, count in sorted(counts.items())
         if count and key.startswith("unknown ")
     ]

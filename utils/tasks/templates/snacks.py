@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,8 +32,7 @@ def fill(folder: Path) -> Mapping[str, str]:
     head = ["user_id", "item_id", "title", "label"]
     _write(folder / "data" / "val.csv", [head, *sorted(rows)])
     _write(folder / "data" / "rows.csv", [head[:3], *(["person00", str(number), snacks[number]] for number in range(9))])
-    numbers = [str(number) for number in range(SNACKS)]
-    return {"people": json.dumps(people), "snacks": json.dumps(numbers), "rows": str(ROWS), "tastes": str(len(TASTES))}
+    return {"people": str(PEOPLE), "snacks": str(SNACKS), "rows": str(ROWS), "tastes": str(len(TASTES))}
 
 
 def _write(file: Path, rows: list[list[str]]) -> None:
