@@ -39,7 +39,7 @@ _TRIED = 5
 
 
 def is_criteo(path: Path) -> bool:
-    """Say whether one of a file's first lines is of Criteo's layout.
+    """Say whether one of a file's first lines is of Criteo's layout; with a line of names it is a table like others.
 
     Raises:
         DataError: the file cannot be read, or it is packed.
@@ -53,7 +53,15 @@ def is_criteo(path: Path) -> bool:
         raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
     if lines[0].startswith(_GZIP):
         raise DataError(f"{path} is packed; unpack it first: gunzip {path.name}")
+    if _has_names(lines[0]):
+        return False
     return any(_LABELLED.fullmatch(line) or _UNLABELLED.fullmatch(line) for line in lines)
+
+
+def _has_names(line: bytes) -> bool:
+    """Say whether a line names columns: no two fields of it are equal, and none is a number."""
+    values = line.split(b"\t")
+    return 1 < len(values) == len(set(values)) and not any(value.strip().lstrip(b"-").isdigit() for value in values)
 
 
 class CriteoRows(Dataset):

@@ -139,7 +139,8 @@ def title(row: Row) -> str:
         return f"{name} ({year})" if year else name
     if row.get("item_id"):
         return str(row["item_id"])
-    return ", ".join(f"{key} {value}" for key, value in list(row.items())[:_TOLD])
+    told = [f"{key} {value}" for key, value in row.items() if value]
+    return ", ".join(told[:_TOLD]) or "a row without a value"
 
 
 _TOLD = 4
@@ -201,7 +202,8 @@ def show(sample: Row, prediction: Likely, model: Model, options: Options) -> Art
 def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
     from utils.postprocess.image.cards import save_card
 
-    fields = [f"{name}: {value.replace('|', ', ')}" for name, value in sample.items() if name not in ("title", "year")]
+    told = {name: value.replace("|", ", ") for name, value in sample.items() if value and name not in ("title", "year")}
+    fields = [f"{name}: {value}" for name, value in told.items()]
     return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
 
 
