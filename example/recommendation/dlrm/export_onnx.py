@@ -16,7 +16,7 @@ from model import DLRM, Size
 
 from engine import ModelError, add_version
 from utils.export.criteo_tables import CHALLENGE, TERABYTE, capped, criteo_features, example_arrays, linear_sizes
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx
 from utils.export.weight_files import load_state, read_state
 from utils.pipeline import cli
@@ -58,6 +58,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     torch.manual_seed(0)
     if args.weights is None:
@@ -78,6 +79,7 @@ def main() -> int:
         provenance={"source": "example/recommendation/dlrm/model.py", "weights": told},
         notes={"features": features.to_json()},
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)
