@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +114,7 @@ class Card:
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         self.memory = 0
         """Bytes of device memory taken on every SPA."""
+        self._reserved: ShardCost | None = None
         self.hold(cost, remedy)
 
     @property
@@ -127,6 +128,7 @@ class Card:
         Raises:
             DeviceOutOfMemory: it does not fit.
         """
+        alone, cost = cost, _both(cost, self._reserved)
         free = self.description.memory_bytes
         if self.spas and cost.memory > free:
             parts = {"weights": cost.weights, "activations": cost.activations, "input and output buffers": cost.io}
@@ -135,9 +137,18 @@ class Card:
                 f"({', '.join(f'{name} {megabytes(size)}' for name, size in parts.items())}), "
                 f"free are {megabytes(free)}; {remedy(cost)}"
             )
-        self.memory = cost.memory
+        self.memory, self._held = cost.memory, alone
         for spa in self.healthy:
             spa.used = cost.memory
+
+    def reserve(self, cost: ShardCost) -> None:
+        """Take device memory on every SPA beside all that :meth:`hold` takes, now and later: for rows of tables.
+
+        Raises:
+            DeviceOutOfMemory: both do not fit.
+        """
+        self._reserved = cost
+        self.hold(self._held, lambda _: "the tables do not fit beside the rest of the model; use a smaller batch")
 
     def run(
         self,
@@ -145,6 +156,7 @@ class Card:
         first_sample: int = 0,
         wait: bool = True,
         instances: Sequence[Instance] | None = None,
+        pinned: bool = False,
     ) -> tuple[list[list[Array]], CallTimes]:
         """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
 
@@ -152,21 +164,25 @@ class Card:
             shards: in order. first_sample: number of the call's first sample in the run.
             wait: whether the host waits for the results before the next call (else calls overlap on the clock).
             instances: what a SPA does with each shard; ``None``: the usual.
+            pinned: shard ``i`` is for SPA ``i`` alone, which holds what it needs; the step is that of the run after.
 
         Returns:
             The outputs of every shard, in order, and the simulated times of the call.
 
         Raises:
-            DeviceError: no SPA is left; nothing of this call is returned, so the run resumes at its first sample.
+            DeviceError: no SPA is left, or one that a shard is pinned to is lost; nothing of this call is returned, so
+                the run resumes at its first sample.
             DeviceOutOfMemory: a SPA ran out of memory.
         """
-        step, self.step = self.step, self.step + 1
+        step, self.step = self.step, self.step + (not pinned)
         each = instances or [self.usual] * len(shards)
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
         submitted = self.now
         left = list(range(len(shards)))
         while left:
+            if pinned:
+                self._check_all(first_sample)
             done = self._round(left, step, each, times, first_sample)
             computed = self._map([(spa, shards[i], step, each[i].compute) for i, spa in done])
             results.update(zip((i for i, _ in done), computed, strict=True))
@@ -176,6 +192,14 @@ class Card:
         if wait:
             self.now = call.completed
         return [results[i] for i in range(len(shards))], call
+
+    def _check_all(self, first_sample: int) -> None:
+        """Refuse a call that needs every SPA where one is lost."""
+        if len(self.healthy) < len(self.spas):
+            raise DeviceError(
+                f"rows of tables lay on a SPA of {self.description.name} that is lost ({self._states()}); the "
+                f"{first_sample} samples before this call are done: resume at sample {first_sample}"
+            )
 
     def _round(
         self,
@@ -279,6 +303,14 @@ class Card:
             spa.used = 0
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _both(cost: ShardCost, reserved: ShardCost | None) -> ShardCost:
+    """Return a cost with the memory of another one: activations are never needed at once, all else is."""
+    if reserved is None:
+        return cost
+    activations = max(cost.activations, reserved.activations)
+    return replace(cost, weights=cost.weights + reserved.weights, activations=activations, io=cost.io + reserved.io)
 
 
 def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:

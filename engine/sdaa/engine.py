@@ -21,7 +21,7 @@ from engine.sdaa.clock import CallTimes
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.device import Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
-from engine.sdaa.plan import Lowering, Plan, PlanKey, shared_cost
+from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
@@ -113,6 +113,15 @@ class SdaaEngine(Engine):
         self._publisher = Publisher()
         self._publisher.publish(self.card.statuses(0.0), force=True)
 
+    @classmethod
+    def opened(cls, spec: EngineSpec) -> Engine:
+        """Return the engine for a spec: where the rows of tables are to lie on all SPA, the one that does that."""
+        if not spec.shard_tables:
+            return cls(spec)
+        from engine.sdaa.sharded_tables import ShardedTables
+
+        return ShardedTables(spec, cls)
+
     # ------------------------------------------------------------------------------------------------------ building
 
     def _build(self) -> Plan:
@@ -122,7 +131,8 @@ class SdaaEngine(Engine):
         from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
-        fits = partial(check_tables, half=self.dtype == "float16", card=self.description)
+        half = self.dtype == "float16"
+        fits = partial(check_tables, half=half, card=self.description, count=self._spa_count)
         model = load_model(self.spec.ckpt, fits)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
@@ -418,20 +428,8 @@ class SdaaEngine(Engine):
             "simulated_latency": self._latency / max(self._calls, 1),
             "simulated_sps": self._samples / self.card.elapsed if self._calls else 0.0,
             "events": list(self.card.events),
-            **({"plans": self._plan_report()} if len(self._plans) > 1 else {}),
+            **({"plans": plan_report(self._plans, self._places)} if len(self._plans) > 1 else {}),
         }
-
-    def _plan_report(self) -> list[dict[str, Any]]:
-        """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
-        return [
-            {
-                "batch": plan.key.rows,
-                **dict(zip(self._places, plan.key.sizes, strict=True)),
-                "simulated_compute": plan.cost.compute,
-                "memory": plan.cost.memory,
-            }
-            for plan in self._plans.values()
-        ]
 
     def cancel(self) -> None:
         """Stop what the host computes for the card at its next node."""

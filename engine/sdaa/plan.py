@@ -17,7 +17,7 @@ from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
-from engine.sdaa.card import CardDescription
+from engine.sdaa.card import CardDescription, spa_count
 from engine.sdaa.cost import ShardCost, ShardWork, price
 from engine.sdaa.lower import Lowered, bound, lowered
 from engine.sdaa.tables import FIXED, tables_of, too_large
@@ -241,7 +241,7 @@ class Lowering:
         """Say what to do about weights, of so many bytes, that fit at no batch."""
         memory, tables = self.description.memory_bytes, tables_of(self.model, self._half)
         if 2 * sum(table.size for table in tables) > weights:
-            return too_large(tables, self._half, memory)
+            return too_large(tables, self._half, memory, spa_count(self.spec))
         half = "use --dtype float16" if not self._half and weights / 2 < memory else "a smaller model is needed"
         return f"the weights alone are too large at any batch: {half}"
 
@@ -270,3 +270,17 @@ def shared_cost(plans: Iterable[Plan]) -> ShardCost:
         activations=max(plan.cost.activations for plan in plans),
         io=max(plan.cost.io for plan in plans),
     )
+
+
+def plan_report(plans: Mapping[PlanKey, Plan], symbols: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
+    names = list(symbols)
+    return [
+        {
+            "batch": plan.key.rows,
+            **dict(zip(names, plan.key.sizes, strict=True)),
+            "simulated_compute": plan.cost.compute,
+            "memory": plan.cost.memory,
+        }
+        for plan in plans.values()
+    ]

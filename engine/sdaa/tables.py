@@ -73,36 +73,41 @@ def looked_up(graph: GraphProto) -> list[NodeProto]:
     ]
 
 
-def check_tables(model: ModelProto, half: bool, card: CardDescription, spa: int = 0) -> None:
+def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
     """Refuse a model whose tables alone are larger than a SPA's memory, before their data is read.
 
     Args:
         model: as in its file, external data not read. half: whether floats are stored in float16 (else float32).
-        card: whose memory. spa: the number of a SPA, for the message.
+        card: whose memory. count: of SPA. split: whether their rows are split over these.
 
     Raises:
         DeviceOutOfMemory: it names the tables and their sizes, the memory, and what would help.
     """
     tables = tables_of(model, half)
-    if (size := sum(table.size for table in tables)) > card.memory_bytes:
+    size = sum(table.size for table in tables) // (count if split else 1)
+    if size > card.memory_bytes:
+        over = f", split over {count} SPA," if split else ""
         raise DeviceOutOfMemory(
-            f"SPA {spa} of {card.name}: the tables need {megabytes(size)}, free are {megabytes(card.memory_bytes)}; "
-            f"{too_large(tables, half, card.memory_bytes)}"
+            f"SPA 0 of {card.name}: the tables{over} need {megabytes(size)}, free are {megabytes(card.memory_bytes)}; "
+            f"{too_large(tables, half, card.memory_bytes, count, split)}"
         )
 
 
-def too_large(tables: Sequence[Table], half: bool, memory: int) -> str:
+def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
     """Name the tables that do not fit a SPA, and say what would help; the end of a sentence.
 
     Args:
-        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA.
+        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA. count: of SPA.
+        split: whether their rows are split over these.
     """
-    rest = tables[NAMED:]
+    rest, size = tables[NAMED:], sum(table.size for table in tables)
     more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []
-    names = ", ".join([*map(str, tables[:NAMED]), *more])
-    halved = sum(table.size for table in tables) / 2 < memory
-    smaller = "train smaller tables (fewer rows to hash to, or narrower ones)"
-    return f"too large at any batch: {names}; {'use --dtype float16, or ' if not half and halved else ''}{smaller}"
+    help_ = ["train smaller tables (fewer rows to hash to, or narrower ones)"]
+    if not split and count > 1 and size / count < memory:
+        help_.insert(0, f"split their rows over the {count} SPA with --shard_tables")
+    if not half and size / 2 / (count if split else 1) < memory:
+        help_.insert(0, "use --dtype float16")
+    return f"too large at any batch: {', '.join([*map(str, tables[:NAMED]), *more])}; {', or '.join(help_)}"
 
 
 def megabytes(size: int) -> str:
