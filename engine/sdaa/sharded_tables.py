@@ -7,7 +7,7 @@ other, its samples split over the SPA, with the rows as inputs. Memory, copies a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -30,8 +30,6 @@ from engine.signature import TensorSpec, batch_of, with_batch
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from engine.sdaa.engine import SdaaEngine
-
 
 class _Lookup(NamedTuple):
     """What one SPA does in the first round, by names of its inputs and outputs, and what it costs."""
@@ -50,7 +48,7 @@ class ShardedTables(Engine):
     its rows with it: the next call is refused.
 
     Args:
-        spec: with ``shard_tables``. spas: the class of the engine that computes the second round.
+        spec: with ``shard_tables``. spas: opens the engine that computes the second round.
 
     Raises:
         ConfigError: the model has no table to split, a fixed batch, samples that depend on one another, or open sizes;
@@ -60,7 +58,7 @@ class ShardedTables(Engine):
     default_dtype = "float16"
     simulated = True
 
-    def __init__(self, spec: EngineSpec, spas: type[SdaaEngine]) -> None:
+    def __init__(self, spec: EngineSpec, spas: Callable[[EngineSpec], Any]) -> None:
         super().__init__(spec)
         from engine.independence import batching_of
         from engine.onnx.load import load_model, save_model
@@ -154,7 +152,8 @@ class ShardedTables(Engine):
 
     def device_seconds(self) -> list[float]:
         """Return the simulated seconds in which each SPA had a shard, of either round."""
-        return self._spas.device_seconds()
+        seconds: list[float] = self._spas.device_seconds()
+        return seconds
 
     def device_report(self) -> dict[str, Any]:
         """Return the card's side of a run; a call's latency is that of both rounds."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from engine import Array
 from utils.datasets.criteo import CATEGORIES, NUMBERS
 
 VALUES = (50, 300, 4000, 2000, 30, 12, 1500, 90, 3, 2500, 600, 4000, 500) * 2
@@ -42,7 +43,7 @@ def clicks(rows: int, seed: int = 0) -> Iterator[str]:
         yield "\t".join([str(int(clicked[row])), *known])
 
 
-def _shares(size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the share of each of so many values, the first one's the largest."""
-    shares = 1 / np.arange(1, size + 1)
-    return shares / shares.sum()
+def _shares(size: int) -> Array:
+    """Return the share of each of so many values, float64, the first one's the largest."""
+    shares: Array = 1 / np.arange(1, size + 1)
+    return np.asarray(shares / shares.sum())

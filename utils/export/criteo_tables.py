@@ -9,8 +9,10 @@ import numpy as np
 
 from engine import Array, ConfigError
 from utils.datasets.criteo import CATEGORIES, NUMBERS
-from utils.export.click_models import DENSE, IDS
 from utils.preprocess.features import HASHES, Features, Field
+
+IDS, DENSE = "ids", "dense"
+"""Names of the two inputs: numbers of rows of tables, and counts."""
 
 CHALLENGE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),

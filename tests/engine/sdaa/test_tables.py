@@ -82,7 +82,9 @@ def test_float16_is_advised_where_it_helps_and_small_tables_are_counted(
 ) -> None:
     path = lookups([4096] * 7, 64, tmp_path)
     small_card(tmp_path, 5, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match=r"table_3 .*, 3 more \(3 MB\); use --dtype float16, or split their rows"):
+    with pytest.raises(
+        DeviceOutOfMemory, match=r"table_3 .*, 3 more \(3 MB\); use --dtype float16, or split their rows"
+    ):
         SdaaEngine(EngineSpec(path, batch_size=8, dtype="float32"))
     with SdaaEngine(EngineSpec(path, batch_size=8, dtype="float16")) as engine:
         assert engine.card.memory >= 7 * 4096 * 64 * 2

@@ -79,7 +79,7 @@ def test_a_bad_line_costs_itself(bad: str, why: str, tmp_path: Path) -> None:
     (rejected,) = data.rejected
     assert rejected.path == Path(f"{file}:2")
     assert why in rejected.reason
-    with pytest.raises(DataError, match="no line can be used: .*alone.txt:1: "):
+    with pytest.raises(DataError, match=r"no line can be used: .*alone.txt:1: "):
         CriteoRows(write(tmp_path, bad, name="alone.txt"))
 
 
@@ -90,12 +90,13 @@ def test_what_is_criteo(tmp_path: Path) -> None:
     assert not is_criteo(write(tmp_path, "\t".join(["label", *FIELDS]), line(), name="named.tsv"))
     assert not is_criteo(write(tmp_path, "user_id,item_id,label", "1,2,0", name="rows.csv"))
     assert not is_criteo(tmp_path)
-    with pytest.raises(DataError, match="is packed; unpack it first: gunzip day_0.gz"):
-        packed = tmp_path / "day_0.gz"
-        packed.write_bytes(b"\x1f\x8b\x08\x00")
+    packed = tmp_path / "day_0.gz"
+    packed.write_bytes(b"\x1f\x8b\x08\x00")
+    with pytest.raises(DataError, match=r"is packed; unpack it first: gunzip day_0\.gz"):
         is_criteo(packed)
+    empty = write(tmp_path, name="empty.txt")
     with pytest.raises(DataError, match="no line can be used, it is empty"):
-        CriteoRows(write(tmp_path, name="empty.txt"))
+        CriteoRows(empty)
 
 
 def test_made_up_lines_are_of_the_layout() -> None:
