@@ -49,7 +49,6 @@ class Clicks(RecordMetric):
             raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
         self.name = self.primary = primary
         self.higher_is_better = primary != "log_loss"
-        self.bounds = None if primary == "log_loss" else (0.0, 1.0)
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record of :data:`RECORD` per row.
@@ -99,13 +98,12 @@ class Clicks(RecordMetric):
         """Return the other two figures, the baseline's AUC where it is known, and the users that GAUC counts."""
         kept = self._all()
         ones = np.ones(len(kept))
-        grouped = _Grouped(kept)
-        users = grouped.users(ones)
-        found = {name: Clicks(name).value(kept, ones) for name in METRICS if name != self.primary}
+        users = _Grouped(kept).users(ones)
+        found = {name: _computed(name, kept) for name in METRICS if name != self.primary}
         if not users and self.primary != "gauc":
             del found["gauc"]
         if not np.isnan(kept["baseline"]).any():
-            found["item_mean_auc"] = area(roc_curve(in_order(_instead(kept)), ones))
+            found["item_mean_auc"] = _computed("auc", _instead(kept))
         return {**found, "clicked": float(kept["same"].mean()), "users_of_both_kinds": float(users)}
 
 
@@ -126,7 +124,9 @@ class _Grouped:
     def __init__(self, records: Array) -> None:
         known = np.flatnonzero(records["user"] >= 0)
         clicked = records["same"][known]
-        scores = np.where(np.isnan(records["score"][known]), np.where(clicked, -np.inf, np.inf), records["score"][known])
+        scores = np.where(
+            np.isnan(records["score"][known]), np.where(clicked, -np.inf, np.inf), records["score"][known]
+        )
         order = np.lexsort((scores, records["user"][known]))
         self._places, self._clicked = known[order], clicked[order]
         users, scores = records["user"][self._places], scores[order]
@@ -160,6 +160,13 @@ class _Grouped:
         return areas, all_true + all_false, both
 
 
+def _computed(name: str, records: Array) -> float:
+    """Return a figure that does not depend on the order of the records, as that of record does not."""
+    metric = Clicks(name)
+    metric.replay(records)
+    return metric.compute()
+
+
 def _instead(records: Array) -> Array:
     """Return records with the baseline as the score."""
     found = records.copy()
@@ -170,4 +177,6 @@ def _instead(records: Array) -> Array:
 @lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
     """Return 63 bits of a hash of a name; -1 for the empty one."""
-    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1 if name else -1
+    return (
+        int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1 if name else -1
+    )

@@ -90,11 +90,18 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     if missing:
         has = ", ".join(dataset.notes.get("columns", ()))
         raise DataError(f"{model.ckpt}: needs the fields {', '.join(missing)}, and the data set has {has}; add them")
-    _refuse_trained_rows(features.notes.get("split"), dataset, options, model)
+    refuse_trained_rows(features.notes.get("split"), dataset, options, model)
 
 
-def _refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
-    """Refuse a test of rows that may have been in the training: those of another split."""
+def refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
+    """Refuse a test of rows that may have been in the training: those of another split.
+
+    Args:
+        trained: what the model stores of its training's split, if anything: ``how``, ``seed``, ``positive``.
+
+    Raises:
+        ConfigError: they may have been.
+    """
     asked = dataset.notes.get("split")
     if options.script != "valid" or asked is None or not isinstance(trained, dict):
         return
@@ -122,7 +129,7 @@ def prepare(samples: Sequence[Row], model: Model, options: Options) -> Prepared:
     return Prepared(fed, [Context(title(row), lost) for row, lost in zip(samples, unknown, strict=True)])
 
 
-def _as(array: Array, dtype: str, name: str) -> Array:
+def _as(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """Return an array in an input's dtype."""
     with np.errstate(over="ignore"):
         found = array.astype(dtype, copy=False)
@@ -226,8 +233,8 @@ def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
 def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
     """Say how many rows have such a value."""
     return [
-        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, or none; "
-        "these share one row of the model's table"
+        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, "
+        "or none; these share one row of the model's table"
         for key, count in sorted(counts.items())
         if count and key.startswith("unknown ")
     ]
@@ -269,7 +276,9 @@ FLAGS = (
     Flag("--part", "the part of the ratings to run", "test", choices=(*PARTS, EVERY)),
     Flag("--positive", "the lowest rating that counts as a click", 4.0, float),
     Flag("--label", "column of a table that says 0 or 1 (default: label, click, ...)", None, metavar="COLUMN"),
-    Flag("--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"),
+    Flag(
+        "--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"
+    ),
     Flag("--user", "rows of this user alone (ratings: the first one)", None, scripts=("single", "multi")),
     Flag("--output", "what the model gives (default: as stored, or a probability)", None, choices=OUTPUTS),
 )
