@@ -282,7 +282,10 @@ class Card:
         spa.health, spa.used = health, 0
         left = len(self.healthy)
         what = f"SPA {spa.index} of {self.description.name}: {health} in step {step}"
-        event = f"{what}; its shards go to the {left} SPA left"
+        gone = (
+            f"its shards go to the {left} SPA left" if self._reserved is None else "the rows of tables on it are gone"
+        )
+        event = f"{what}; {gone}"
         self.events.append(event)
         warnings.warn(event, stacklevel=2)
 

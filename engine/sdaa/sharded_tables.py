@@ -96,7 +96,7 @@ class ShardedTables(Engine):
         kinds = {one.name: one.dtype for one in self._spas.inputs}
         self.inputs = [replace(one, dtype=kinds.get(one.name, one.dtype)) for one in self.inputs]
         self.outputs = self._spas.outputs
-        self._latency, self._calls = 0.0, 0
+        self._latency, self._calls, self._samples = 0.0, 0, 0
 
     def _refuse(self, wrong: bool, why: str) -> None:
         if wrong:
@@ -122,7 +122,7 @@ class ShardedTables(Engine):
             axis = self._axes[name]
             whole = np.concatenate([part[place] for part in parts], axis or 0)
             named[name] = whole if axis is None else whole[along(axis, None, total)]
-        self._calls += 1
+        self._calls, self._samples = self._calls + 1, self._samples + total
         found = self._spas([named[one.name] for one in self._spas.inputs])
         return found if isinstance(found, list) else [found]
 
@@ -130,7 +130,7 @@ class ShardedTables(Engine):
         """Return the rows of some samples from ``start`` on, as many as a call usually has."""
         fed = [self._padded(named[one.name], one, start) for one in self._in_order()]
         instances = [Instance(one.cost, one.run) for one in self._lookups]
-        results, call = self.card.run([fed] * len(instances), start, instances=instances, pinned=True)
+        results, call = self.card.run([fed] * len(instances), self._samples, instances=instances, pinned=True)
         self._latency += call.latency
         return [reduce(np.add, some) for some in zip(*results, strict=True)]
 
