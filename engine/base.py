@@ -74,9 +74,8 @@ __all__ = [
 
 
 class Engine(ABC):
-    """One loaded model on one target.
+    """One loaded model on one target; subclasses :meth:`bind` and set ``metadata``, if known, in their constructor.
 
-    Subclasses call :meth:`bind` and, where they know it, set ``metadata`` before returning from their constructor.
     ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``batch_axis`` the
     dimension of it that is the batch, ``static_batch`` the batch the model is fixed to (``None``: any). ``run_time`` is
     the wall time in seconds of the last call. Engines are context managers; :meth:`release` is idempotent.
@@ -125,6 +124,11 @@ class Engine(ABC):
         """Why samples depend on one another, or why that is not known."""
         self.agreement: Agreement | None = None
         """How near calibrated int8 is to float32; :func:`engine.open_engine` sees to it for engines that do not."""
+
+    @classmethod
+    def opened(cls, spec: EngineSpec) -> Engine:
+        """Return the engine for a spec: of this class, or of another one of its target that does what is asked for."""
+        return cls(spec)
 
     @abstractmethod
     def infer(self, inputs: list[Array]) -> list[Array]:

@@ -178,7 +178,7 @@ def open_engine(target: str, spec: EngineSpec) -> Engine:
         TargetError: the target is unknown or its packages are missing.
         ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
     """
-    engine = engine_class(target)(spec)
+    engine = engine_class(target).opened(spec)
     if engine.dtype == "int8":
         from engine.int8 import measured
 

@@ -69,6 +69,8 @@ class EngineSpec:
         open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
             all that have such a dimension. One size binds the dimension, several become the sizes of its symbol in
             ``dims``. What the model, ``input_size`` or ``dims`` settles already stays as it is.
+        shard_tables: on a card, split the rows of embedding tables over its SPA, where they do not fit one of them;
+            other targets hold them whole.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
             accepted; 0 accepts all.
     """
@@ -94,6 +96,7 @@ class EngineSpec:
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     open_sizes: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, hash=False)
     min_cosine: float = GOOD_COSINE
+    shard_tables: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ckpt", _path("ckpt", self.ckpt, "the ONNX file"))

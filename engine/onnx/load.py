@@ -6,6 +6,7 @@ with the file or float16 is asked of a float32 model, because importing ``onnx``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
@@ -39,8 +40,11 @@ _PACKED = tuple(
 """Types that are no numbers, or of which several lie in a byte."""
 
 
-def load_model(path: Path) -> ModelProto:
+def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda model: None) -> ModelProto:
     """Load and check an ONNX file, external data included, with its nodes in topological order.
+
+    Args:
+        path: the file. before_data: sees the model before external data is read, and may refuse it by an error.
 
     Raises:
         ModelError: missing, empty, cut short or not ONNX; data of weights missing or cut short; opset or IR version out
@@ -48,6 +52,7 @@ def load_model(path: Path) -> ModelProto:
     """
     model = _parse(path)
     _check_versions(model, path)
+    before_data(model)
     _load_external(model, path)
     _check_sizes(model, path)
     return sort_nodes(model, path)

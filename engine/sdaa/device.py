@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,14 @@ from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.faults import Fault
 from engine.sdaa.status import DeviceStatus
+from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
 from engine.timeline import Timeline
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
+Remedy = Callable[[ShardCost], str]
+"""What would make a cost fit that does not, as the end of a sentence."""
 
 
 class Instance(NamedTuple):
@@ -84,7 +87,7 @@ class Card:
         cost: of one shard; its memory is what each SPA takes. compute: a shard's values. Both are those of a usual
             shard: :meth:`run` may be told otherwise, and :meth:`hold` that more memory is taken.
         faults: what goes wrong. threads: shards computed side by side on the host.
-        largest_batch: finds the largest batch of a shard that would fit; asked only where this one does not.
+        remedy: says what would make a cost fit that does not; asked only then.
 
     Raises:
         DeviceOutOfMemory: the model does not fit.
@@ -98,7 +101,7 @@ class Card:
         compute: Compute,
         faults: Sequence[Fault] = (),
         threads: int = 1,
-        largest_batch: Callable[[], int | None] = lambda: None,
+        remedy: Remedy = lambda _: FIXED,
     ) -> None:
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
@@ -111,33 +114,41 @@ class Card:
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         self.memory = 0
         """Bytes of device memory taken on every SPA."""
-        self.hold(cost, largest_batch)
+        self._reserved: ShardCost | None = None
+        self.hold(cost, remedy)
 
     @property
     def healthy(self) -> list[Spa]:
         """The SPA that still take shards."""
         return [spa for spa in self.spas if spa.health == OK]
 
-    def hold(self, cost: ShardCost, largest_batch: Callable[[], int | None] = lambda: None) -> None:
+    def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
         """Take the device memory of ``cost`` on every SPA, in the place of what is held; nothing changes on an error.
 
         Raises:
             DeviceOutOfMemory: it does not fit.
         """
+        alone, cost = cost, _both(cost, self._reserved)
         free = self.description.memory_bytes
         if self.spas and cost.memory > free:
-            largest = largest_batch()
-            fits = f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
-            if largest is None:
-                fits = "the model's batch is fixed: export it with a smaller one"
+            parts = {"weights": cost.weights, "activations": cost.activations, "input and output buffers": cost.io}
             raise DeviceOutOfMemory(
-                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {_mb(cost.memory)} (weights "
-                f"{_mb(cost.weights)}, activations {_mb(cost.activations)}, input and output buffers {_mb(cost.io)}), "
-                f"free are {_mb(free)}; {fits}"
+                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {megabytes(cost.memory)} "
+                f"({', '.join(f'{name} {megabytes(size)}' for name, size in parts.items())}), "
+                f"free are {megabytes(free)}; {remedy(cost)}"
             )
-        self.memory = cost.memory
+        self.memory, self._held = cost.memory, alone
         for spa in self.healthy:
             spa.used = cost.memory
+
+    def reserve(self, cost: ShardCost) -> None:
+        """Take device memory on every SPA beside all that :meth:`hold` takes, now and later: for rows of tables.
+
+        Raises:
+            DeviceOutOfMemory: both do not fit.
+        """
+        self._reserved = cost
+        self.hold(self._held, lambda _: "the tables do not fit beside the rest of the model; use a smaller batch")
 
     def run(
         self,
@@ -145,6 +156,7 @@ class Card:
         first_sample: int = 0,
         wait: bool = True,
         instances: Sequence[Instance] | None = None,
+        pinned: bool = False,
     ) -> tuple[list[list[Array]], CallTimes]:
         """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
 
@@ -152,21 +164,25 @@ class Card:
             shards: in order. first_sample: number of the call's first sample in the run.
             wait: whether the host waits for the results before the next call (else calls overlap on the clock).
             instances: what a SPA does with each shard; ``None``: the usual.
+            pinned: shard ``i`` is for SPA ``i`` alone, which holds what it needs; the step is that of the run after.
 
         Returns:
             The outputs of every shard, in order, and the simulated times of the call.
 
         Raises:
-            DeviceError: no SPA is left; nothing of this call is returned, so the run resumes at its first sample.
+            DeviceError: no SPA is left, or one that a shard is pinned to is lost; nothing of this call is returned, so
+                the run resumes at its first sample.
             DeviceOutOfMemory: a SPA ran out of memory.
         """
-        step, self.step = self.step, self.step + 1
+        step, self.step = self.step, self.step + (not pinned)
         each = instances or [self.usual] * len(shards)
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
         submitted = self.now
         left = list(range(len(shards)))
         while left:
+            if pinned:
+                self._check_all(first_sample)
             done = self._round(left, step, each, times, first_sample)
             computed = self._map([(spa, shards[i], step, each[i].compute) for i, spa in done])
             results.update(zip((i for i, _ in done), computed, strict=True))
@@ -176,6 +192,14 @@ class Card:
         if wait:
             self.now = call.completed
         return [results[i] for i in range(len(shards))], call
+
+    def _check_all(self, first_sample: int) -> None:
+        """Refuse a call that needs every SPA where one is lost."""
+        if len(self.healthy) < len(self.spas):
+            raise DeviceError(
+                f"rows of tables lay on a SPA of {self.description.name} that is lost ({self._states()}); the "
+                f"{first_sample} samples before this call are done: resume at sample {first_sample}"
+            )
 
     def _round(
         self,
@@ -258,7 +282,10 @@ class Card:
         spa.health, spa.used = health, 0
         left = len(self.healthy)
         what = f"SPA {spa.index} of {self.description.name}: {health} in step {step}"
-        event = f"{what}; its shards go to the {left} SPA left"
+        gone = (
+            f"its shards go to the {left} SPA left" if self._reserved is None else "the rows of tables on it are gone"
+        )
+        event = f"{what}; {gone}"
         self.events.append(event)
         warnings.warn(event, stacklevel=2)
 
@@ -281,6 +308,14 @@ class Card:
             self._pool.shutdown()
 
 
+def _both(cost: ShardCost, reserved: ShardCost | None) -> ShardCost:
+    """Return a cost with the memory of another one: activations are never needed at once, all else is."""
+    if reserved is None:
+        return cost
+    activations = max(cost.activations, reserved.activations)
+    return replace(cost, weights=cost.weights + reserved.weights, activations=activations, io=cost.io + reserved.io)
+
+
 def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:
     """Sum a call up: the phases of a SPA over its shards, then the slowest SPA."""
     slowest = [
@@ -288,7 +323,3 @@ def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:
     ]
     started = min(spans[0].copy_in[0] for spans in times)
     return CallTimes(submitted, started, max(spans[-1].end for spans in times), *slowest)
-
-
-def _mb(size: int) -> str:
-    return f"{size / 2**20:.0f} MB"

@@ -21,10 +21,11 @@ from engine.sdaa.clock import CallTimes
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.device import Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
-from engine.sdaa.plan import Lowering, Plan, PlanKey, shared_cost
+from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
+from engine.sdaa.tables import FIXED, check_tables
 from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
 from engine.text import level_of_user
@@ -90,7 +91,7 @@ class SdaaEngine(Engine):
         self._plans[self._main.key] = self._main
         self._warn_unknown(self._main)
         self._take_tensors(self._main)
-        largest_batch = partial(self._lowering.largest_batch, self._main.key)
+        remedy = partial(self._lowering.remedy, self._main.key)
         self.card = Card(
             self.description,
             devices,
@@ -98,7 +99,7 @@ class SdaaEngine(Engine):
             self._main.run,
             faults,
             threads=self._side_by_side,
-            largest_batch=(lambda: None) if self.loaded else largest_batch,
+            remedy=(lambda _: FIXED) if self.loaded else remedy,
         )
         if save_to is not None and origin is not None:
             self._save(save_to, origin, self._main)
@@ -112,6 +113,15 @@ class SdaaEngine(Engine):
         self._publisher = Publisher()
         self._publisher.publish(self.card.statuses(0.0), force=True)
 
+    @classmethod
+    def opened(cls, spec: EngineSpec) -> Engine:
+        """Return the engine for a spec: where the rows of tables are to lie on all SPA, the one that does that."""
+        if not spec.shard_tables:
+            return cls(spec)
+        from engine.sdaa.sharded_tables import ShardedTables
+
+        return ShardedTables(spec, cls)
+
     # ------------------------------------------------------------------------------------------------------ building
 
     def _build(self) -> Plan:
@@ -121,7 +131,9 @@ class SdaaEngine(Engine):
         from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
-        model = load_model(self.spec.ckpt)
+        half = self.dtype == "float16"
+        fits = partial(check_tables, half=half, card=self.description, count=self._spa_count)
+        model = load_model(self.spec.ckpt, fits)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
@@ -183,7 +195,7 @@ class SdaaEngine(Engine):
         kept = [other for other in self._plans.values() if other.key.rows == self.shard_size]
         others = [other for other in self._plans.values() if other.key.rows != self.shard_size]
         plans = [*kept, *others[-KEPT_WHOLE + 1 :], plan]
-        self.card.hold(shared_cost(plans), partial(self._lowering.largest_batch, key))
+        self.card.hold(shared_cost(plans), partial(self._lowering.remedy, key))
         self._plans = {each.key: each for each in plans}
         if self._main.key not in self._plans:
             self._main = plan
@@ -416,20 +428,8 @@ class SdaaEngine(Engine):
             "simulated_latency": self._latency / max(self._calls, 1),
             "simulated_sps": self._samples / self.card.elapsed if self._calls else 0.0,
             "events": list(self.card.events),
-            **({"plans": self._plan_report()} if len(self._plans) > 1 else {}),
+            **({"plans": plan_report(self._plans, self._places)} if len(self._plans) > 1 else {}),
         }
-
-    def _plan_report(self) -> list[dict[str, Any]]:
-        """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
-        return [
-            {
-                "batch": plan.key.rows,
-                **dict(zip(self._places, plan.key.sizes, strict=True)),
-                "simulated_compute": plan.cost.compute,
-                "memory": plan.cost.memory,
-            }
-            for plan in self._plans.values()
-        ]
 
     def cancel(self) -> None:
         """Stop what the host computes for the card at its next node."""

@@ -17,9 +17,10 @@ from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
-from engine.sdaa.card import CardDescription
+from engine.sdaa.card import CardDescription, spa_count
 from engine.sdaa.cost import ShardCost, ShardWork, price
 from engine.sdaa.lower import Lowered, bound, lowered
+from engine.sdaa.tables import FIXED, tables_of, too_large
 from engine.signature import with_batch
 
 if TYPE_CHECKING:
@@ -223,16 +224,35 @@ class Lowering:
 
     # ---------------------------------------------------------------------------------------------------------- cost
 
-    def largest_batch(self, key: PlanKey) -> int | None:
-        """Return the largest batch of a shard that fits (0: none does); ``None`` where the model's batch is fixed."""
+    def remedy(self, key: PlanKey, cost: ShardCost) -> str:
+        """Say what would make a plan fit that does not: a smaller batch, or other weights; the end of a sentence.
+
+        Args:
+            key: which plan. cost: what it takes.
+        """
+        if cost.weights > self.description.memory_bytes:
+            return self._too_large(cost.weights)
         if self._static_batch is not None:
-            return None
-        fits, too_large = 0, key.rows
-        while too_large - fits > 1:
-            rows = (fits + too_large) // 2
+            return FIXED
+        largest = self._largest_batch(key)
+        return f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
+
+    def _too_large(self, weights: int) -> str:
+        """Say what to do about weights, of so many bytes, that fit at no batch."""
+        memory, tables = self.description.memory_bytes, tables_of(self.model, self._half)
+        if 2 * sum(table.size for table in tables) > weights:
+            return too_large(tables, self._half, memory, spa_count(self.spec))
+        half = "use --dtype float16" if not self._half and weights / 2 < memory else "a smaller model is needed"
+        return f"the weights alone are too large at any batch: {half}"
+
+    def _largest_batch(self, key: PlanKey) -> int:
+        """Return the largest batch of a shard that fits (0: none does)."""
+        fits, too_many = 0, key.rows
+        while too_many - fits > 1:
+            rows = (fits + too_many) // 2
             work = self._lowered(PlanKey(rows, key.sizes)).work
             cost = price(work, self.description, self.description.layout(self.options.layout))
-            fits, too_large = (rows, too_large) if cost.memory <= self.description.memory_bytes else (fits, rows)
+            fits, too_many = (rows, too_many) if cost.memory <= self.description.memory_bytes else (fits, rows)
         return fits
 
 
@@ -250,3 +270,17 @@ def shared_cost(plans: Iterable[Plan]) -> ShardCost:
         activations=max(plan.cost.activations for plan in plans),
         io=max(plan.cost.io for plan in plans),
     )
+
+
+def plan_report(plans: Mapping[PlanKey, Plan], symbols: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
+    names = list(symbols)
+    return [
+        {
+            "batch": plan.key.rows,
+            **dict(zip(names, plan.key.sizes, strict=True)),
+            "simulated_compute": plan.cost.compute,
+            "memory": plan.cost.memory,
+        }
+        for plan in plans.values()
+    ]

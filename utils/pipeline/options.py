@@ -58,6 +58,7 @@ COMMON = (
     Flag("--target", "engine: onnx, sdaa, cuda, cpu, null, or a registered one", "sdaa"),
     Flag("--dtype", "precision; left out: the target's own", None, choices=ALL_DTYPES),
     Flag("--pass_path", "optimisation passes: a file, one of the zoo's own, or 'none'", "default_pass.py"),
+    Flag("--shard_tables", "sdaa: split the rows of embedding tables over the SPA", False, str2bool, nargs="?"),
     Flag("--skip_postprocess", "show the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
     Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
     Flag("--json", "also write the result as JSON", None, Path, metavar="FILE"),
@@ -129,6 +130,7 @@ class Options(argparse.Namespace):
     target: str
     dtype: str | None
     pass_path: str
+    shard_tables: bool
     skip_postprocess: bool
     verbose: bool
     json: Path | None
@@ -223,6 +225,7 @@ class Options(argparse.Namespace):
             dims=dims_of(self.dim, name, self.models),
             open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
+            shard_tables=self.shard_tables,
         )
 
     @contextmanager

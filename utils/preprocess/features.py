@@ -8,6 +8,8 @@ The key holds a JSON object: ``{"fields": [...]}``, one object per field, in the
   - ``vocabulary``: row ``offset`` stands for every value that is none of ``values``, a missing one among them; the
     value ``values[i]`` has row ``offset + 1 + i``.
   - ``hashed``: row ``offset + crc32("NAME=VALUE" in UTF-8) % size``; a missing value is hashed as the empty text.
+    ``"hash": "hex"``: row ``offset + VALUE % size``, the value a hexadecimal number, as Criteo's categories are; a
+    missing one is 0.
   - ``number``: a column float32. ``"transform": "log1p"`` makes it ``log(1 + max(x, 0))`` as is usual for Criteo's
     counts; else it is ``(x - mean) / std`` (0 and 1 where they are not given). A missing one is 0 after that.
   - ``multi``: columns float32, one per entry of ``values``: the mean of one-hot rows of those of a row's values that
@@ -40,6 +42,9 @@ NOTE = "features"
 
 NUMBERED, MEASURED = ("vocabulary", "hashed"), ("number", "multi")
 """Kinds of fields: those that become the number of a row in a table, and those that become floats."""
+
+HASHES = ("crc32", "hex")
+"""How a value becomes the number of a row."""
 
 MOST_ROWS = 1 << 31
 """Rows of a table at most; more is a mistake."""
@@ -75,6 +80,7 @@ class Field:
     std: float = 1.0
     step: float = 0.0
     letters: int = 0
+    hash: str = "crc32"
 
     @property
     def rows(self) -> int:
@@ -102,7 +108,8 @@ class Field:
             get = self.places.get
             return np.array([get(self.key(value), -1) + 1 + self.offset for value in values], np.int64)
         if self.kind == "hashed":
-            return np.array([self.offset + hashed(self.name, self.key(v), self.size) for v in values], np.int64)
+            number_of = hashed if self.hash == "crc32" else hexadecimal
+            return np.array([self.offset + number_of(self.name, self.key(v), self.size) for v in values], np.int64)
         if self.kind == "multi":
             return self._several(values)
         return np.array([[self._number(value)] for value in values], np.float32).reshape(-1, 1)
@@ -131,6 +138,18 @@ class Field:
 def hashed(name: str, value: str, size: int) -> int:
     """Return ``crc32("NAME=VALUE") % size``, from 0 on."""
     return crc32(f"{name}={value}".encode("utf-8", "surrogatepass")) % size
+
+
+def hexadecimal(name: str, value: str, size: int) -> int:
+    """Return a hexadecimal number modulo ``size``, from 0 on; an empty text is 0.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        return int(value or "0", 16) % size
+    except ValueError:
+        raise DataError(f"{name} {value[:40]!r} is no hexadecimal number; write one, or leave it empty") from None
 
 
 def number(name: str, value: str) -> float:
@@ -291,6 +310,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "std": (lambda v: _is_number(v) and v > 0, "a finite number above 0"),
     "step": (lambda v: _is_number(v) and v >= 0, "a finite number above 0"),
     "letters": (lambda v: _is_whole(v, 0), "a whole number of at least 1"),
+    "hash": (lambda v: v in HASHES, f"one of {', '.join(HASHES)}"),
 }
 """What each key of a field may be."""
 

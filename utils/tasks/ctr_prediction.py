@@ -14,6 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, InputError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.clicks import EVERY, RatedRows, Wanted, load_table
+from utils.datasets.criteo import CriteoRows, is_criteo
 from utils.datasets.ratings import is_ratings, read_ratings
 from utils.datasets.splits import HOWS, PARTS
 from utils.metrics.base import Metric
@@ -46,7 +47,7 @@ class Likely(NamedTuple):
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
-    """Return rows of features: of ratings in a layout of MovieLens, or else of a table with named columns.
+    """Return rows of features: of ratings in a layout of MovieLens, of Criteo's logs, or of a table with named columns.
 
     The scripts for one sample and for many show rows of one user of the ratings: ``--user``, or the first one.
 
@@ -62,6 +63,10 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
             user = user or ""
         wanted = Wanted(options.split, options.split_seed, options.part, options.positive, user)
         found: Dataset = RatedRows(read_ratings(path), wanted)
+    elif is_criteo(path):
+        if user:
+            raise ConfigError(f"{path}: lines of Criteo's layout do not say whose they are; leave out --user {user}")
+        found = CriteoRows(path)
     elif path.is_dir():
         raise DataError(f"{path}: neither ratings (MovieLens' files) nor a table; give a folder or a file with some")
     else:
@@ -141,7 +146,8 @@ def title(row: Row) -> str:
         return f"{name} ({year})" if year else name
     if row.get("item_id"):
         return str(row["item_id"])
-    return ", ".join(f"{key} {value}" for key, value in list(row.items())[:_TOLD])
+    told = [f"{key} {value}" for key, value in row.items() if value]
+    return ", ".join(told[:_TOLD]) or "a row without a value"
 
 
 _TOLD = 4
@@ -203,7 +209,8 @@ def show(sample: Row, prediction: Likely, model: Model, options: Options) -> Art
 def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
     from utils.postprocess.image.cards import save_card
 
-    fields = [f"{name}: {value.replace('|', ', ')}" for name, value in sample.items() if name not in ("title", "year")]
+    told = {name: value.replace("|", ", ") for name, value in sample.items() if value and name not in ("title", "year")}
+    fields = [f"{name}: {value}" for name, value in told.items()]
     return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
 
 
@@ -292,7 +299,7 @@ CTR_PREDICTION = Task(
     check=_check,
     flags=FLAGS,
     template=TEMPLATE,
-    data_help="ratings in a layout of MovieLens (a folder or a file), or a .csv, .tsv or .jsonl table of features",
+    data_help="ratings in a layout of MovieLens (a folder or a file), Criteo's logs, or a .csv, .tsv or .jsonl table",
     choices=(Choice("--output", OUTPUTS[::-1], "decode", partial(now, "output")),),
     stored_under=NOTE,
     answers=answers,

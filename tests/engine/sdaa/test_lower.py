@@ -28,6 +28,7 @@ OTHERS = {
     "engine.host.source_file": "runs the pass file, which is hashed itself",
     "engine.random_arrays": "draws what a pass is tried on",
     "engine.sdaa.card": "prices what was made, at the moment it is opened",
+    "engine.sdaa.tables": "refuses what does not fit, before anything is made",
     "engine.sdaa.status": "where the card's state is shown",
     "engine.shard": "splits calls",
     "engine.spec": "what the caller asks for, which is compared itself",

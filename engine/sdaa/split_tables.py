@@ -1,0 +1,205 @@
+"""A model in parts whose tables' rows lie on several SPA: one part per SPA that looks rows up, and one for the rest.
+
+The part of SPA ``k`` has some rows of every table, one behind the other, and a row of zeros at each end that is inside
+the table. An index that is beyond its rows gives zeros, so that the sum over all SPA is the row that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from engine.errors import ConfigError
+from engine.onnx.shapes import infer_shapes
+from engine.onnx.view import graph_inputs, used_names
+from engine.sdaa.tables import looked_up
+
+SMALL = 0.01
+"""Share of the largest table that a table must have to be split: each SPA holding a small one is quicker."""
+
+MIN_OPSET = 12
+"""Oldest opset whose ``Clip`` takes whole numbers."""
+
+
+class Parts(NamedTuple):
+    """The parts of a model.
+
+    Attributes:
+        lookups: for each SPA a model from some of the inputs to the rows that it has, and zeros for others.
+        rest: the model from the rows, and the inputs that it needs beside them, to the outputs.
+        rows: names of the rows: outputs of each lookup, in order, and inputs of the rest.
+        tables: names of the tables that were split.
+    """
+
+    lookups: list[ModelProto]
+    rest: ModelProto
+    rows: list[str]
+    tables: list[str]
+
+
+def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
+    """Split the rows of a model's tables over some SPA.
+
+    A table stays whole where something else reads it too, where it is much smaller than the largest (:data:`SMALL`) or
+    has fewer rows than there are SPA, or where its indices follow from another table's rows.
+
+    Args:
+        model: with its data, nodes in topological order. count: of SPA. where: the model's file, for messages.
+
+    Raises:
+        ConfigError: no table can be split, or the model's opset is too old.
+    """
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    if opset < MIN_OPSET:
+        raise ConfigError(f"{where}: opset {opset} is too old for --shard_tables; export it with {MIN_OPSET} or later")
+    graph = infer_shapes(model).graph
+    shapes = {tensor.name: tensor.dims for tensor in graph.initializer}
+    found = _independent(graph)
+    least = SMALL * max((prod(shapes[node.input[0]]) for node in found), default=0)
+    large = {name for name, shape in shapes.items() if len(shape) and shape[0] >= count and prod(shape) >= least}
+    nodes = [node for node in found if node.input[0] in large]
+    if not nodes:
+        raise ConfigError(f"{where}: has no table of rows to split; leave out --shard_tables")
+    names = [node.output[0] for node in nodes]
+    tables = list(dict.fromkeys(node.input[0] for node in nodes))
+    lookups = [_lookup(model, graph, nodes, spa, count) for spa in range(count)]
+    return Parts(lookups, _rest(model, graph, nodes), [_fed(graph, name) for name in names], tables)
+
+
+def _independent(graph: GraphProto) -> list[NodeProto]:
+    """Return the lookups in tables that nothing else reads, by indices that no other table's rows decide."""
+    found = looked_up(graph)
+    readers = [name for node in graph.node for name in used_names(node)] + [info.name for info in graph.output]
+    alone = {table for table in {node.input[0] for node in found}
+             if readers.count(table) == sum(node.input[0] == table for node in found)}  # fmt: skip
+    after: set[str] = {node.output[0] for node in found}
+    for node in graph.node:
+        if not after.isdisjoint(used_names(node)):
+            after.update(node.output)
+    first = [node for node in found if node.input[0] in alone and node.input[1] not in after]
+    kept = {node.output[0] for node in first}
+    whole = {node.input[0] for node in found if node.output[0] not in kept}
+    return [node for node in first if node.input[0] not in whole]
+
+
+def _fed(graph: GraphProto, name: str) -> str:
+    """Return by which name the rest is fed with rows: what is an output of the model needs another one."""
+    return f"{name}:rows" if any(info.name == name for info in graph.output) else name
+
+
+def _typed(graph: GraphProto, name: str, called: str) -> ValueInfoProto:
+    """Return the type and shape of a value inside the graph, under a name."""
+    found = ValueInfoProto()
+    found.CopyFrom(next(info for info in (*graph.value_info, *graph.output) if info.name == name))
+    found.name = called
+    return found
+
+
+def _needed(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
+    """Return the nodes that some values follow from, in order; ``wanted`` grows by what they read."""
+    kept = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(used_names(node))
+    return kept[::-1]
+
+
+def _model(model: ModelProto, graph: GraphProto) -> ModelProto:
+    """Return a graph as a model of the same opsets, functions and metadata."""
+    made = ModelProto()
+    made.ir_version = model.ir_version
+    made.opset_import.extend(model.opset_import)
+    made.functions.extend(model.functions)
+    made.metadata_props.extend(model.metadata_props)
+    made.graph.CopyFrom(graph)
+    return made
+
+
+def _constants(graph: GraphProto, names: set[str]) -> Iterator[TensorProto]:
+    return (tensor for tensor in graph.initializer if tensor.name in names)
+
+
+def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) -> ModelProto:
+    """Return the model without the lookups, whose rows it is fed with."""
+    gone = {node.output[0] for node in lookups}
+    left = [node for node in graph.node if not gone.intersection(node.output)]
+    renamed = [
+        helper.make_node("Identity", [_fed(graph, name)], [name], f"{name}:fed") for name in sorted(gone)
+        if _fed(graph, name) != name
+    ]  # fmt: skip
+    wanted = {info.name for info in graph.output}
+    kept = _needed([*renamed, *left], wanted)
+    fed = [_typed(graph, node.output[0], _fed(graph, node.output[0])) for node in lookups]
+    inputs = [*(info for info in graph_inputs(model) if info.name in wanted), *fed]
+    return _model(model, helper.make_graph(kept, graph.name, inputs, graph.output, list(_constants(graph, wanted))))
+
+
+def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], spa: int, count: int) -> ModelProto:
+    """Return what one SPA does: from the indices to the rows that it has."""
+    wanted = {node.input[1] for node in lookups}
+    before = _needed(graph.node, wanted)
+    tables = {tensor.name: tensor for tensor in _constants(graph, {node.input[0] for node in lookups})}
+    nodes, tensors = list(before), list(_constants(graph, wanted))
+    for name, tensor in tables.items():
+        tensors += _slice(tensor, spa, count)
+        tensors.append(numpy_helper.from_array(np.array(tensor.dims[0], np.int64), f"{name}:count"))
+    if lookups:
+        tensors.append(numpy_helper.from_array(np.array(0, np.int64), "tables:zero"))
+    for node in lookups:
+        nodes += _steps(node, _fed(graph, node.output[0]), last=spa == count - 1)
+    inputs = [info for info in graph_inputs(model) if info.name in wanted]
+    outputs = [_typed(graph, node.output[0], _fed(graph, node.output[0])) for node in lookups]
+    return _model(model, helper.make_graph(nodes, f"{graph.name}_rows", inputs, outputs, tensors))
+
+
+def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
+    """Return a SPA's rows of a table, and what an index is moved by and limited to.
+
+    The last SPA has no upper limit: it refuses an index beyond the table.
+    """
+    rows = table.dims[0]
+    start, stop = rows * spa // count, rows * (spa + 1) // count
+    values = numpy_helper.to_array(table)
+    zero = np.zeros((1, *values.shape[1:]), values.dtype)
+    first, last = spa == 0, spa == count - 1
+    own = np.concatenate([*([] if first else [zero]), values[start:stop], *([] if last else [zero])])
+    shift = start - (0 if first else 1)
+    whole = {"shift": shift, "low": 0, "high": np.iinfo(np.int64).max if last else len(own) - 1}
+    return [
+        numpy_helper.from_array(own, f"{table.name}:own"),
+        *(numpy_helper.from_array(np.array(v, np.int64), f"{table.name}:{k}") for k, v in whole.items()),
+    ]
+
+
+def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
+    """Return the nodes of one lookup: an index below 0 counts from the table's end, as ``Gather`` has it.
+
+    Args:
+        lookup: as in the model. result: name of the rows. last: whether the SPA refuses what is beyond the table.
+    """
+    table, index = lookup.input[0], lookup.input[1]
+    zero, count = "tables:zero", f"{table}:count"
+    steps = [
+        ("Cast", [index], "whole", {"to": TensorProto.INT64}),
+        ("Less", ["whole", zero], "below", {}),
+        ("Add", ["whole", count], "wrapped", {}),
+        ("Where", ["below", "wrapped", "whole"], "place", {}),
+        ("Sub", ["place", f"{table}:shift"], "moved", {}),
+        ("Clip", ["moved", f"{table}:low", f"{table}:high"], "limited", {}),
+        ("Gather", [f"{table}:own", "limited"], result, {"axis": 0}),
+    ]
+    if last:  # an index still below 0 becomes one beyond the table
+        steps[4:4] = [("Less", ["place", zero], "beyond", {}), ("Where", ["beyond", count, "place"], "asked", {})]
+        steps[6] = ("Sub", ["asked", f"{table}:shift"], "moved", {})
+    inner = {output for _, _, output, _ in steps[:-1]}
+    own = {name: f"{result}:{name}" for name in inner}
+    return [
+        helper.make_node(kind, [own.get(i, i) for i in inputs], [own.get(output, output)], f"{result}:{output}", **more)
+        for kind, inputs, output, more in steps
+    ]

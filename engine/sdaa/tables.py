@@ -1,0 +1,115 @@
+"""Embedding tables: the constants that a model looks rows up in, which may be larger than a SPA's memory.
+
+A table is named before any of its data is read, as one that is too large for the card may be too large for the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import DeviceOutOfMemory
+from engine.sdaa.card import CardDescription
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+NAMED = 4
+"""Tables that a refusal names, the largest first; the others are counted."""
+
+FIXED = "the model's batch is fixed: export it with a smaller one"
+"""What is said where only another model would fit."""
+
+FLOATS = (1, 10)
+"""``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype that the engine was asked for."""
+
+
+class Table(NamedTuple):
+    """A constant of which a model takes the rows that its inputs ask for.
+
+    Attributes:
+        name: of the constant. rows: how many. width: numbers in a row. size: bytes as the card stores it.
+    """
+
+    name: str
+    rows: int
+    width: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.rows} x {self.width} ({megabytes(self.size)})"
+
+
+def tables_of(model: ModelProto, half: bool) -> list[Table]:
+    """Return the tables of a model, the largest first; only their shapes are looked at, never their data.
+
+    Args:
+        model: as in its file. half: whether floats are stored in float16 (else float32).
+    """
+    from onnx import helper
+
+    found = {node.input[0] for node in looked_up(model.graph)}
+    tables = []
+    for tensor in model.graph.initializer:
+        if tensor.name in found and tensor.data_type:
+            floats = 2 if half else 4
+            width = floats if tensor.data_type in FLOATS else helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            row = prod(tensor.dims[1:])
+            tables.append(Table(tensor.name, tensor.dims[0], row, tensor.dims[0] * row * int(width)))
+    return sorted(tables, key=lambda table: (-table.size, table.name))
+
+
+def looked_up(graph: GraphProto) -> list[NodeProto]:
+    """Return the nodes that take rows of a constant by what is no constant, in the graph's order."""
+    constants = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    return [
+        node
+        for node in graph.node
+        if node.op_type == "Gather"
+        and constants.get(node.input[0], 0) > 1
+        and node.input[1] not in constants
+        and not any(attribute.name == "axis" and attribute.i for attribute in node.attribute)
+    ]
+
+
+def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
+    """Refuse a model whose tables alone are larger than a SPA's memory, before their data is read.
+
+    Args:
+        model: as in its file, external data not read. half: whether floats are stored in float16 (else float32).
+        card: whose memory. count: of SPA. split: whether their rows are split over these.
+
+    Raises:
+        DeviceOutOfMemory: it names the tables and their sizes, the memory, and what would help.
+    """
+    tables = tables_of(model, half)
+    size = sum(table.size for table in tables) // (count if split else 1)
+    if size > card.memory_bytes:
+        over = f", split over {count} SPA," if split else ""
+        raise DeviceOutOfMemory(
+            f"SPA 0 of {card.name}: the tables{over} need {megabytes(size)}, free are {megabytes(card.memory_bytes)}; "
+            f"{too_large(tables, half, card.memory_bytes, count, split)}"
+        )
+
+
+def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
+    """Name the tables that do not fit a SPA, and say what would help; the end of a sentence.
+
+    Args:
+        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA. count: of SPA.
+        split: whether their rows are split over these.
+    """
+    rest, size = tables[NAMED:], sum(table.size for table in tables)
+    more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []
+    help_ = ["train smaller tables (fewer rows to hash to, or narrower ones)"]
+    if not split and count > 1 and size / count < memory:
+        help_.insert(0, f"split their rows over the {count} SPA with --shard_tables")
+    if not half and size / 2 / (count if split else 1) < memory:
+        help_.insert(0, "use --dtype float16")
+    return f"too large at any batch: {', '.join([*map(str, tables[:NAMED]), *more])}; {', or '.join(help_)}"
+
+
+def megabytes(size: int) -> str:
+    """Return a size in MB of 2**20 bytes."""
+    return f"{size / 2**20:.0f} MB"

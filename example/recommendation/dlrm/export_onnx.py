@@ -1,0 +1,90 @@
+"""Export DLRM on Criteo's click logs to ONNX: dlrm.onnx, dlrm_dyn.onnx and dlrm_float16_dyn.onnx."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from model import DLRM, Size
+
+from engine import ModelError, add_version
+from utils.export.criteo_tables import CHALLENGE, TERABYTE, capped, criteo_features, example_arrays, linear_sizes
+from utils.export.forms import add_exporter, add_forms
+from utils.export.torch_export import export_onnx
+from utils.export.weight_files import load_state, read_state
+from utils.pipeline import cli
+from utils.preprocess.features import HASHES
+
+HERE = Path(__file__).resolve().parent
+
+SIZES = {
+    "tiny": Size(8, (100,) * 26, (32, 8), (32, 16)),
+    "challenge": Size(16, CHALLENGE, (512, 256, 64, 16), (512, 256)),
+    "terabyte": Size(128, TERABYTE, (512, 256, 128), (1024, 1024, 512, 256)),
+}
+"""``tiny``: for tests. The others as the authors' scripts for the Challenge and MLPerf have them."""
+
+
+def size_of(state: Mapping[str, Any], told: Path) -> Size:
+    """Return the size of a network whose weights are known.
+
+    Raises:
+        ModelError: they are none of a DLRM.
+    """
+    tables = [state[key] for key in (f"emb_l.{place}.weight" for place in range(len(state))) if key in state]
+    bottom, top = linear_sizes(state, "bot_l."), linear_sizes(state, "top_l.")
+    if not tables or not bottom or not top:
+        raise ModelError(f"{told}: no DLRM: emb_l.0.weight, bot_l.0.weight or top_l.0.weight is missing")
+    width = int(tables[0].shape[1])
+    return Size(width, tuple(int(one.shape[0]) for one in tables), tuple(bottom), tuple(top[:-1]))
+
+
+def main() -> int:
+    """Export and print the largest relative error of each file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
+    parser.add_argument("--size", choices=tuple(SIZES), default="tiny", help="of a network with random weights")
+    parser.add_argument("--max_rows", type=int, default=100_000, help="of a random table at most; 0: no limit")
+    parser.add_argument("--weights", type=Path, help="that the authors' program saved; they say the sizes")
+    parser.add_argument(
+        "--hash", choices=HASHES, default="crc32", help="what the row of a category's value follows from"
+    )
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
+    add_exporter(parser)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    if args.weights is None:
+        size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
+        network, told = DLRM(size), "random"
+        print(f"random weights of size {args.size}: nothing of what they predict means anything", flush=True)
+    else:
+        state = read_state(args.weights)
+        size, told = size_of(state, args.weights), args.weights.name
+        network = DLRM(size)
+        load_state(network, state, str(args.weights))
+    features = criteo_features(size.rows, args.hash)
+    results = export_onnx(
+        network.eval(),
+        example_arrays(features),
+        args.out / "dlrm",
+        output_names=["probability"],
+        provenance={"source": "example/recommendation/dlrm/model.py", "weights": told},
+        notes={"features": features.to_json()},
+        forms=args.forms,
+        exporter=args.exporter,
+    )
+    for result in results:
+        print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
