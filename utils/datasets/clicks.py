@@ -93,7 +93,12 @@ class RatedRows(Dataset):
             )
         self.notes = {
             "columns": [USER, ITEM, *ratings.user_fields, *ratings.item_fields],
-            "split": {"how": wanted.how, "seed": wanted.seed, "positive": wanted.positive},
+            "split": {
+                "how": wanted.how,
+                "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not look at it
+                "positive": wanted.positive,
+                "ratings": len(parts),
+            },
             "part": wanted.part,
         }
 
