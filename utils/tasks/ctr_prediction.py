@@ -17,6 +17,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.clicks import EVERY, RatedRows, Wanted, load_table
 from utils.datasets.ratings import is_ratings, read_ratings
 from utils.datasets.splits import HOWS, PARTS
+from utils.datasets.text_table import ENCODING
 from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.preprocess.features import Features, Row
@@ -66,7 +67,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     elif path.is_dir():
         raise DataError(f"{path}: neither ratings (MovieLens' files) nor a table; give a folder or a file with some")
     else:
-        found = load_table(path, options.label, options.user_column, user)
+        found = load_table(path, options.label, options.user_column, user, options.encoding)
     if options.script != "single":
         return found
     return found.select(range(min(len(found), options.batch_size)))
@@ -287,6 +288,7 @@ FLAGS = (
     Flag(
         "--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"
     ),
+    Flag("--encoding", "of the text of a table", ENCODING),
     Flag("--user", "rows of this user alone (ratings: the first one)", None, scripts=("single", "multi")),
     Flag("--output", "what the model gives (default: as stored, or a probability)", None, choices=OUTPUTS),
 )
