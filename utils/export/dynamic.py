@@ -65,8 +65,8 @@ def dynamic_inputs(inputs: Sequence[Array], axes: Sequence[Mapping[int, str]]) -
 
     Returns:
         The example, then a list of arrays where a batch axis is dynamic, then one where another axis is. New samples
-        hold the example's own values in reverse order (a mask's: the samples in reverse order): other samples, but
-        valid ones even for, say, token numbers.
+        hold the example's own values in reverse order (whole numbers along dynamic axes, a mask's samples): other
+        samples, but valid ones even for, say, token numbers.
     """
     batch = {name for named in axes for axis, name in named.items() if axis == 0}
     others = {name for named in axes for name in named.values()} - batch
@@ -83,10 +83,20 @@ def _grown(array: Array, named: Mapping[int, str], names: set[str], extra: int) 
     for axis, name in named.items():
         if name in names:
             size = 2 * array.shape[axis] + extra
-            # A mask turned round would be one of samples padded in front, which causal models leave undefined.
-            turned = np.flip(array, axis if array.size and ((array == 0) | (array == 1)).all() else None)
+            turned = np.flip(array, _turned(array, named, axis))
             array = np.concatenate([array, turned, array], axis=axis).take(range(size), axis=axis)
     return np.array(array, order="C")  # of any rank, 0 too
+
+
+def _turned(array: Array, named: Mapping[int, str], axis: int) -> int | tuple[int, ...] | None:
+    """Return the axes of new samples that run backwards; ``None``: all.
+
+    Of whole numbers these are the dynamic ones: along a fixed axis each place may be of another table, with other rows.
+    A mask turned round would be one of samples padded in front, which causal models leave undefined.
+    """
+    if array.size and ((array == 0) | (array == 1)).all():
+        return axis
+    return tuple(sorted(named)) if array.dtype.kind in "iu" else None
 
 
 def check_dynamic(model: ModelProto, axes: Sequence[Mapping[int, str]]) -> ModelProto | ModelError:

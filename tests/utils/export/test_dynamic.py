@@ -82,3 +82,11 @@ class TestDynamicInputs:
         )
         with pytest.raises(ConfigError, match="dynamic axis 'batch' has size 2 on axis 0 of input 'x' and size 3"):
             dynamic_axes([np.zeros(2), np.zeros(3)], ["x", "s"], [], None)
+
+
+def test_numbers_of_rows_keep_to_their_column() -> None:
+    example = np.array([[1, 20, 300], [2, 10, 100]])
+    (_, grown) = dynamic_inputs([example], [{0: "batch"}])
+    assert grown[0].tolist() == [[1, 20, 300], [2, 10, 100], [2, 10, 100], [1, 20, 300], [1, 20, 300]]
+    (_, tokens, _) = dynamic_inputs([example], [{0: "batch", 1: "length"}])
+    assert tokens[0].tolist()[2] == [100, 10, 2]
