@@ -1,0 +1,325 @@
+"""Rows of named values as a model's inputs: what its training fixed, stored in its metadata under ``features``.
+
+The key holds a JSON object: ``{"fields": [...]}``, one object per field, in the order of the columns. A field has
+
+- ``name``: of the value in a row. ``input``: the model's input that it is a column of.
+- ``kind``:
+
+  - ``vocabulary``: row ``offset`` stands for every value that is none of ``values``, a missing one among them; the
+    value ``values[i]`` has row ``offset + 1 + i``.
+  - ``hashed``: row ``offset + crc32("NAME=VALUE" in UTF-8) % size``; a missing value is hashed as the empty text.
+  - ``number``: a column float32. ``"transform": "log1p"`` makes it ``log(1 + max(x, 0))`` as is usual for Criteo's
+    counts; else it is ``(x - mean) / std`` (0 and 1 where they are not given). A missing one is 0 after that.
+  - ``multi``: columns float32, one per entry of ``values``: the mean of one-hot rows of those of a row's values that
+    are known (``separator`` stands between them, ``|`` unless it is given); all 0 where none is known.
+
+- ``step``: the value is a number, and what counts is the largest multiple of this that is no larger (ages in fives);
+  ``letters``: what counts are so many letters at its start. For ``vocabulary`` and ``hashed``.
+
+Fields of one input are columns of it from left to right: int64 N x F for ``vocabulary`` and ``hashed``, float32 N x D
+for ``number`` and ``multi``. Further keys of the object are the training's own, such as which rows it was trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from engine import Array, DataError, ModelError, TensorSpec
+
+NOTE = "features"
+"""Key of the metadata."""
+
+NUMBERED, MEASURED = ("vocabulary", "hashed"), ("number", "multi")
+"""Kinds of fields: those that become the number of a row in a table, and those that become floats."""
+
+MOST_ROWS = 1 << 31
+"""Rows of a table at most; more is a mistake."""
+
+Row = Mapping[str, str]
+"""What is known of a sample, by name; an empty text, or none, is a missing value."""
+
+
+class _Stored(Protocol):
+    """A model as far as this module needs it (:class:`utils.tasks.model.Model`)."""
+
+    @property
+    def ckpt(self) -> Path: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field, as the module's text says."""
+
+    name: str
+    input: str
+    kind: str
+    values: tuple[str, ...] = ()
+    size: int = 0
+    offset: int = 0
+    separator: str = "|"
+    transform: str = ""
+    mean: float = 0.0
+    std: float = 1.0
+    step: float = 0.0
+    letters: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a table that the field needs; 0 for one of floats."""
+        return len(self.values) + 1 if self.kind == "vocabulary" else self.size
+
+    @property
+    def width(self) -> int:
+        """Columns of its input that it takes."""
+        return len(self.values) if self.kind == "multi" else 1
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each of ``values`` stands."""
+        return {value: place for place, value in enumerate(self.values)}
+
+    def column(self, rows: Sequence[Row]) -> Array:
+        """Return the field of some rows: int64 N, or float32 N x :attr:`width`.
+
+        Raises:
+            DataError: a value is no number where it must be one.
+        """
+        values = [row.get(self.name, "") for row in rows]
+        if self.kind == "vocabulary":
+            get = self.places.get
+            return np.array([get(self.key(value), -1) + 1 + self.offset for value in values], np.int64)
+        if self.kind == "hashed":
+            return np.array([self.offset + hashed(self.name, self.key(v), self.size) for v in values], np.int64)
+        if self.kind == "multi":
+            return self._several(values)
+        return np.array([[self._number(value)] for value in values], np.float32).reshape(-1, 1)
+
+    def key(self, value: str) -> str:
+        """Return what counts of a value: its step, its first letters, or all of it."""
+        if self.step and value:
+            return f"{math.floor(number(self.name, value) / self.step) * self.step:g}"
+        return value[: self.letters] if self.letters else value
+
+    def _several(self, values: Sequence[str]) -> Array:
+        found = np.zeros((len(values), self.width), np.float32)
+        for row, value in zip(found, values, strict=True):
+            known = [self.places[one] for one in value.split(self.separator) if one in self.places]
+            row[known] = 1 / len(known) if known else 0
+        return found
+
+    def _number(self, value: str) -> float:
+        if value == "":
+            return 0.0
+        found = number(self.name, value)
+        return math.log1p(max(found, 0.0)) if self.transform == "log1p" else (found - self.mean) / self.std
+
+
+@lru_cache(maxsize=1 << 18)
+def hashed(name: str, value: str, size: int) -> int:
+    """Return ``crc32("NAME=VALUE") % size``, from 0 on."""
+    return crc32(f"{name}={value}".encode("utf-8", "surrogatepass")) % size
+
+
+def number(name: str, value: str) -> float:
+    """Return a value as a finite number.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        found = float(value)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise DataError(f"{name} {value[:40]!r} is no finite number; write one, or leave the field empty")
+    return found
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a model's training fixed of its inputs.
+
+    Attributes:
+        fields: in the order of the columns. notes: the rest of the JSON object. where: of the model, for messages.
+    """
+
+    fields: tuple[Field, ...]
+    notes: Mapping[str, Any]
+    where: str = "features"
+
+    @classmethod
+    def of(cls, model: _Stored) -> Features:
+        """Return what a model stores; what was read before is not read again.
+
+        Raises:
+            ModelError: it stores none, or they are not as this module's text says, or do not fit its inputs.
+        """
+        text = model.metadata.get(NOTE)
+        if text is None:
+            raise ModelError(
+                f"{model.ckpt}: no {NOTE!r} in its metadata, so nobody knows what its inputs mean; export it with "
+                "notes={'features': {'fields': [...]}} (docs/recommendation.md)"
+            )
+        found = _read(text, str(model.ckpt))
+        found.check(model.inputs)
+        return found
+
+    @classmethod
+    def from_json(cls, data: Any, where: str = NOTE) -> Features:
+        """Return the features that a JSON object tells; the errors are :meth:`of`'s, without a model's inputs."""
+        entries = data.get("fields") if isinstance(data, dict) else None
+        if not isinstance(entries, list) or not entries:
+            raise ModelError(f"{where}: metadata {NOTE!r}: must be an object with 'fields', one at least")
+        fields = tuple(_field(entry, where) for entry in entries)
+        kinds: dict[str, set[bool]] = {}
+        for one in fields:
+            kinds.setdefault(one.input, set()).add(one.kind in NUMBERED)
+        mixed = next((name for name, found in kinds.items() if len(found) > 1), None)
+        if mixed is not None:
+            raise _error(where, f"input {mixed!r} holds both row numbers and floats; give each an input of its own")
+        return cls(fields, {key: value for key, value in data.items() if key != "fields"}, where)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what an export stores under :data:`NOTE`."""
+        usual = Field("", "", "")
+        told = [
+            {
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in vars(one).items()
+                if key != "places" and value != getattr(usual, key)
+            }
+            for one in self.fields
+        ]
+        return {"fields": told, **self.notes}
+
+    @cached_property
+    def inputs(self) -> dict[str, list[Field]]:
+        """The fields of each input, by its name, from left to right."""
+        found: dict[str, list[Field]] = {}
+        for one in self.fields:
+            found.setdefault(one.input, []).append(one)
+        return found
+
+    def encoded(self, rows: Sequence[Row]) -> dict[str, Array]:
+        """Return the model's inputs for some rows, by name: int64 N x F, or float32 N x D.
+
+        Raises:
+            DataError: a value is no number where it must be one.
+        """
+        arrays: dict[str, Array] = {}
+        for name, fields in self.inputs.items():
+            columns = [one.column(rows) for one in fields]
+            arrays[name] = np.stack(columns, 1) if fields[0].kind in NUMBERED else np.concatenate(columns, 1)
+        return arrays
+
+    def unknown(self, arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
+        """Return for each row of :meth:`encoded` the names of the fields whose value the training did not know.
+
+        Only ``vocabulary`` fields tell: a hash takes any value.
+        """
+        named: list[list[str]] = [[] for _ in next(iter(arrays.values()))]
+        for name, fields in self.inputs.items():
+            for place, one in enumerate(fields):
+                if one.kind == "vocabulary":
+                    for row in np.flatnonzero(arrays[name][:, place] == one.offset).tolist():
+                        named[row].append(one.name)
+        return [tuple(names) for names in named]
+
+    def missing(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the fields that rows with these columns lack."""
+        return list(dict.fromkeys(one.name for one in self.fields if one.name not in columns))
+
+    def check(self, inputs: Sequence[TensorSpec]) -> None:
+        """Compare the fields with a model's inputs.
+
+        Raises:
+            ModelError: an input is named on one side alone, or is of another dtype or another number of columns.
+        """
+        if {one.name for one in inputs} != set(self.inputs):
+            names, stored = (", ".join(sorted(some)) for some in ([one.name for one in inputs], self.inputs))
+            raise _error(self.where, f"they fill the inputs {stored}, and the model takes {names}")
+        for tensor in inputs:
+            fields = self.inputs[tensor.name]
+            width, whole = sum(one.width for one in fields), fields[0].kind in NUMBERED
+            last = tensor.shape[-1] if len(tensor.shape) == 2 else None
+            if len(tensor.shape) != 2 or (isinstance(last, int) and last != width):
+                raise _error(self.where, f"input {tensor.name!r} of shape {tensor.shape} must be N x {width}")
+            if whole != (np.dtype(tensor.dtype).kind in "iu"):
+                wanted = "whole numbers" if whole else "floats"
+                raise _error(self.where, f"input {tensor.name!r} of dtype {tensor.dtype} must take {wanted}")
+
+
+@lru_cache(maxsize=8)
+def _read(text: str, where: str) -> Features:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _error(where, f"not JSON ({error})") from error
+    return Features.from_json(data, where)
+
+
+def _error(where: str, what: str) -> ModelError:
+    return ModelError(f"{where}: metadata {NOTE!r}: {what}; export the model again")
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (lambda v: isinstance(v, str) and v != "", "a text"),
+    "input": (lambda v: isinstance(v, str) and v != "", "a text"),
+    "kind": (lambda v: v in NUMBERED + MEASURED, f"one of {', '.join(NUMBERED + MEASURED)}"),
+    "values": (
+        lambda v: isinstance(v, list) and all(isinstance(one, str) for one in v) and len(set(v)) == len(v),
+        "a list of different texts",
+    ),
+    "size": (lambda v: _is_whole(v, 1), "a whole number of at least 1"),
+    "offset": (lambda v: _is_whole(v, 0), "a whole number of at least 0"),
+    "separator": (lambda v: isinstance(v, str) and v != "", "a text"),
+    "transform": (lambda v: v in ("", "log1p"), "log1p"),
+    "mean": (lambda v: _is_number(v), "a finite number"),
+    "std": (lambda v: _is_number(v) and v > 0, "a finite number above 0"),
+    "step": (lambda v: _is_number(v) and v >= 0, "a finite number above 0"),
+    "letters": (lambda v: _is_whole(v, 0), "a whole number of at least 1"),
+}
+"""What each key of a field may be."""
+
+
+def _field(entry: Any, where: str) -> Field:
+    """Check one entry of ``fields``."""
+    if not isinstance(entry, dict):
+        raise _error(where, f"field {entry!r:.60} is no object")
+    name = entry.get("name", "?")
+    for key in ("name", "input", "kind"):
+        if key not in entry:
+            raise _error(where, f"field {name!r:.60}: no {key!r}")
+    for key, value in entry.items():
+        fits, wanted = _KINDS.get(key, (None, ""))
+        if fits is None:
+            raise _error(where, f"field {name!r:.60}: {key!r} is none of {', '.join(_KINDS)}")
+        if not fits(value):
+            raise _error(where, f"field {name!r:.60}: {key} {value!r:.60} must be {wanted}")
+    kind = entry["kind"]
+    needed = {"vocabulary": "values", "multi": "values", "hashed": "size"}.get(kind)
+    if needed is not None and not entry.get(needed):
+        raise _error(where, f"field {name!r:.60}: a field of kind {kind} needs {needed!r}")
+    given: dict[str, Any] = {key: tuple(value) if key == "values" else value for key, value in entry.items()}
+    return Field(**given)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_ROWS
