@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from engine import Array, Engine, ModelError
 from utils.datasets.histories import Catalogue
+from utils.preprocess.features import Features
 from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 QUERY, ITEM = "query", "item"
 """Names of the two models: of a history, and of an item."""
+
+ID = "id"
+"""The field of an item's features that holds its name."""
 
 STEP = 4096
 """Items whose vectors are made, and kept, together."""
@@ -95,15 +98,19 @@ class Index:
 def index_of(
     engines: Mapping[str, Engine], catalogue: Catalogue, data: str, options: Options
 ) -> tuple[Index, list[str]]:
-    """Return the items of a catalogue that the model knows, and what there is to say of the others.
+    """Return the items of a catalogue that can be recommended, and what there is to say of the others.
+
+    Without a model of items they are those that the model of histories has scores for.
 
     Args:
         engines: by name. catalogue: of the data set. data: its fingerprint. options: the flags.
 
     Raises:
-        ModelError: the model knows none, or two models number items differently.
+        ModelError: the model knows none of them, or the model of items does not fit the data set.
     """
     query = Model.of(engines[QUERY])
+    if ITEM in engines:
+        return _of_vectors(engines[ITEM], query, catalogue, data, options)
     numbers = known_items(query)
     kept = [place for place, name in enumerate(catalogue.names) if name in numbers]
     if not kept:
@@ -113,28 +120,41 @@ def index_of(
         )
     names = [catalogue.names[place] for place in kept]
     strange = len(catalogue.names) - len(kept)
-    said = [f"{strange} of {len(catalogue.names)} items are unknown to the model: it cannot recommend them"] * bool(strange)
-    ids = np.array([numbers[name] for name in names], np.int64)
-    vectors = None
-    total = max(numbers.values())
-    if ITEM in engines:
-        item = Model.of(engines[ITEM])
-        own = known_items(item)
-        lost = next((name for name in names if name not in own), None)
-        if lost is not None:
-            raise ModelError(f"{item.ckpt}: it does not know item {lost!r}, which {query.ckpt} knows; export both again")
-        fields = {key: [values[place] for place in kept] for key, values in catalogue.fields.items()}
-        vectors = _vectors(engines[ITEM], item, np.array([own[name] for name in names], np.int64), fields, data, options)
-        total = vectors.shape[1]
-    bad = 0 if vectors is None else int(np.isnan(vectors).any(axis=1).sum())
+    said = [f"{strange} of {len(catalogue.names)} items are unknown to the model: it cannot recommend them"]
+    columns = np.array([numbers[name] - 1 for name in names], np.int64)
+    return Index(names, catalogue.counts[kept], columns, None, max(numbers.values()), query), said * bool(strange)
+
+
+def _of_vectors(
+    engine: Engine, query: Model, catalogue: Catalogue, data: str, options: Options
+) -> tuple[Index, list[str]]:
+    """Return all items of a catalogue with the vectors that the model of items makes of what is known of them."""
+    model = Model.of(engine)
+    features = Features.of(model)
+    absent = features.missing([*catalogue.fields, ID])
+    if absent:
+        raise ModelError(
+            f"{model.ckpt}: it wants {', '.join(absent)} of an item, and the data set has {ID}, "
+            f"{', '.join(catalogue.fields) or 'nothing else'}; put a file of items beside the ratings"
+        )
+    rows = [
+        dict(zip([ID, *catalogue.fields], values, strict=True))
+        for values in zip(catalogue.names, *catalogue.fields.values(), strict=True)
+    ]
+    encoded = features.encoded(rows)
+    arrays = [encoded[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs]
+    vectors = _vectors(engine, model, arrays, data, options)
+    said = []
+    strange = sum(ID in unknown for unknown in features.unknown(encoded))
+    if strange:
+        said.append(f"{strange} of {len(rows)} items are new to the model: it knows them by their features alone")
+    bad = int(np.isnan(vectors).any(axis=1).sum())
     if bad:
-        said.append(f"{bad} of {len(names)} items have NaN in their vectors, so no ranking can be trusted")
-    return Index(names, catalogue.counts[kept], ids - 1, vectors, total, query), said
+        said.append(f"{bad} of {len(rows)} items have NaN in their vectors, so no ranking can be trusted")
+    return Index(catalogue.names, catalogue.counts, np.arange(len(rows)), vectors, vectors.shape[1], query), said
 
 
-def _vectors(
-    engine: Engine, model: Model, ids: Array, fields: Mapping[str, Sequence[str]], data: str, options: Options
-) -> Array:
+def _vectors(engine: Engine, model: Model, arrays: Sequence[Array], data: str, options: Options) -> Array:
     """Return a vector for each item, M x D float32; every call has the same number of rows."""
     from utils.progress import progress
     from utils.tasks.kept_vectors import kept_vectors
@@ -145,7 +165,7 @@ def _vectors(
         parts = []
         for first in progress(range(start, stop, count), "call", f"items {start + 1} to {stop}"):
             some = np.minimum(np.arange(first, first + count), stop - 1)
-            output = engine(_inputs(model, ids, fields, some))
+            output = engine([array[some] for array in arrays])
             found = np.asarray(output[0] if isinstance(output, (list, tuple)) else output)
             if found.ndim != 2 or len(found) != count or found.dtype.kind != "f":
                 raise ModelError(
@@ -155,22 +175,4 @@ def _vectors(
         return np.concatenate(parts), {}
 
     kept = None if options.resume is None else options.resume / "items"
-    return kept_vectors(kept, engine, (data, count), len(ids), STEP, make)[0]
-
-
-def _inputs(model: Model, ids: Array, fields: Mapping[str, Sequence[str]], places: Array) -> list[Array]:
-    """Return the inputs of the model of items for some of them."""
-    arrays: dict[str, Any] = {ITEM: ids[places]}
-    others = [spec.name for spec in model.inputs if spec.name != ITEM]
-    if others:
-        from utils.preprocess.features import Features
-
-        rows = [{key: values[place] for key, values in fields.items()} for place in places.tolist()]
-        arrays |= Features.of(model).encoded(rows)
-    lost = [name for name in others if name not in arrays]
-    if lost or ITEM not in [spec.name for spec in model.inputs]:
-        raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; they must be {ITEM!r} and "
-            "the features that it stores"
-        )
-    return [arrays[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs]
+    return kept_vectors(kept, engine, (data, count), len(arrays[0]), STEP, make)[0]

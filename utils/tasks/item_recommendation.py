@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -11,8 +13,9 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, ModelError
 from utils.datasets.base import Dataset
-from utils.datasets.histories import CATALOGUE, HOW, TYPED, UNASKED, Catalogue, History
+from utils.datasets.histories import CATALOGUE, TYPED, UNASKED, Catalogue, History
 from utils.metrics.base import Metric
+from utils.preprocess.features import Features
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task, str2bool
 from utils.tasks.item_index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.model import Model
@@ -24,6 +27,10 @@ HISTORY, NOTE = "history", "recommendation"
 
 PLACES = 50
 """Items of a history that are looked at, where neither the model nor a flag says it."""
+
+
+BEFORE = 8
+"""Items of a history that are drawn beside what is recommended."""
 
 
 class Asked(NamedTuple):
@@ -83,7 +90,7 @@ def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepa
     """Number the last items of histories: N x L int64, zeros before them where they are fewer.
 
     Raises:
-        DataError: the model knows no item of a history. ModelError: an input of the model is unknown.
+        DataError: the model knows no item of a history. ModelError: nobody knows what an input means.
     """
     model = model.named.get(QUERY, model)
     numbers = known_items(model)
@@ -99,14 +106,9 @@ def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepa
         row[wanted - min(wanted, len(own)) :] = own[-wanted:]
         asked.append(Asked(sample.id, sample.items, sample.targets, len(sample.items) - len(own)))
     arrays = {HISTORY: rows}
-    others = [spec.name for spec in model.inputs if spec.name != HISTORY]
+    others = tuple(spec for spec in model.inputs if spec.name != HISTORY)
     if others:
-        from utils.preprocess.features import Features
-
-        arrays |= Features.of(model).encoded([sample.fields for sample in samples])
-    lost = [name for name in others if name not in arrays]
-    if lost:
-        raise ModelError(f"{model.ckpt}: nothing is known of its input {lost[0]!r}; export it with its features")
+        arrays |= Features.of(replace(model, inputs=others)).encoded([sample.fields for sample in samples])
     return Prepared([arrays[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs], list(asked))
 
 
@@ -165,7 +167,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked],
         ranked, popular = _of_user(row, asked, state)
         unsure = np.isnan(row).any() or not state.index.sound
         score = float("nan") if unsure or not len(ranked.scores) else float(ranked.scores[0])
-        before = [state.titles.get(name, name) for name in asked.seen[-3:]]
+        before = [state.titles.get(name, name) for name in asked.seen[-BEFORE:]]
         found.append((score, Recommended(ranked, popular, before)))
     found.raw, found.said = [rows], state.said
     return found
@@ -218,11 +220,26 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
 
 
 def show(sample: History, prediction: Recommended, model: Model, options: Options) -> Artifact:
-    """Return the first recommended items with their scores."""
-    from utils.postprocess.recommended import shown
-
+    """Return the first recommended items with their scores, and the last ones of the history."""
     who = "history" if sample.id == TYPED else f"user {sample.id}"
-    return shown(who, prediction, options.topk)
+    items = [
+        {"rank": rank, "id": name, "title": title, "score": round(float(score), 6)}
+        for rank, (name, title, score) in enumerate(
+            zip(prediction.ids, prediction.texts, prediction.scores, strict=False), start=1
+        )
+    ]
+    lines = [f"{one['rank']}. {one['score']:.3f} {one['title']}" for one in items]
+    text = "\n  ".join([f"after {'; '.join(prediction.before[-3:])}", *lines])
+    answer = {"user": sample.id, "before": list(prediction.before), "items": items}
+    return Artifact(text, answer, partial(_save_drawn, who, answer))
+
+
+def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
+    from utils.draw import save_drawn
+    from utils.postprocess.recommended import draw_recommended
+
+    titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
+    return save_drawn(Path(who), [], folder, draw_recommended(who, answer["before"], titles, scores))
 
 
 class Said:
