@@ -239,7 +239,7 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     from utils.postprocess.recommended import draw_recommended
 
     titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
-    return save_drawn(Path(who), [], folder, draw_recommended(who, answer["before"], titles, scores))
+    return save_drawn(Path(who), [f"{who}: {titles[0]}"] if titles else [who], folder, draw_recommended(who, answer["before"], titles, scores))
 
 
 class Said:

@@ -47,21 +47,20 @@ class Query(nn.Module):
 
 
 class Item(nn.Module):
-    """Makes a vector of an item: the row of its number, and two matrices on its genres and year.
+    """Makes a vector of an item: the rows of its name and its decade, and two matrices on its genres.
 
     Args:
-        items: rows of the table; row 0 is every item that the training did not have. about: numbers that tell of an
-            item. width: of the vector.
+        rows: of the table; a name that the training did not have is a row too. genres: how many there are.
+        width: of the vector.
     """
 
-    def __init__(self, items: int, about: int, width: int = WIDTH) -> None:
+    def __init__(self, rows: int, genres: int, width: int = WIDTH) -> None:
         super().__init__()
-        self.items = nn.Embedding(items + 1, width)
-        self.first, self.second = nn.Linear(about, width), nn.Linear(width, width)
-        self.lift = nn.Linear(width, 1)
+        self.items = nn.Embedding(rows, width)
+        self.first, self.second = nn.Linear(genres, width), nn.Linear(width, width)
         nn.init.normal_(self.items.weight, 0, 1 / math.sqrt(width))
 
-    def forward(self, item: torch.Tensor, about: torch.Tensor) -> torch.Tensor:
-        """Return N x D of N x 1 int64 and N x A float32."""
-        found: torch.Tensor = self.items(item)[:, 0] + self.second(torch.relu(self.first(about)))
+    def forward(self, item: torch.Tensor, genres: torch.Tensor) -> torch.Tensor:
+        """Return N x D of N x 2 int64 and N x G float32, the genres' shares."""
+        found: torch.Tensor = self.items(item).sum(1) + self.second(torch.relu(self.first(genres)))
         return found
