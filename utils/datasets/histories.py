@@ -119,7 +119,9 @@ def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
             f"such as {known}"
         )
     own = sequences(ratings, np.ones(len(ratings.users), bool))
-    samples = [_history(ratings, place, own[place]) for place in (places.get(one) for one in wanted) if place is not None]
+    samples = [
+        _history(ratings, place, own[place]) for place in (places.get(one) for one in wanted) if place is not None
+    ]
     return _dataset(ratings, samples, np.ones(len(ratings.users), bool), {}, [*ratings.rejected, *strange])
 
 

@@ -76,10 +76,11 @@ class Index:
         """
         if rows.shape == (count, self._total) and rows.dtype.kind == "f":
             return rows
-        wanted = f"a score for each of {self._total} items" if self._vectors is None else f"vectors of {self._total}"
+        wanted = f"be a score for each of {self._total} items; with a model of items, pass {QUERY}=FILE {ITEM}=FILE"
+        if self._vectors is not None:
+            wanted = f"be vectors of {self._total} as those of the items are; with scores, leave {ITEM}=FILE out"
         raise ModelError(
-            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} histories, and must be "
-            f"{wanted}; with vectors, pass the model of items too: --ckpt {QUERY}=FILE {ITEM}=FILE"
+            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} histories, and must {wanted}"
         )
 
     def scores(self, row: Array, places: Array | None = None) -> Array:

@@ -38,12 +38,14 @@ class Asked(NamedTuple):
 
     Attributes:
         id: the user. seen, targets: names of items. strange: items of the history that the model does not know.
+        missed: items among the right ones that it does not know, so that it cannot find them.
     """
 
     id: str
     seen: Sequence[str]
     targets: Sequence[str]
     strange: int
+    missed: int
 
 
 class Recommended(Found):
@@ -92,7 +94,7 @@ def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepa
     Raises:
         DataError: the model knows no item of a history. ModelError: nobody knows what an input means.
     """
-    model = model.named.get(QUERY, model)
+    any_item, model = ITEM in model.named, model.named.get(QUERY, model)
     numbers = known_items(model)
     wanted = _places(model, options)
     rows = np.zeros((len(samples), wanted), np.int64)
@@ -104,7 +106,8 @@ def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepa
                 f"its history has {len(sample.items)} items, and the model knows none of them; train it on such items"
             )
         row[wanted - min(wanted, len(own)) :] = own[-wanted:]
-        asked.append(Asked(sample.id, sample.items, sample.targets, len(sample.items) - len(own)))
+        missed = 0 if any_item else sum(name not in numbers for name in sample.targets)
+        asked.append(Asked(sample.id, sample.items, sample.targets, len(sample.items) - len(own), missed))
     arrays = {HISTORY: rows}
     others = tuple(spec for spec in model.inputs if spec.name != HISTORY)
     if others:
@@ -126,7 +129,9 @@ def _places(model: Model, options: Options) -> int:
 
 def collate(parts: Sequence[Prepared], model: Model) -> list[Array]:
     """Put parts together."""
-    return [np.concatenate([np.asarray(one) for one in arrays]) for arrays in zip(*(p.arrays for p in parts), strict=True)]
+    return [
+        np.concatenate([np.asarray(one) for one in arrays]) for arrays in zip(*(p.arrays for p in parts), strict=True)
+    ]
 
 
 class State(NamedTuple):
@@ -201,15 +206,23 @@ def decode(outputs: Sequence[tuple[float, Recommended]], contexts: Any, model: M
 
 def counted(contexts: Sequence[Asked] | None) -> dict[str, int]:
     """Count the items that the model does not know, in histories and among those that are right."""
-    strange = [one.strange for one in contexts or ()]
-    found = {"unknown items": sum(strange), "histories with unknown items": sum(one > 0 for one in strange)}
+    strange, missed = [one.strange for one in contexts or ()], [one.missed for one in contexts or ()]
+    found = {
+        "unknown items": sum(strange),
+        "histories with unknown items": sum(one > 0 for one in strange),
+        "unknown right items": sum(missed),
+    }
     return {key: count for key, count in found.items() if count}
 
 
 def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
-    """Say how many items of histories were left out."""
+    """Say how many items of histories were left out, and how many of the right ones could not be found."""
     lost, users = counts.get("unknown items", 0), counts.get("histories with unknown items", 0)
-    return [f"{lost} items in {users} of {samples} histories are unknown to the model and were left out"] if lost else []
+    said = (
+        [f"{lost} items in {users} of {samples} histories are unknown to the model and were left out"] if lost else []
+    )
+    missed = counts.get("unknown right items", 0)
+    return [*said, *[f"{missed} of the right items are unknown to the model: they count as missed"] * bool(missed)]
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -239,7 +252,12 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     from utils.postprocess.recommended import draw_recommended
 
     titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
-    return save_drawn(Path(who), [f"{who}: {titles[0]}"] if titles else [who], folder, draw_recommended(who, answer["before"], titles, scores))
+    return save_drawn(
+        Path(who),
+        [f"{who}: {titles[0]}"] if titles else [who],
+        folder,
+        draw_recommended(who, answer["before"], titles, scores),
+    )
 
 
 class Said:

@@ -25,7 +25,9 @@ def main() -> int:
     """Export and print the largest relative error of each file."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_flags(parser)
-    parser.add_argument("--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained where due)")
+    parser.add_argument(
+        "--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained where due)"
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     add_exporter(parser)
@@ -41,7 +43,9 @@ def main() -> int:
         towers = seeded(lambda: Towers(features, ratings, **sizes))
     else:
         towers, note = load_weights(towers, weights), f"train.py, split {args.split}"
-    history = torch.randint(1, len(ratings.item_names) + 1, (1, args.history), generator=torch.Generator().manual_seed(0))
+    history = torch.randint(
+        1, len(ratings.item_names) + 1, (1, args.history), generator=torch.Generator().manual_seed(0)
+    )
     history[:, :7] = 0
     query, item = towers.query, towers.item
     wanted = (

@@ -79,7 +79,9 @@ def features_of(ratings: Ratings, parts: Array) -> tuple[Features, Features]:
     ):
         lost = [name for name in wanted if name not in fields]
         if lost:
-            raise DataError(f"{ratings.files[0]}: nothing tells the {', '.join(lost)} of a {kind}; put the file beside it")
+            raise DataError(
+                f"{ratings.files[0]}: nothing tells the {', '.join(lost)} of a {kind}; put the file beside it"
+            )
     people: list[dict[str, Any]] = []
     offset = 0
     for one in PEOPLE:
