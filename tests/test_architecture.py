@@ -49,6 +49,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/jina_encoder.py",
         "utils/export/sentences_script.py",
         "utils/export/text_models.py",
+        "utils/export/click_models.py",
         "utils/export/text_classifier_script.py",
         "utils/export/gpt_decoder.py",
         "utils/export/gpt_script.py",

@@ -23,12 +23,13 @@ OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
     "face": ("--score_threshold",),
     "nlp": ("--tokenizer", "--lengths"),
+    "recommendation": ("--metric",),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""
 
-NO_PICTURES = ("nlp", "speech")
+NO_PICTURES = ("nlp", "speech", "recommendation")
 """Domains whose inputs have no height and width."""
 
 SUMMARY = re.compile(

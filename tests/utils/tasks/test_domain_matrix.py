@@ -25,6 +25,7 @@ from support import DIGITS, ROOT
 
 from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
@@ -72,6 +73,7 @@ class Domain:
 
 DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
+    "ctr_prediction": Domain(CTR_PREDICTION, "data/val.csv", eight_bits=False, slow=True),
     "detection": Domain(DETECTION, "data/val.json"),
     "face_detection": Domain(FACE_DETECTION, "data"),
     "face_verification": Domain(FACE_VERIFICATION, "data"),

@@ -12,6 +12,7 @@ from constructed_models import NAME, options, written
 from engine import ConfigError
 from utils.pipeline import answers, valid
 from utils.tasks.base import Task
+from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.segmentation import SEGMENTATION
@@ -23,6 +24,7 @@ from utils.tasks.voice_activity import VOICE_ACTIVITY
 
 BATCH, SHARD = 16, 4
 DOMAINS = {
+    "ctr_prediction": (CTR_PREDICTION, "val.csv"),
     "detection": (DETECTION, "val.json"),
     "face_detection": (FACE_DETECTION, ""),
     "segmentation": (SEGMENTATION, ""),

@@ -31,12 +31,14 @@ from utils.tasks.templates import (
     ribbons,
     sentences,
     shapes,
+    snacks,
     squares,
     tones,
 )
 
 TEMPLATES = {
     "classification": CLASSIFICATION.template,
+    "ctr_prediction": snacks.TEMPLATE,
     "detection": squares.TEMPLATE,
     "face_detection": drawn_faces.TEMPLATE,
     "face_verification": portraits.TEMPLATE,
@@ -54,6 +56,7 @@ PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it"""
 NEW = (
+    "ctr_prediction",
     "detection",
     "face_detection",
     "face_verification",

@@ -1,0 +1,14 @@
+"""Say how likely a user is to give each of that user's held-out films at least four stars."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.ctr_prediction import CTR_PREDICTION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    cli.multi(__doc__, CTR_PREDICTION, ckpt=HERE / "deepfm_ml100k_dyn.onnx", data_path="fetch:ml_100k", batch_size=16)

@@ -1,0 +1,14 @@
+"""Evaluate DeepFM on ratings of MovieLens 100K that its training has not seen."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.ctr_prediction import CTR_PREDICTION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    cli.valid(__doc__, CTR_PREDICTION, ckpt=HERE / "deepfm_ml100k_dyn.onnx", data_path="fetch:ml_100k", batch_size=512)

@@ -1,0 +1,52 @@
+"""Export deepfm_synthetic to ONNX: deepfm_synthetic.onnx, deepfm_synthetic_dyn.onnx, deepfm_synthetic_float16_dyn.onnx."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from engine import add_version
+from utils.datasets.clicks import load_table
+from utils.export.click_models import DENSE, IDS, network_of
+from utils.export.forms import add_forms
+from utils.export.torch_export import export_onnx, load_weights
+from utils.pipeline import cli
+from utils.preprocess.features import Features
+
+HERE = Path(__file__).resolve().parent
+PROVENANCE = {
+    "source": "utils/export/click_models.py",
+    "weights": "deepfm_synthetic.pth, trained by train.py on made-up clicks",
+}
+
+
+def main() -> int:
+    """Export and print the largest relative error of each file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_version(parser)
+    parser.add_argument("--weights", type=Path, default=HERE / "deepfm_synthetic.pth")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
+    add_forms(parser)
+    args = parser.parse_args()
+    told = args.weights.with_name("features.json")
+    features = Features.from_json(json.loads(told.read_text(encoding="utf-8")), str(told))
+    arrays = features.encoded(load_table(HERE / "data" / "rows.csv").samples[:1])
+    results = export_onnx(
+        load_weights(network_of(features), args.weights),
+        {IDS: arrays[IDS], DENSE: arrays[DENSE]},
+        args.out / "deepfm_synthetic",
+        output_names=["probability"],
+        provenance=PROVENANCE,
+        notes={"features": features.to_json()},
+        forms=args.forms,
+    )
+    for result in results:
+        print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,48 @@
+"""A probability as a picture: a card with a bar, and what it is about in the band below."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from utils.draw import save_drawn
+
+_WIDTH, _HEIGHT, _MARGIN = 640, 72, 20
+_PAPER, _TRACK, _MARK = (250, 250, 248), (222, 222, 218), (120, 120, 116)
+_LOW, _HIGH = (196, 78, 82), (60, 140, 90)
+
+
+def bar(share: float) -> Image.Image:
+    """Return a bar that is filled up to a share, 0 to 1, with a mark in its middle; nothing is filled for NaN."""
+    picture = Image.new("RGB", (_WIDTH, _HEIGHT), _PAPER)
+    draw = ImageDraw.Draw(picture)
+    left, right, top, bottom = _MARGIN, _WIDTH - _MARGIN, _MARGIN, _HEIGHT - _MARGIN
+    draw.rectangle((left, top, right, bottom), fill=_TRACK)
+    if share == share:  # not NaN
+        end = left + round((right - left) * min(1.0, max(0.0, share)))
+        if end > left:
+            draw.rectangle((left, top, end, bottom), fill=_HIGH if share >= 0.5 else _LOW)
+    middle = (left + right) // 2
+    draw.line((middle, top - 6, middle, bottom + 6), fill=_MARK, width=2)
+    return picture
+
+
+def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name: str = "") -> Path:
+    """Write a card as a PNG and return its path.
+
+    Args:
+        folder: where. title: the first line, which the share is put before. share: 0 to 1. lines: what else to write.
+        name: start of the file's name, such as a user's; the title is the rest of it.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:_LONGEST] or "row"
+    told = [f"{100 * share:.1f} %   {title}", *lines]
+    return save_drawn(folder / stem, told, folder, bar(share))
+
+
+_LONGEST = 80

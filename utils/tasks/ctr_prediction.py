@@ -1,0 +1,292 @@
+"""Click-through prediction: rows of features in, the probability of a click (a like, a purchase) out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, Engine, InputError, ModelError
+from utils.datasets.base import Dataset
+from utils.datasets.clicks import EVERY, RatedRows, Wanted, load_table
+from utils.datasets.ratings import is_ratings, read_ratings
+from utils.datasets.splits import HOWS, PARTS
+from utils.metrics.base import Metric
+from utils.metrics.clicks import METRICS, Clicks
+from utils.preprocess.features import Features, Row
+from utils.tasks.base import Artifact, Choice, Flag, Options, Task
+from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
+from utils.tasks.templates.snacks import TEMPLATE
+
+OUTPUTS = ("probability", "logits")
+"""What a model may give."""
+
+NOTE = "ctr_prediction"
+"""Key of what an export may store: an object with ``output``, one of :data:`OUTPUTS`."""
+
+
+class Context(NamedTuple):
+    """What is kept of a row: what people call it, and the fields whose value the training did not know."""
+
+    title: str
+    unknown: tuple[str, ...]
+
+
+class Likely(NamedTuple):
+    """A prediction: the probability of a click, and of what."""
+
+    score: float
+    title: str = ""
+
+
+def load(paths: Mapping[str, Path], options: Options) -> Dataset:
+    """Return rows of features: of ratings in a layout of MovieLens, or else of a table with named columns.
+
+    The scripts for one sample and for many show rows of one user of the ratings: ``--user``, or the first one.
+
+    Raises:
+        DataError: there is neither. ConfigError: there is no such user, or nothing in that part.
+    """
+    path = paths["data"]
+    if not path.exists():
+        raise DataError(f"data path {path} does not exist; check the path")
+    user = getattr(options, "user", None)
+    if is_ratings(path):
+        if options.script != "valid":
+            user = user or ""
+        wanted = Wanted(options.split, options.split_seed, options.part, options.positive, user)
+        found: Dataset = RatedRows(read_ratings(path), wanted)
+    elif path.is_dir():
+        raise DataError(f"{path}: neither ratings (MovieLens' files) nor a table; give a folder or a file with some")
+    else:
+        found = load_table(path, options.label, options.user_column, user)
+    if options.script != "single":
+        return found
+    return found.select(range(min(len(found), options.batch_size)))
+
+
+def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
+    """Compare what the model needs with what the data set has, before anything is computed.
+
+    Raises:
+        ModelError: the model stores no features. DataError: the data set lacks a field.
+        ConfigError: the rows are such as the model was trained on.
+    """
+    (engine,) = engines.values()
+    model = Model.of(engine)
+    features = Features.of(model)
+    missing = features.missing(dataset.notes.get("columns", ()))
+    if missing:
+        has = ", ".join(dataset.notes.get("columns", ()))
+        raise DataError(f"{model.ckpt}: needs the fields {', '.join(missing)}, and the data set has {has}; add them")
+    _refuse_trained_rows(features.notes.get("split"), dataset, options, model)
+
+
+def _refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
+    """Refuse a test of rows that may have been in the training: those of another split."""
+    asked = dataset.notes.get("split")
+    if options.script != "valid" or asked is None or not isinstance(trained, dict):
+        return
+    same = all(trained.get(key, asked[key]) == asked[key] for key in asked)
+    if dataset.notes["part"] in ("valid", "test") and same:
+        return
+    rows = f"{asked['how']} (seed {asked['seed']}, positive {asked['positive']:g}), part {dataset.notes['part']}"
+    fit = f"--split {trained.get('how')} --split_seed {trained.get('seed')} --positive {trained.get('positive'):g}"
+    raise ConfigError(
+        f"{model.ckpt}: was trained on other rows than those that the split {rows} leaves, so it may know the answers; "
+        f"use {fit} with --part test, or a model of that split"
+    )
+
+
+def prepare(samples: Sequence[Row], model: Model, options: Options) -> Prepared:
+    """Encode rows as the model's metadata says (:mod:`utils.preprocess.features`); contexts are :class:`Context`.
+
+    Raises:
+        DataError: a value is no number where it must be one, or does not fit into the input's dtype.
+    """
+    features = Features.of(model)
+    arrays = features.encoded(samples)
+    unknown = features.unknown(arrays)
+    fed = [_as(arrays[tensor.name], tensor.dtype, tensor.name) for tensor in model.inputs]
+    return Prepared(fed, [Context(title(row), lost) for row, lost in zip(samples, unknown, strict=True)])
+
+
+def _as(array: Array, dtype: str, name: str) -> Array:
+    """Return an array in an input's dtype."""
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype, copy=False)
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        worst = float(np.abs(array).max())
+        raise DataError(f"input {name!r}: {worst:g} is more than {dtype} can hold; scale the field in the export")
+    return found
+
+
+def title(row: Row) -> str:
+    """Return what people call the item of a row: its title and year, else its number, else the first few values."""
+    name, year = row.get("title", ""), row.get("year", "")
+    if name:
+        return f"{name} ({year})" if year else name
+    if row.get("item_id"):
+        return str(row["item_id"])
+    return ", ".join(f"{key} {value}" for key, value in list(row.items())[:_TOLD])
+
+
+_TOLD = 4
+
+
+def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Options) -> list[Likely]:
+    """Return a probability per row.
+
+    Raises:
+        InputError: the output is not one number per row, or no probability where it should be one.
+    """
+    found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+    if found.dtype.kind != "f" or found.size != len(found) or found.ndim > 2:
+        raise InputError(
+            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; click prediction takes "
+            "one floating-point number per row, N or N x 1"
+        )
+    scores = found.reshape(-1).astype(np.float64)
+    if now("output", model, options) == "logits":
+        scores = 0.5 * (1 + np.tanh(scores / 2))  # no overflow on either side
+    elif np.any((scores < 0) | (scores > 1)):
+        raise InputError(
+            f"{model.ckpt}: gives {scores[(scores < 0) | (scores > 1)][0]:g}, which is no probability; use --output "
+            "logits, or export the model with its sigmoid"
+        )
+    return [Likely(score, context.title) for score, context in zip(scores.tolist(), contexts, strict=True)]
+
+
+def now(key: str, model: Model, options: Options) -> Any:
+    """Return what the output means: what the flag says, else what is stored, else a probability.
+
+    Raises:
+        ModelError: the export stored something else.
+    """
+    given = getattr(options, key, None)
+    if given is not None:
+        return given
+    notes = model.stored.json(NOTE, {})
+    stored = notes.get(key, OUTPUTS[0]) if isinstance(notes, dict) else notes
+    if stored not in OUTPUTS:
+        raise ModelError(
+            f"{model.ckpt}: metadata {NOTE!r}: {key} {stored!r} must be one of {', '.join(OUTPUTS)}; export it again"
+        )
+    return stored
+
+
+def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
+    """Return the metric of record; the others are told beside it."""
+    return Clicks(options.metric)
+
+
+def show(sample: Row, prediction: Likely, model: Model, options: Options) -> Artifact:
+    """Return the probability, and of what; drawn as a card with the row's fields and a bar."""
+    answer = {"probability": round(prediction.score, 6), "title": prediction.title, "row": dict(sample)}
+    text = f"{prediction.score:.3f}  {prediction.title}"
+    return Artifact(text, answer, partial(_save, sample, prediction))
+
+
+def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
+    from utils.postprocess.image.cards import save_card
+
+    fields = [f"{name}: {value.replace('|', ', ')}" for name, value in sample.items() if name not in ("title", "year")]
+    return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
+
+
+def summary(predictions: Sequence[Likely], model: Model, options: Options) -> str:
+    """Return the rows with the highest probabilities, the best first."""
+    best = sorted(predictions, key=lambda one: -one.score)[:_BEST]
+    mean = float(np.mean([one.score for one in predictions]))
+    told = "; ".join(f"{one.title} {one.score:.3f}" for one in best)
+    return f"best of {len(predictions)}: {told}; mean probability {mean:.3f}"
+
+
+_BEST = 5
+
+
+def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
+    """Count the rows with a value that the training did not know, by field."""
+    return Counter(f"unknown {name}" for context in contexts or () for name in context.unknown)
+
+
+def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
+    """Say how many rows have such a value."""
+    return [
+        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, or none; "
+        "these share one row of the model's table"
+        for key, count in sorted(counts.items())
+        if count and key.startswith("unknown ")
+    ]
+
+
+def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> list[float]:
+    """Read the source framework's probabilities: a JSON list, or a number per line, in the order of the rows.
+
+    Raises:
+        DataError: they are no numbers, or not as many as rows.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text) if text.lstrip().startswith("[") else text.split()
+        numbers = [float(one) for one in found]
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{file}: no list of probabilities ({error}); write one per line, or a JSON list") from error
+    if len(numbers) != len(dataset):
+        raise DataError(f"{file} has {len(numbers)} probabilities for {len(dataset)} rows; write one for each")
+    return numbers
+
+
+def agreement(prediction: Likely, answer: float) -> float:
+    """Return 1 where two probabilities are equal, less what they differ by."""
+    return max(0.0, 1.0 - abs(prediction.score - answer))
+
+
+def _check(options: Options) -> None:
+    if not np.isfinite(options.positive):
+        raise ConfigError(f"--positive {options.positive} must be a finite rating, such as 4")
+    if options.split_seed < 0:
+        raise ConfigError(f"--split_seed {options.split_seed} must be at least 0")
+
+
+FLAGS = (
+    Flag("--metric", "the metric of record; the others are shown beside it", "auc", choices=METRICS),
+    Flag("--split", "how ratings are divided into training and test", "random", choices=HOWS),
+    Flag("--split_seed", "of the random split", 0, int),
+    Flag("--part", "the part of the ratings to run", "test", choices=(*PARTS, EVERY)),
+    Flag("--positive", "the lowest rating that counts as a click", 4.0, float),
+    Flag("--label", "column of a table that says 0 or 1 (default: label, click, ...)", None, metavar="COLUMN"),
+    Flag("--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"),
+    Flag("--user", "rows of this user alone (ratings: the first one)", None, scripts=("single", "multi")),
+    Flag("--output", "what the model gives (default: as stored, or a probability)", None, choices=OUTPUTS),
+)
+
+CTR_PREDICTION = Task(
+    name="ctr_prediction",
+    domain="recommendation",
+    first=True,
+    load=load,
+    setup=setup,
+    prepare=prepare,
+    decode=decode,
+    metric=metric,
+    show=show,
+    summary=summary,
+    counted=counted,
+    remarks=remarks,
+    check=_check,
+    flags=FLAGS,
+    template=TEMPLATE,
+    data_help="ratings in a layout of MovieLens (a folder or a file), or a .csv, .tsv or .jsonl table of features",
+    choices=(Choice("--output", OUTPUTS[::-1], "decode", partial(now, "output")),),
+    stored_under=NOTE,
+    answers=answers,
+    agreement=agreement,
+)
+"""Rows of features in, one probability each out."""
