@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def sequences(ratings: Ratings, kept: Array) -> list[Array]:
     order = order[np.asarray(kept, bool)[order]]
     edges = np.searchsorted(ratings.users[order], np.arange(len(ratings.user_names) + 1))
     items = ratings.items[order].astype(np.int64)
-    return [items[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [items[start:stop] for start, stop in itertools.pairwise(edges.tolist())]
 
 
 def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDataset:

@@ -126,7 +126,9 @@ class _Grouped:
     def __init__(self, records: Array) -> None:
         known = np.flatnonzero(records["user"] >= 0)
         clicked = records["same"][known]
-        scores = np.where(np.isnan(records["score"][known]), np.where(clicked, -np.inf, np.inf), records["score"][known])
+        scores = np.where(
+            np.isnan(records["score"][known]), np.where(clicked, -np.inf, np.inf), records["score"][known]
+        )
         order = np.lexsort((scores, records["user"][known]))
         self._places, self._clicked = known[order], clicked[order]
         users, scores = records["user"][self._places], scores[order]
@@ -170,4 +172,6 @@ def _instead(records: Array) -> Array:
 @lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
     """Return 63 bits of a hash of a name; -1 for the empty one."""
-    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1 if name else -1
+    return (
+        int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1 if name else -1
+    )

@@ -262,7 +262,9 @@ FLAGS = (
     Flag("--part", "the part of the ratings to run", "test", choices=(*PARTS, EVERY)),
     Flag("--positive", "the lowest rating that counts as a click", 4.0, float),
     Flag("--label", "column of a table that says 0 or 1 (default: label, click, ...)", None, metavar="COLUMN"),
-    Flag("--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"),
+    Flag(
+        "--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"
+    ),
     Flag("--user", "rows of this user alone (ratings: the first one)", None, scripts=("single", "multi")),
     Flag("--output", "what the model gives (default: as stored, or a probability)", None, choices=OUTPUTS),
 )

@@ -78,9 +78,9 @@ class Index:
             return rows
         wanted = f"be a score for each of {self._total} items; with a model of items, pass {QUERY}=FILE {ITEM}=FILE"
         if self._vectors is not None:
-            wanted = f"be vectors of {self._total} as those of the items are; with scores, leave {ITEM}=FILE out"
+            wanted = f"be vectors of {self._total} as the items' are; with scores, leave {ITEM}=FILE out"
         raise ModelError(
-            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} histories, and must {wanted}"
+            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} histories; it must {wanted}"
         )
 
     def scores(self, row: Array, places: Array | None = None) -> Array:

@@ -137,7 +137,7 @@ def collate(parts: Sequence[Prepared], model: Model) -> list[Array]:
 class State(NamedTuple):
     """The items that may be recommended, the titles of all, the options, and what there is to say."""
 
-    index: Index
+    items: Index
     titles: Mapping[str, str]
     options: Options
     said: Sequence[str]
@@ -166,11 +166,11 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked],
     """
     output = engines[QUERY](arrays)
     rows = np.asarray(output[0] if isinstance(output, (list, tuple)) else output)
-    rows = state.index.checked(rows, len(contexts)).astype(np.float32)
+    rows = state.items.checked(rows, len(contexts)).astype(np.float32)
     found = Answers()
     for row, asked in zip(rows, contexts, strict=True):
         ranked, popular = _of_user(row, asked, state)
-        unsure = np.isnan(row).any() or not state.index.sound
+        unsure = np.isnan(row).any() or not state.items.sound
         score = float("nan") if unsure or not len(ranked.scores) else float(ranked.scores[0])
         before = [state.titles.get(name, name) for name in asked.seen[-BEFORE:]]
         found.append((score, Recommended(ranked, popular, before)))
@@ -182,7 +182,7 @@ def _of_user(row: Array, asked: Asked, state: State) -> tuple[Found, Found]:
     """Return the ranking of one user's candidates by the model, and by how popular they are."""
     from utils.postprocess.items import best, drawn
 
-    index, options = state.index, state.options
+    index, options = state.items, state.options
     seen = [] if options.keep_seen else [index.places[one] for one in asked.seen if one in index.places]
     depth = max(options.depth, options.topk)
     if options.script == "valid" and options.negatives:
@@ -249,7 +249,7 @@ def show(sample: History, prediction: Recommended, model: Model, options: Option
 
 def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     from utils.draw import save_drawn
-    from utils.postprocess.recommended import draw_recommended
+    from utils.postprocess.image.recommended import draw_recommended
 
     titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
     return save_drawn(

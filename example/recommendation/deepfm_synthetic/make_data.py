@@ -63,7 +63,13 @@ def world() -> World:
         tags = [tag for tag in TAGS if chance.random() < 0.3]
         title = f"{COLOURS[int(chance.integers(len(COLOURS)))]} {kind} {number:03}"
         things.append(
-            {"item_id": f"t{number:03}", "title": title, "category": category, "tags": "|".join(tags), "price": str(price)}
+            {
+                "item_id": f"t{number:03}",
+                "title": title,
+                "category": category,
+                "tags": "|".join(tags),
+                "price": str(price),
+            }
         )
         places.append(centres[category] + chance.normal(scale=0.5, size=TASTES))
         appeal.append(0.8 * ("sale" in tags) - 0.4 * (np.log1p(price) - 3) + chance.normal(scale=0.3))
@@ -107,7 +113,9 @@ def main() -> int:
     first = next(row["user_id"] for row in rows)
     look = [row for row in rows if row["user_id"] == first][:LOOK]
     write(look, out / "rows.csv", HEAD[1:])
-    print(f"{out}: {len(rows)} rows, {sum(row['label'] == '1' for row in rows)} clicked; {len(look)} of {first} for a look")
+    print(
+        f"{out}: {len(rows)} rows, {sum(row['label'] == '1' for row in rows)} clicked; {len(look)} of {first} for a look"
+    )
     return 0
 
 

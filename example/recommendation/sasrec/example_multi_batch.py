@@ -9,7 +9,7 @@ from utils.pipeline import cli
 from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 
 HERE = Path(__file__).resolve().parent
-DATA = "fetch:ml_100k/recbole/dataset_example/ml-100k"
+DATA = "fetch:ml_100k"
 USERS = ["1", "13", "201", "405", "655"]
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from utils.pipeline import cli
 from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
-DATA = "fetch:ml_100k/recbole/dataset_example/ml-100k"
+DATA = "fetch:ml_100k"
 STEPS, BATCH, RATE, DROPOUT = 500, 64, 0.005, 0.3
 """Chosen by nDCG@10 on the validation part of the split leave_one_out."""
 

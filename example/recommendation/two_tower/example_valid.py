@@ -9,7 +9,7 @@ from utils.pipeline import cli
 from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 
 HERE = Path(__file__).resolve().parent
-DATA = "fetch:ml_100k/recbole/dataset_example/ml-100k"
+DATA = "fetch:ml_100k"
 
 if __name__ == "__main__":
     ckpt = {"query": HERE / "two_tower_query_dyn.onnx", "item": HERE / "two_tower_item_dyn.onnx"}

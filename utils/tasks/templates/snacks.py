@@ -31,7 +31,9 @@ def fill(folder: Path) -> Mapping[str, str]:
         rows.append([people[person], str(snack), snacks[snack], str(int(taken))])
     head = ["user_id", "item_id", "title", "label"]
     _write(folder / "data" / "val.csv", [head, *sorted(rows)])
-    _write(folder / "data" / "rows.csv", [head[:3], *(["person00", str(number), snacks[number]] for number in range(9))])
+    _write(
+        folder / "data" / "rows.csv", [head[:3], *(["person00", str(number), snacks[number]] for number in range(9))]
+    )
     return {"people": str(PEOPLE), "snacks": str(SNACKS), "rows": str(ROWS), "tastes": str(len(TASTES))}
 
 
