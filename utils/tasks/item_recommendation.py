@@ -23,7 +23,8 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.ranked import Found, Run, agreement, answers
 
 HISTORY, NOTE = "history", "recommendation"
-"""Name of the input with a history, and key of what an export may store: ``split``, what training held out."""
+"""Name of the input with a history, and key of what an export may store: an object with ``split`` (and its ``seed``),
+what training held out."""
 
 PLACES = 50
 """Items of a history that are looked at, where neither the model nor a flag says it."""
@@ -145,10 +146,29 @@ class State(NamedTuple):
 
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> State:
     """Make the index of items: by the item model where there is one, once; with ``--resume`` its vectors are kept."""
+    if options.script == "valid":
+        _check_split(Model.of(engines[QUERY]), options)
     catalogue: Catalogue = dataset.notes[CATALOGUE]
     index, said = index_of(engines, catalogue, dataset.fingerprint(), options)
     said = [*said, *_unasked(dataset, options)]
     return State(index, dict(zip(catalogue.names, catalogue.titles, strict=True)), options, said)
+
+
+def _check_split(model: Model, options: Options) -> None:
+    """Refuse to evaluate on what a model may have been trained with.
+
+    Raises:
+        ConfigError: its export says that it was trained by another split.
+    """
+    stored = model.stored.json(NOTE, {})
+    trained = (stored.get("split"), stored.get("seed", 0)) if isinstance(stored, dict) else (None, 0)
+    if trained[0] is None or trained[0] == options.split and (trained[0] != "random" or trained[1] == options.seed):
+        return
+    fix = f"--split {trained[0]}" + (f" --seed {trained[1]}" if trained[0] == "random" else "")
+    raise ConfigError(
+        f"{model.ckpt} was trained by the split {trained[0]}, so it may have seen what the split {options.split} holds "
+        f"out; pass {fix}"
+    )
 
 
 def _unasked(dataset: Dataset, options: Options) -> list[str]:
@@ -261,16 +281,10 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
 
 
 class Said:
-    """Tells what is to be said of a run: of the items, of users that were not asked, and of another split."""
+    """Tells what is to be said of a run: of the items, and of users that were not asked."""
 
-    def __init__(self, model: Model, options: Options) -> None:
+    def __init__(self) -> None:
         self._said: Sequence[str] = ()
-        stored = model.named.get(QUERY, model).stored.json(NOTE, {})
-        trained = stored.get("split") if isinstance(stored, dict) else None
-        self._other = [] if trained in (None, options.split) else [
-            f"the model was trained with what the split {trained} holds out, and this is the split {options.split}: it "
-            f"may have seen what is right; pass --split {trained}"
-        ]  # fmt: skip
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
         """Take in a batch."""
@@ -278,12 +292,12 @@ class Said:
 
     def hints(self) -> Sequence[str]:
         """Return the lines."""
-        return [*self._said, *self._other]
+        return list(self._said)
 
 
 def hinter(model: Model, options: Options) -> Said:
     """Return what tells of the run."""
-    return Said(model, options)
+    return Said()
 
 
 def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:

@@ -20,7 +20,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.scale = heads, 1 / math.sqrt(width // heads)
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
@@ -30,7 +30,7 @@ class Block(nn.Module):
         """Return N x L x D of N x L x D; ``mask`` N x 1 x L x L is added to what attention weighs by."""
         normal = self.before(x)
         query, key, value = (self._apart(part(normal)) for part in (self.query, self.key, self.value))
-        weights = torch.softmax(query @ key.transpose(2, 3) / math.sqrt(query.shape[3]) + mask, 3)
+        weights = torch.softmax(query @ key.transpose(2, 3) * self.scale + mask, 3)
         found = (self.drop(weights) @ value).transpose(1, 2).flatten(2)
         x = x + self.drop(self.out(found))
         inner = self.drop(functional.relu(self.first(self.between(x))))
@@ -62,7 +62,7 @@ class SASRec(nn.Module):
         self.items = nn.Embedding(items + 1, width, padding_idx=0)
         self.places = nn.Parameter(torch.zeros(history, width))
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
-        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.norm, self.drop, self.scale = nn.LayerNorm(width), nn.Dropout(dropout), math.sqrt(width)
         nn.init.normal_(self.items.weight, 0, 1 / math.sqrt(width))
         nn.init.normal_(self.places, 0, 0.1)
         with torch.no_grad():
@@ -73,8 +73,8 @@ class SASRec(nn.Module):
     def states(self, history: torch.Tensor) -> torch.Tensor:
         """Return what is expected after each place, N x L x D, of N x L int64 whose beginning may be zeros."""
         empty = (history == 0).to(self.places.dtype)[:, None, None] * FORBIDDEN
-        mask = torch.maximum(self.later + empty, self.later.new_tensor(FORBIDDEN))
-        x = self.drop(self.items(history) * math.sqrt(self.places.shape[1]) + self.places)
+        mask = (self.later + empty).clamp(min=FORBIDDEN)
+        x = self.drop(self.items(history) * self.scale + self.places)
         for block in self.blocks:
             x = block(x, mask)
         normal: torch.Tensor = self.norm(x)
