@@ -162,7 +162,8 @@ def _check_split(model: Model, options: Options) -> None:
     """
     stored = model.stored.json(NOTE, {})
     trained = (stored.get("split"), stored.get("seed", 0)) if isinstance(stored, dict) else (None, 0)
-    if trained[0] is None or trained[0] == options.split and (trained[0] != "random" or trained[1] == options.seed):
+    same = trained[0] == options.split and (trained[0] != "random" or trained[1] == options.seed)
+    if trained[0] is None or same:
         return
     fix = f"--split {trained[0]}" + (f" --seed {trained[1]}" if trained[0] == "random" else "")
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Write both towers as ONNX, two_tower_query*.onnx and two_tower_item*.onnx; where there are no weights, train first."""
+"""Write both towers as ONNX, two_tower_query*.onnx and two_tower_item*.onnx; without weights, train them first."""
 
 from __future__ import annotations
 
