@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ SIZE = 16
 """Numbers that describe a value."""
 
 
-class DeepFM(nn.Module):
+class DeepFM(nn.Module):  # type: ignore[misc]
     """DeepFM (Guo et al., 2017, https://arxiv.org/abs/1703.04247): a factorization machine and a network beside it.
 
     Each value of a field is described by :data:`SIZE` numbers. The machine sums the inner products of all pairs of
@@ -48,7 +49,7 @@ class DeepFM(nn.Module):
         self.dense_first = nn.ModuleList(nn.Linear(width, 1, bias=False) for width in widths)
         sizes = [(fields + len(self.widths)) * SIZE, *hidden]
         layers: list[nn.Module] = []
-        for before, behind in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, behind in pairwise(sizes):
             layers += [nn.Linear(before, behind), nn.ReLU(), nn.Dropout(drop)]
         self.deep = nn.Sequential(*layers, nn.Linear(sizes[-1], 1))
         self.drop = nn.Dropout(0.2)
@@ -105,7 +106,7 @@ def features_of(rows: Sequence[Row], wishes: Sequence[Wish], notes: Mapping[str,
     """
     fields, offset = list[Field](), 0
     for wish in wishes:
-        told = dict(zip(Wish._fields[3:], wish[3:], strict=True))
+        told: dict[str, Any] = dict(zip(Wish._fields[3:], wish[3:], strict=True))
         if wish.kind in ("number", "multi"):
             made = Field(wish.name, DENSE, wish.kind, transform=wish.transform, values=_values(rows, wish, "|"))
         elif wish.kind == "hashed":
@@ -181,6 +182,7 @@ def predictor(network: DeepFM, features: Features) -> Callable[[Sequence[Row]], 
         arrays = features.encoded(rows)
         with torch.no_grad():
             found = network(*(torch.from_numpy(arrays[name]) for name in (IDS, DENSE) if name in arrays))
-        return found.numpy().astype(np.float64)
+        scores: Array = found.numpy().astype(np.float64)
+        return scores
 
     return predict

@@ -99,13 +99,12 @@ class Clicks(RecordMetric):
         """Return the other two figures, the baseline's AUC where it is known, and the users that GAUC counts."""
         kept = self._all()
         ones = np.ones(len(kept))
-        grouped = _Grouped(kept)
-        users = grouped.users(ones)
-        found = {name: Clicks(name).value(kept, ones) for name in METRICS if name != self.primary}
+        users = _Grouped(kept).users(ones)
+        found = {name: _computed(name, kept) for name in METRICS if name != self.primary}
         if not users and self.primary != "gauc":
             del found["gauc"]
         if not np.isnan(kept["baseline"]).any():
-            found["item_mean_auc"] = area(roc_curve(in_order(_instead(kept)), ones))
+            found["item_mean_auc"] = _computed("auc", _instead(kept))
         return {**found, "clicked": float(kept["same"].mean()), "users_of_both_kinds": float(users)}
 
 
@@ -160,6 +159,13 @@ class _Grouped:
         both = (all_true > 0) & (all_false > 0)
         areas = np.divide(won, all_true * all_false, out=np.zeros(self._count), where=both)
         return areas, all_true + all_false, both
+
+
+def _computed(name: str, records: Array) -> float:
+    """Return a figure that does not depend on the order of the records, as that of record does not."""
+    metric = Clicks(name)
+    metric.replay(records)
+    return metric.compute()
 
 
 def _instead(records: Array) -> Array:

@@ -117,7 +117,7 @@ def prepare(samples: Sequence[Row], model: Model, options: Options) -> Prepared:
     return Prepared(fed, [Context(title(row), lost) for row, lost in zip(samples, unknown, strict=True)])
 
 
-def _as(array: Array, dtype: str, name: str) -> Array:
+def _as(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """Return an array in an input's dtype."""
     with np.errstate(over="ignore"):
         found = array.astype(dtype, copy=False)
@@ -219,8 +219,8 @@ def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
 def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
     """Say how many rows have such a value."""
     return [
-        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, or none; "
-        "these share one row of the model's table"
+        f"{key.removeprefix('unknown ')}: {count} of {samples} rows have a value that the training did not know, "
+        "or none; these share one row of the model's table"
         for key, count in sorted(counts.items())
         if count and key.startswith("unknown ")
     ]

@@ -1,4 +1,4 @@
-"""Export deepfm_synthetic to ONNX: deepfm_synthetic.onnx, deepfm_synthetic_dyn.onnx, deepfm_synthetic_float16_dyn.onnx."""
+"""Export deepfm_synthetic to ONNX: a static, a dynamic and a dynamic float16 file."""
 
 from __future__ import annotations
 

@@ -113,9 +113,8 @@ def main() -> int:
     first = next(row["user_id"] for row in rows)
     look = [row for row in rows if row["user_id"] == first][:LOOK]
     write(look, out / "rows.csv", HEAD[1:])
-    print(
-        f"{out}: {len(rows)} rows, {sum(row['label'] == '1' for row in rows)} clicked; {len(look)} of {first} for a look"
-    )
+    clicked = sum(row["label"] == "1" for row in rows)
+    print(f"{out}: {len(rows)} rows, {clicked} clicked; {len(look)} of {first} for a look")
     return 0
 
 

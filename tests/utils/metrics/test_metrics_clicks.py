@@ -1,0 +1,107 @@
+"""AUC, log loss and GAUC: scikit-learn's values, for any weights, and merged as if seen at once."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from sklearn.metrics import log_loss, roc_auc_score
+
+from engine import ConfigError, InputError
+from utils.datasets.clicks import Click
+from utils.metrics.clicks import METRICS, Clicks
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.1, 0.4, 0.400001, 0.9, 1.0]), st.booleans(), st.integers(0, 3)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def seen(name: str, rows: list[tuple[float, bool, int]]) -> Clicks:
+    metric = Clicks(name)
+    metric.update([row[0] for row in rows], [Click(row[1], f"u{row[2]}") for row in rows])
+    return metric
+
+
+def by_sklearn(name: str, rows: list[tuple[float, bool, int]]) -> float:
+    scores, clicked = np.array([row[0] for row in rows], np.float32), np.array([row[1] for row in rows])
+    if name == "log_loss":
+        return float(log_loss(clicked, scores, labels=[False, True]))
+    if name == "auc":
+        return float(roc_auc_score(clicked, scores)) if 0 < clicked.sum() < len(clicked) else math.nan
+    parts = [[row for row in rows if row[2] == user] for user in range(4)]
+    kept = [part for part in parts if len({row[1] for row in part}) == 2]
+    if not kept:
+        return math.nan
+    return float(np.average([by_sklearn("auc", part) for part in kept], weights=[len(part) for part in kept]))
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=30, deadline=None)
+@given(ROWS)
+def test_they_are_scikit_learns(name: str, rows: list[tuple[float, bool, int]]) -> None:
+    np.testing.assert_allclose(seen(name, rows).compute(), by_sklearn(name, rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=30, deadline=None)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_a_weight_repeats_a_row(name: str, rows: list[tuple[float, bool, int]], chance: object) -> None:
+    weights = [chance.randint(0, 3) for _ in rows]  # type: ignore[attr-defined]
+    repeated = [row for row, weight in zip(rows, weights, strict=True) for _ in range(weight)]
+    metric = Clicks(name)
+    records = metric.records([row[0] for row in rows], [Click(row[1], f"u{row[2]}") for row in rows])
+    found = metric.value(records, np.array(weights, np.float64))
+    expected = seen(name, repeated).compute() if repeated else math.nan
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_parts_are_merged_to_the_last_bit(name: str) -> None:
+    chance = np.random.default_rng(0)
+    rows = [(float(chance.random()), bool(chance.random() < 0.4), int(chance.integers(4))) for _ in range(200)]
+    whole, one, other = seen(name, rows), seen(name, rows[120:]), seen(name, rows[:120])
+    one.merge(other)
+    assert one.compute() == whole.compute()
+    assert one.secondary() == whole.secondary()
+    assert whole.higher_is_better == (name != "log_loss")
+
+
+def test_the_baseline_is_told_where_every_row_has_one() -> None:
+    metric = Clicks()
+    metric.update([0.2, 0.8, 0.5], [Click(False, "a", 0.9), Click(True, "a", 0.1), Click(True, "b", 0.1)])
+    assert metric.compute() == 1
+    told = metric.secondary()
+    assert (told["item_mean_auc"], told["gauc"], told["users_of_both_kinds"]) == (0, 1, 1)
+    metric.update([0.5], [Click(True)])
+    assert "item_mean_auc" not in metric.secondary()
+
+
+def test_rows_of_nobody_are_in_no_group() -> None:
+    metric = Clicks()
+    metric.update([0.2, 0.8], [Click(False), Click(True)])
+    assert "gauc" not in metric.secondary()
+    gauc = Clicks("gauc")
+    gauc.update([0.2, 0.8], [Click(False), Click(True)])
+    assert math.isnan(gauc.compute())
+    assert gauc.unknown().startswith("no user has rows of both kinds")
+
+
+def test_what_has_no_value_says_why() -> None:
+    metric = Clicks()
+    metric.update([0.2, 0.8], [Click(True, "a"), Click(True, "b")])
+    assert math.isnan(metric.compute())
+    assert metric.unknown().startswith("all 2 rows are clicked, so there is nothing to tell apart")
+    with pytest.raises(ConfigError, match="metric 'mse' is none of auc, log_loss, gauc"):
+        Clicks("mse")
+    with pytest.raises(InputError, match="a str is no probability"):
+        metric.update(["x"], [Click(True)])
+    with pytest.raises(InputError, match="a bool is no Click"):
+        metric.update([0.1], [True])
+
+
+def test_a_score_of_nan_is_wrong_whatever_was_right() -> None:
+    for clicked in (True, False):
+        for name in ("auc", "gauc"):
+            assert seen(name, [(math.nan, clicked, 0), (0.5, not clicked, 0)]).compute() == 0
