@@ -183,7 +183,7 @@ def test_models_that_do_not_go_together_are_one_line(data: Path, tmp_path: Path)
     other = follows(tmp_path / "n.onnx", ["a", "b"], np.ones((3, 2)))
     with pytest.raises(ModelError, match="it knows none of the 12 items"):
         _run("valid", tmp_path, {"query": other}, data_path=data)
-    with pytest.raises(ConfigError, match="--places 7: .*looks at 4 items"):
+    with pytest.raises(ConfigError, match=r"--places 7: .*looks at 4 items"):
         _run("valid", tmp_path, {"query": scores}, "--places", "7", data_path=data)
     with pytest.raises(ConfigError, match="--users and --history are both given"):
         _run("single", tmp_path, {"query": scores}, "--users", "u1", "--history", "i1", data_path=data)
@@ -191,6 +191,7 @@ def test_models_that_do_not_go_together_are_one_line(data: Path, tmp_path: Path)
         _run("valid", tmp_path, {"query": scores}, "--depth", "5", data_path=data)
 
 
+@pytest.mark.slow
 def test_numbers_of_items_above_2048_are_kept_on_the_card(tmp_path: Path) -> None:
     """Float16 counts by twos above 2048: were numbers of items stored so, a neighbour's row would be found."""
     names = [f"n{n}" for n in range(3000)]
