@@ -49,7 +49,6 @@ class Clicks(RecordMetric):
             raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
         self.name = self.primary = primary
         self.higher_is_better = primary != "log_loss"
-        self.bounds = None if primary == "log_loss" else (0.0, 1.0)
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record of :data:`RECORD` per row.

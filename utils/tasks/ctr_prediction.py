@@ -85,11 +85,18 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     if missing:
         has = ", ".join(dataset.notes.get("columns", ()))
         raise DataError(f"{model.ckpt}: needs the fields {', '.join(missing)}, and the data set has {has}; add them")
-    _refuse_trained_rows(features.notes.get("split"), dataset, options, model)
+    refuse_trained_rows(features.notes.get("split"), dataset, options, model)
 
 
-def _refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
-    """Refuse a test of rows that may have been in the training: those of another split."""
+def refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
+    """Refuse a test of rows that may have been in the training: those of another split.
+
+    Args:
+        trained: what the model stores of its training's split, if anything: ``how``, ``seed``, ``positive``.
+
+    Raises:
+        ConfigError: they may have been.
+    """
     asked = dataset.notes.get("split")
     if options.script != "valid" or asked is None or not isinstance(trained, dict):
         return

@@ -13,27 +13,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.ratings import read_ratings
 from utils.export.click_models import DENSE, IDS, network_of
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
 
-def export(split: str, steps: int | None, out: Path, forms: list[str]) -> None:
+def export(split: str, args: argparse.Namespace) -> None:
     """Write the files of a split and print the largest relative error of each."""
     weights = weights_of(split)
-    parts = parts_of(read_ratings(DATA), split) if weights.is_file() else train(split, steps)
+    parts = parts_of(read_ratings(DATA), split) if weights.is_file() else train(split, args.steps)
     arrays = parts.features.encoded(parts.test.samples[:1])
     results = export_onnx(
         load_weights(network_of(parts.features), weights),
         {IDS: arrays[IDS], DENSE: arrays[DENSE].astype(np.float32)},
-        out / stem_of(split),
+        args.out / stem_of(split),
         output_names=["probability"],
         provenance={
             "source": "utils/export/click_models.py",
             "weights": f"train.py, on the {split} split of MovieLens 100K",
         },
         notes={"features": parts.features.to_json()},
-        forms=forms,
+        forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)
@@ -47,9 +48,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="of the training, where it is due (default: 1000, temporal 300)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     for split in args.splits:
-        export(split, args.steps, args.out, args.forms)
+        export(split, args)
     return 0
 
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.clicks import load_table
 from utils.export.click_models import DENSE, IDS, network_of
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 from utils.preprocess.features import Features
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, default=HERE / "deepfm_synthetic.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     told = args.weights.with_name("features.json")
     features = Features.from_json(json.loads(told.read_text(encoding="utf-8")), str(told))
@@ -42,6 +43,7 @@ def main() -> int:
         provenance=PROVENANCE,
         notes={"features": features.to_json()},
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)
