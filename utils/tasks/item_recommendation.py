@@ -21,6 +21,7 @@ from utils.tasks.item_index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.ranked import Found, Run, agreement, answers
+from utils.tasks.templates.rounds import TEMPLATE
 
 HISTORY, NOTE = "history", "recommendation"
 """Name of the input with a history, and key of what an export may store: an object with ``split`` (and its ``seed``),
@@ -362,6 +363,7 @@ ITEM_RECOMMENDATION = Task(
     watched=False,
     counted=counted,
     remarks=remarks,
+    template=TEMPLATE,
     data_help="ratings: a folder or file of MovieLens or RecBole, or fetch:ml_100k/...",
     answers=answers,
     agreement=agreement,
