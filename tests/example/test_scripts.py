@@ -23,7 +23,6 @@ OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
     "face": ("--score_threshold",),
     "nlp": ("--tokenizer", "--lengths"),
-    "recommendation": ("--metric",),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }
 SEVERAL = ("ppocr_v4",)

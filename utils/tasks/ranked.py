@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from engine import Array, ConfigError, DataError, ModelError
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text_table import read_lines
 from utils.tasks.base import Artifact, Options
-from utils.tasks.embedding import Rows
 from utils.tasks.model import Model
+
+if TYPE_CHECKING:
+    from utils.tasks.embedding import Rows
 
 TOP = 10
 """Passages that two answers are compared by."""
@@ -45,7 +47,10 @@ class Judge:
     """
 
     def __init__(self, engine: Any, options: Options) -> None:
-        self.rows, self._most = Rows(engine, options), getattr(options, "rerank", 1)
+        from utils.tasks.embedding import Rows  # only what reads texts needs it
+
+        self.rows: Rows = Rows(engine, options)
+        self._most = getattr(options, "rerank", 1)
 
     def scores(self, query: str, texts: Sequence[str]) -> Array:
         """Return the score of each passage, float32."""

@@ -29,6 +29,7 @@ from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
@@ -78,6 +79,7 @@ DOMAINS = {
     "face_detection": Domain(FACE_DETECTION, "data"),
     "face_verification": Domain(FACE_VERIFICATION, "data"),
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
+    "item_recommendation": Domain(ITEM_RECOMMENDATION, "data", eight_bits=False, slow=True),
     "segmentation": Domain(SEGMENTATION, "data"),
     "speech_recognition": Domain(SPEECH_RECOGNITION, "data/recordings.jsonl"),
     "speaker_verification": Domain(SPEAKER_VERIFICATION, "data", ("--pairs", "balanced"), slow=True),

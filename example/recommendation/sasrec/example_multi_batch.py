@@ -1,0 +1,17 @@
+"""Recommend films to some users."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
+
+HERE = Path(__file__).resolve().parent
+DATA = "fetch:ml_100k"
+USERS = ["1", "13", "201", "405", "655"]
+
+if __name__ == "__main__":
+    ckpt = {"query": HERE / "sasrec_dyn.onnx"}
+    cli.multi(__doc__, ITEM_RECOMMENDATION, ckpt=ckpt, data_path=DATA, batch_size=16, users=USERS)

@@ -1,0 +1,52 @@
+"""How well items are ranked for users, with what everybody gets, the most popular items, measured beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array
+from utils.metrics.ranking import Ranking
+
+
+class Recommendations(Ranking):
+    """:class:`~utils.metrics.ranking.Ranking` of items for users; a user is a sample, and so a unit.
+
+    Each prediction has a second ranking of the same candidates, ``popular``: its figures are told beside the model's,
+    and decide nothing. Recall of users with a single right item is the hit rate.
+
+    Args:
+        primary, cut: as :class:`~utils.metrics.ranking.Ranking` has them.
+    """
+
+    def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
+        super().__init__(primary, cut)
+
+    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+        """Return a float64 row per user: the figures of the model's ranking, and those of the popular items'.
+
+        Args:
+            predictions: per user an object with ``ids`` and ``scores``, and such a one as ``popular``.
+            targets: per user a mapping from the names of the right items to 1. contexts: not used.
+
+        Raises:
+            InputError: as :meth:`Ranking.records`.
+        """
+        rankings = (predictions, [one.popular for one in predictions])
+        return np.concatenate([super(Recommendations, self).records(one, targets) for one in rankings], axis=1)
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return the other figures of the model, and those of the popular items that there is a choice of."""
+        recalls = [f"recall{cut}" for cut in self._recalls]
+        names = [f"ndcg{self.cut}", f"mrr{self.cut}", "map", *recalls]
+        kept = self._all()
+        means = [math.fsum(column.tolist()) / len(kept) for column in kept.T]
+        own = dict(zip(names, means[: len(names)], strict=True))
+        popular = dict(zip(names, means[len(names) :], strict=True))
+        shown = dict.fromkeys([self.name, f"ndcg{self.cut}", f"mrr{self.cut}", f"recall{self.cut}"])
+        return {name: value for name, value in own.items() if name != self.name} | {
+            f"popular_{name}": popular[name] for name in shown
+        }

@@ -1,0 +1,56 @@
+"""What is recommended, drawn: what came before on the left, what comes next on the right, with bars for the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw
+
+from utils.fonts import font_for
+
+SIZE, ROW, MARGIN = 18, 30, 20
+"""Of letters, from one row to the next, and around everything, in pixels."""
+
+COLUMN, BAR = 420, 150
+"""Width of a column of titles, and of the longest bar, in pixels."""
+
+_PAPER, _INK, _FAINT, _COLOUR = (255, 255, 255), (25, 25, 25), (130, 130, 130), (60, 120, 190)
+
+
+def draw_recommended(who: str, before: Sequence[str], titles: Sequence[str], scores: Sequence[float]) -> Image.Image:
+    """Return an RGB picture of a recommendation.
+
+    A bar is as long as its score lies above the lowest one shown, beginning with a fifth of the longest bar.
+
+    Args:
+        who: the user. before: titles of the history's last items, the latest one at the end.
+        titles: of what is recommended, the best first. scores: as many finite numbers.
+    """
+    rows = max(len(before), len(titles), 1)
+    canvas = Image.new("RGB", (2 * COLUMN + BAR + 4 * MARGIN, (rows + 1) * ROW + 2 * MARGIN), _PAPER)
+    pen, heads = ImageDraw.Draw(canvas), (f"{who}: before", "recommended next")
+    font = font_for("".join([*heads, *before, *titles]), SIZE).font
+    left, right = MARGIN, COLUMN + 2 * MARGIN
+    for start, head in zip((left, right), heads, strict=True):
+        pen.text((start, MARGIN), head, fill=_FAINT, font=font)
+    for row, title in enumerate(before, start=1):
+        pen.text((left, MARGIN + row * ROW), _fitted(title, font), fill=_INK, font=font)
+    least, most = min(scores, default=0.0), max(scores, default=0.0)
+    for row, (title, score) in enumerate(zip(titles, scores, strict=True), start=1):
+        top = MARGIN + row * ROW
+        pen.text((right, top), _fitted(f"{row}. {title}", font), fill=_INK, font=font)
+        share = 0.2 + 0.8 * ((score - least) / (most - least) if most > least else 1.0)
+        start = right + COLUMN + MARGIN
+        pen.rectangle((start, top + 3, start + round(share * (BAR - MARGIN)), top + SIZE + 1), fill=_COLOUR)
+    pen.line((COLUMN + 1.5 * MARGIN, MARGIN, COLUMN + 1.5 * MARGIN, canvas.height - MARGIN), fill=_FAINT)
+    return canvas
+
+
+def _fitted(text: str, font: object) -> str:
+    """Return a text that is no wider than a column."""
+    length = getattr(font, "getlength")  # noqa: B009 - both of Pillow's kinds of font have it
+    if length(text) <= COLUMN:
+        return text
+    while text and length(f"{text}...") > COLUMN:
+        text = text[:-1]
+    return f"{text.rstrip()}..."
