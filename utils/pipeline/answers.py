@@ -93,7 +93,8 @@ def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> N
 
 
 def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:
-    return returned(task.show(sample, prediction, model, opt), Artifact, task.show, task.name)
+    shown: Artifact = returned(task.show(sample, prediction, model, opt), Artifact, task.show, task.name)
+    return shown
 
 
 def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None = None) -> list[dict[str, Any]]:

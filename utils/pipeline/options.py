@@ -170,7 +170,8 @@ class Options(argparse.Namespace):
             self.data_path = None
             return typed
         try:
-            return returned(task.load(self.paths, self), Dataset, task.load, task.name)
+            found: Dataset = returned(task.load(self.paths, self), Dataset, task.load, task.name)
+            return found
         except OSError as error:
             what = error.filename if error.filename is not None else self.data_text
             raise DataError(f"{what}: cannot be read ({error.strerror or error}); check --data_path") from error

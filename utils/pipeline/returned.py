@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from engine import ConfigError
 from utils.metrics.base import Metric
 from utils.tasks.prepared import Prepared
 
-Kind = TypeVar("Kind")
 
-
-def returned(value: object, kind: type[Kind], function: Callable[..., Any], task: str) -> Kind:
+def returned(value: object, kind: type, function: Callable[..., Any], task: str) -> Any:
     """Return what a function of a task returned, if it is of the kind that the contract asks for.
 
     Args:
@@ -38,10 +36,11 @@ def prepared(value: object, function: Callable[..., Any], task: str) -> Prepared
     Raises:
         ConfigError: it is no :class:`Prepared`, or holds one array in place of a list with one for each input.
     """
-    found = returned(value, Prepared, function, task)
-    if not isinstance(found.arrays, np.ndarray):
+    found: Prepared = returned(value, Prepared, function, task)
+    arrays: object = found.arrays
+    if not isinstance(arrays, np.ndarray):
         return found
-    what = f"Prepared with an array of shape {found.arrays.shape}"
+    what = f"Prepared with an array of shape {arrays.shape}"
     raise _wrong(what, "Prepared([array]), a list with one array for each input of the model", function, task)
 
 
@@ -62,7 +61,7 @@ def measure(value: object, function: Callable[..., Any], task: str) -> Metric:
     Raises:
         ConfigError: it is no :class:`Metric`, or has none.
     """
-    found = returned(value, Metric, function, task)
+    found: Metric = returned(value, Metric, function, task)
     if isinstance(getattr(found, "name", None), str):
         return found
     kind = type(found).__name__
