@@ -95,7 +95,13 @@ def test_the_example_in_contribs_file_is_usable_but_for_its_folder(root: Path) -
 
 
 def test_the_example_in_the_format_description_is_usable() -> None:
-    text = (ROOT / "model_config/README.md").read_text().split("```yaml\n", 1)[1].split("```", 1)[0]
+    text = (
+        (ROOT / "model_config/README.md")
+        .read_text()
+        .partition("## The format")[2]
+        .split("```yaml\n", 1)[1]
+        .split("```", 1)[0]
+    )
     (shown,), known = yaml.safe_load(text), yaml.safe_load((ROOT / "model_config/model.yaml").read_text())
     assert shown == known[0]
 
