@@ -15,7 +15,7 @@ from engine import Array, ConfigError, DataError, did_you_mean
 from utils.datasets.base import Batch, Dataset, ListDataset, Rejected
 from utils.datasets.ratings import Ratings
 from utils.datasets.splits import PARTS, split
-from utils.datasets.text_table import read_table
+from utils.datasets.text_table import ENCODING, read_table
 
 USER, ITEM = "user_id", "item_id"
 """Names of the two fields that every rating has."""
@@ -93,7 +93,12 @@ class RatedRows(Dataset):
             )
         self.notes = {
             "columns": [USER, ITEM, *ratings.user_fields, *ratings.item_fields],
-            "split": {"how": wanted.how, "seed": wanted.seed, "positive": wanted.positive},
+            "split": {
+                "how": wanted.how,
+                "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not look at it
+                "positive": wanted.positive,
+                "ratings": len(parts),
+            },
             "part": wanted.part,
         }
 
@@ -157,14 +162,16 @@ def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Arra
     return means
 
 
-def load_table(file: Path, label: str | None = None, user: str | None = None, only: str | None = None) -> ListDataset:
+def load_table(
+    file: Path, label: str | None = None, user: str | None = None, only: str | None = None, encoding: str = ENCODING
+) -> ListDataset:
     """Load a ``.csv``, ``.tsv`` or ``.jsonl`` file with named columns: each line a row of features.
 
     Args:
         file: as :func:`~utils.datasets.text_table.read_table` takes it; quotes may stand in a ``.tsv``.
         label: the column that says 0 or 1; ``None``: one of :data:`LABELS`, and where there is none, nobody knows.
         user: the column of users, which are units; ``None``: one of :data:`USERS`, or each row is a unit of its own.
-        only: rows of this user alone; empty, or ``None``: of all.
+        only: rows of this user alone; empty, or ``None``: of all. encoding: of the text.
 
     Returns:
         Samples are mappings of texts, targets :class:`Click`, names ``file:line``. A line that cannot be used is in
@@ -173,7 +180,7 @@ def load_table(file: Path, label: str | None = None, user: str | None = None, on
     Raises:
         DataError: the file cannot be read, or no line can be used. ConfigError: there is no such user.
     """
-    table = read_table(file, quoted=True)
+    table = read_table(file, quoted=True, encoding=encoding)
     column = table.column(label, LABELS, "--label")
     whose = table.column(user, USERS, "--user_column")
     if only and whose is None:
@@ -215,7 +222,12 @@ def _text(value: object) -> str:
 
 def _nothing(file: Path, only: str | None, users: Sequence[object], rejected: Sequence[Rejected]) -> Exception:
     if only and only not in map(str, users):
-        hint = did_you_mean(only, sorted({str(user) for user in users})) or " use one that the file names"
+        names = sorted({str(user) for user in users})
+        hint = did_you_mean(only, names) or (
+            f" use one of them, such as {names[0]}" if names else " the file has no row"
+        )
         return ConfigError(f"{file}: no user {only!r};{hint}")
-    why = f": {rejected[0].path}: {rejected[0].reason}" if rejected else ""
+    why = (
+        f": {rejected[0].path}: {rejected[0].reason}" if rejected else "; write one per line, below the columns' names"
+    )
     return DataError(f"{file}: no row can be used{why}")

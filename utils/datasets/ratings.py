@@ -158,7 +158,7 @@ def _columns(
             why = f"{' '.join(fields)[:60]!r} is no rating; write user, item, a number, and a time in seconds"
             rejected.append(rejected_line(file, number, why))
             continue
-        if not user or not item or not math.isfinite(rating) or math.isinf(time):
+        if not user or not item or not abs(rating) < _HIGHEST or math.isinf(time):
             why = "a user, an item or a finite number is missing; write user, item, a number, and a time in seconds"
             rejected.append(rejected_line(file, number, why))
             continue
@@ -170,6 +170,10 @@ def _columns(
         why = f": {rejected[0].path}: {rejected[0].reason}" if rejected else ", it is empty"
         raise DataError(f"{file}: no line of it is a rating{why}")
     return users, items, ratings, times
+
+
+_HIGHEST = 1e30
+"""Ratings are smaller, or they are a mistake."""
 
 
 def _time(fields: Sequence[str]) -> float:
@@ -257,13 +261,20 @@ def _inter(file: Path, rejected: list[Rejected]) -> Entries:
     return _by_columns(file, _split("\t")(file, rejected), rejected, _COLUMNS)
 
 
-def _csv_lines(file: Path) -> Entries:
-    reader = csv.reader(line for _, line in _lines(file))
-    return ((reader.line_num, row) for row in reader)
+def _csv_lines(file: Path, rejected: list[Rejected]) -> Entries:
+    for number, line in _lines(file):
+        if '"' not in line:
+            yield number, line.split(",")
+            continue
+        try:
+            yield number, next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            why = f"not CSV ({error}); put the text in double quotes, and double those within it"
+            rejected.append(rejected_line(file, number, why))
 
 
 def _csv(file: Path, rejected: list[Rejected]) -> Entries:
-    return _by_columns(file, _csv_lines(file), rejected, _COLUMNS)
+    return _by_columns(file, _csv_lines(file, rejected), rejected, _COLUMNS)
 
 
 # ----------------------------------------------------------------------------------------- what lies beside the ratings
@@ -342,10 +353,10 @@ def _genre_names(file: Path) -> Sequence[str]:
     return [line.partition("|")[0] for _, line in _lines(file)]
 
 
-def _films(lines: Callable[[Path], Entries]) -> Callable[[Path, list[Rejected]], Side]:
+def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, list[Rejected]], Side]:
     def read(file: Path, rejected: list[Rejected]) -> Side:
         side: Side = {}
-        for number, values in lines(file):
+        for number, values in lines(file, rejected):
             if len(values) != 3:
                 why = f"{len(values)} fields, and there must be 3: id, title, genres; correct the line"
                 rejected.append(rejected_line(file, number, why))
@@ -367,7 +378,7 @@ LAYOUTS = (
         "ratings.dat",
         _split("::"),
         _beside("users.dat", _people("::", _PEOPLE_1M)),
-        _beside("movies.dat", _films(lambda file: _split("::")(file, []))),
+        _beside("movies.dat", _films(_split("::"))),
     ),
     _Layout("ratings.csv", _csv, _nobody, _beside("movies.csv", _films(_csv_lines))),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from utils.datasets.clicks import EVERY, RatedRows, Wanted, load_table
 from utils.datasets.criteo import CriteoRows, is_criteo
 from utils.datasets.ratings import is_ratings, read_ratings
 from utils.datasets.splits import HOWS, PARTS
+from utils.datasets.text_table import ENCODING
 from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.preprocess.features import Features, Row
@@ -70,7 +72,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     elif path.is_dir():
         raise DataError(f"{path}: neither ratings (MovieLens' files) nor a table; give a folder or a file with some")
     else:
-        found = load_table(path, options.label, options.user_column, user)
+        found = load_table(path, options.label, options.user_column, user, options.encoding)
     if options.script != "single":
         return found
     return found.select(range(min(len(found), options.batch_size)))
@@ -94,26 +96,40 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
 
 def refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:
-    """Refuse a test of rows that may have been in the training: those of another split.
+    """Refuse a test of rows that may have been in the training: those of another split, or of other ratings.
 
     Args:
-        trained: what the model stores of its training's split, if anything: ``how``, ``seed``, ``positive``.
+        trained: what the model stores of its training's split (the keys of :attr:`RatedRows.notes`' ``split``); where
+            it stores nothing, nobody can tell, which a warning says.
 
     Raises:
-        ConfigError: they may have been.
+        ConfigError: they may have been, or another rating counted as a click.
     """
     asked = dataset.notes.get("split")
-    if options.script != "valid" or asked is None or not isinstance(trained, dict):
+    if options.script != "valid" or asked is None:
         return
-    same = all(trained.get(key, asked[key]) == asked[key] for key in asked)
-    if dataset.notes["part"] in ("valid", "test") and same:
+    if not isinstance(trained, dict):
+        warnings.warn(
+            f"{model.ckpt}: does not store the split that it was trained by, so it may have seen these ratings in its "
+            "training; store it under 'features' (docs/recommendation.md)",
+            stacklevel=2,
+        )
         return
-    rows = f"{asked['how']} (seed {asked['seed']}, positive {asked['positive']:g}), part {dataset.notes['part']}"
-    fit = f"--split {trained.get('how')} --split_seed {trained.get('seed')} --positive {trained.get('positive'):g}"
-    raise ConfigError(
-        f"{model.ckpt}: was trained on other rows than those that the split {rows} leaves, so it may know the answers; "
-        f"use {fit} with --part test, or a model of that split"
-    )
+    own = {key: trained.get(key, value) for key, value in asked.items()}
+    if dataset.notes["part"] in ("valid", "test") and own == asked:
+        return
+    if own["ratings"] != asked["ratings"]:
+        what = f"it was trained on a split of {own['ratings']} ratings, and these are {asked['ratings']}"
+        fix = "use the ratings that it was trained on"
+    else:
+        what = f"it was not trained for {_told(asked)}, part {dataset.notes['part']}"
+        fix = f"use {_told(own)} --part test"
+    raise ConfigError(f"{model.ckpt}: {what}, so it may know these answers; {fix}, or a model of this split")
+
+
+def _told(split: Mapping[str, Any]) -> str:
+    """Return a split as flags."""
+    return f"--split {split['how']} --split_seed {split['seed']} --positive {split['positive']}"
 
 
 def prepare(samples: Sequence[Row], model: Model, options: Options) -> Prepared:
@@ -279,6 +295,7 @@ FLAGS = (
     Flag(
         "--user_column", "column of a table that says whose row it is (default: user_id, ...)", None, metavar="COLUMN"
     ),
+    Flag("--encoding", "of the text of a table", ENCODING),
     Flag("--user", "rows of this user alone (ratings: the first one)", None, scripts=("single", "multi")),
     Flag("--output", "what the model gives (default: as stored, or a probability)", None, choices=OUTPUTS),
 )

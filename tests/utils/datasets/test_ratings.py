@@ -1,9 +1,11 @@
 """Ratings: one data set in four layouts reads the same, and a wrong line costs itself."""
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from engine import DataError
 from utils.datasets.ratings import GENRES, Ratings, is_ratings, read_ratings
@@ -103,6 +105,35 @@ def test_what_is_no_data_set_is_told_in_one_line(tmp_path: Path) -> None:
 def test_ratings_without_times(tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,2,3\n")
     assert np.isnan(read_ratings(tmp_path).times).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["x.inter", "u.data", "ratings.dat", "ratings.csv"]),
+    st.text(st.sampled_from('userId,movie rating:_\t|"19\n\r\x00\ufffd.e-'), max_size=80),
+)
+def test_any_text_is_ratings_or_one_line(name: str, text: str) -> None:
+    heads = {"x.inter": "user_id:token\titem_id:token\trating:float\n", "ratings.csv": "userId,movieId,rating\n"}
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (name, "x.user", "x.item", "u.user", "u.item", "users.dat", "movies.dat", "movies.csv"):
+            Path(folder, file).write_bytes((heads.get(file, "") + text).encode())
+        try:
+            found = read_ratings(Path(folder))
+        except DataError as error:
+            told = str(error)
+        else:
+            told = ""
+            assert len(found.users) == len(found.items) == len(found.ratings) > 0
+            assert len(found.titles) == len(found.item_names)
+        assert "\n" not in told
+
+
+def test_a_quote_that_does_not_end_costs_its_line(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,2,3\n1,3,3\n")
+    (tmp_path / "movies.csv").write_text('movieId,title,genres\n2,"A film,Drama\n3,"B, or not (1990)",Drama\n')
+    found = read_ratings(tmp_path)
+    assert found.titles == ["2", "B, or not (1990)"]
+    assert [one.path.name for one in found.rejected] == ["movies.csv:2"]
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_the_baseline_is_of_the_training_alone(ratings: Path) -> None:
     trained = [row[2] >= 4 for row in RATINGS if row[1] <= 8]
     assert batch.targets is not None
     assert {one.baseline for one in batch.targets} == {np.mean(trained)}, "item 10 is in nobody's training"
-    assert found.notes["split"] == {"how": "leave_one_out", "seed": 0, "positive": 4.0}
+    assert found.notes["split"] == {"how": "leave_one_out", "seed": 0, "positive": 4.0, "ratings": 40}
 
 
 def test_a_split_and_a_user_change_the_fingerprint(ratings: Path) -> None:
@@ -146,13 +146,19 @@ def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
             setup({"model": engine}, loaded(ratings), given)
         held_out = loaded(FOLDER / "data" / "val.csv")
         setup({"model": engine}, held_out, given)
-        trained = {"how": "random", "seed": 0, "positive": 4.0}
+        trained = {"how": "random", "seed": 0, "positive": 4.0, "ratings": 40}
         model = described(engine)
         for part in ("test", "valid"):
             refuse_trained_rows(trained, loaded(ratings, part=part), given, model)
         for wrong in ({"part": "train"}, {"split": "temporal"}, {"split_seed": 3}, {"positive": 3.0}, {"part": "all"}):
-            with pytest.raises(ConfigError, match="use --split random --split_seed 0 --positive 4 with --part test"):
+            with pytest.raises(ConfigError, match=r"use --split random --split_seed 0 --positive 4\.0 --part test"):
                 refuse_trained_rows(trained, loaded(ratings, **wrong), given, model)
+        with pytest.raises(
+            ConfigError, match="a split of 100000 ratings, and these are 40, so it may know these answers"
+        ):
+            refuse_trained_rows({**trained, "ratings": 100000}, loaded(ratings), given, model)
+        with pytest.warns(UserWarning, match="does not store the split that it was trained by"):
+            refuse_trained_rows(None, loaded(ratings), given, model)
 
 
 def test_an_answer_is_drawn(tmp_path: Path) -> None:
