@@ -185,7 +185,7 @@ def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
     """
     table, index = lookup.input[0], lookup.input[1]
     zero, count = "tables:zero", f"{table}:count"
-    steps = [
+    steps: list[tuple[str, list[str], str, dict[str, int]]] = [
         ("Cast", [index], "whole", {"to": TensorProto.INT64}),
         ("Less", ["whole", zero], "below", {}),
         ("Add", ["whole", count], "wrapped", {}),
