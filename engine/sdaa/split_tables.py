@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -185,7 +185,7 @@ def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
     """
     table, index = lookup.input[0], lookup.input[1]
     zero, count = "tables:zero", f"{table}:count"
-    steps = [
+    steps: list[tuple[str, list[str], str, dict[str, Any]]] = [
         ("Cast", [index], "whole", {"to": TensorProto.INT64}),
         ("Less", ["whole", zero], "below", {}),
         ("Add", ["whole", count], "wrapped", {}),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 from zlib import crc32
 
 import numpy as np
@@ -26,8 +26,10 @@ def test_lines_become_counts_and_rows(how: str, tmp_path: Path) -> None:
     features = Features.from_json(criteo_features(ROWS, how).to_json())
     batch = CriteoRows(file).batch(range(40))
     arrays = features.encoded(batch.samples)
-    assert (arrays["dense"].shape, arrays["dense"].dtype) == ((40, 13), np.float32)
-    assert (arrays["ids"].shape, arrays["ids"].dtype) == ((40, 26), np.int64)
+    assert arrays["dense"].shape == (40, 13)
+    assert arrays["dense"].dtype == np.float32
+    assert arrays["ids"].shape == (40, 26)
+    assert arrays["ids"].dtype == np.int64
     for row, sample in enumerate(batch.samples):
         for place, name in enumerate(NUMBERS):
             count = max(int(sample[name] or 0), 0)
@@ -66,7 +68,7 @@ def test_sizes() -> None:
 def test_the_task_takes_criteo(tmp_path: Path) -> None:
     file = tmp_path / "day_0"
     file.write_text("\n".join(clicks(5)), encoding="ascii")
-    options = SimpleNamespace(script="single", user=None, batch_size=2)
+    options = Namespace(script="single", user=None, batch_size=2)
     found = CTR_PREDICTION.load({"data": file}, options)
     assert len(found) == 2
     assert not found.has_units
