@@ -7,7 +7,7 @@ The layout of a file of G graphs, in which nothing is pickled (:func:`save_graph
 - ``edge_weights``: float, all edges x D, where edges have numbers of their own.
 - ``targets``: G or G x T numbers, NaN where one is not known. ``target_names``: T texts. ``names``: G texts.
 - ``features``: a text that says what the F numbers of a node are, as its maker stored it.
-- ``points`` (all nodes x 2), ``labels`` (a text per node) and ``orders`` (a whole number per edge): how a graph is drawn.
+- ``points`` (all nodes x 2), ``labels`` (a text per node) and ``orders`` (a whole number per edge): how it is drawn.
 """
 
 from __future__ import annotations
