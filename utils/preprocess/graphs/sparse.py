@@ -31,15 +31,14 @@ class Packed(NamedTuple):
     """Graphs as one, filled up to N nodes, E edges and G graphs.
 
     Attributes:
-        x: float32 [N, F]. source, target: int64 [E]. weight: float32 [E].
+        x: float32 [N, F]. edges: int64 [2, E], source and target. weights: float32 [E].
         member: int64 [N], the graph that a node is of. share: float32 [N], 1 for each node that there is, else 0.
         sizes: float32 [G], how many nodes a graph has; 1 for one that is not there.
     """
 
     x: Array
-    source: Array
-    target: Array
-    weight: Array
+    edges: Array
+    weights: Array
     member: Array
     share: Array
     sizes: Array
@@ -91,10 +90,9 @@ def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
     """
     for what, size, planned in (("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)):
         if planned and size > planned[-1]:
-            listed = " ".join(map(str, planned))
             raise DataError(
-                f"has {size} {what}, and the largest batch that has a plan takes {planned[-1]}; add a size with "
-                f"--packed_{what} {listed} {size}, or leave the graph out"
+                f"has {size} {what}, and the largest batch that has a plan takes {planned[-1]}; give a larger "
+                f"--{what}, or leave the graph out"
             )
 
 
@@ -110,17 +108,16 @@ def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
     full = [_planned(*each) for each in ((nodes, limits.nodes), (edges, limits.edges), (len(graphs), limits.graphs))]
     packed = Packed(
         np.zeros((full[0], graphs[0].nodes.shape[1]), np.float32),
-        np.zeros(full[1], np.int64),
-        np.zeros(full[1], np.int64),
+        np.zeros((2, full[1]), np.int64),
         np.zeros(full[1], np.float32),
         np.zeros(full[0], np.int64),
         np.zeros(full[0], np.float32),
         np.ones(full[2], np.float32),
     )
     packed.x[:nodes] = np.concatenate([one.nodes for one in graphs])
-    packed.source[:edges] = np.concatenate([one.found.source + at for one, at in zip(graphs, starts, strict=True)])
-    packed.target[:edges] = np.concatenate([one.found.target + at for one, at in zip(graphs, starts, strict=True)])
-    packed.weight[:edges] = np.concatenate([one.found.weight for one in graphs])
+    for row, ends in enumerate(([one.found.source for one in graphs], [one.found.target for one in graphs])):
+        packed.edges[row, :edges] = np.concatenate([end + at for end, at in zip(ends, starts, strict=True)])
+    packed.weights[:edges] = np.concatenate([one.found.weight for one in graphs])
     packed.member[:nodes] = np.repeat(np.arange(len(graphs)), counts)
     packed.share[:nodes] = 1
     packed.sizes[: len(graphs)] = counts
