@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    samples: list[Graph] | list[Molecule]
+    samples: Sequence[Graph | Molecule]
     targets: Array | None
     names: tuple[str, ...]
     features: str
@@ -63,13 +63,14 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
     if found.targets is None or not wanted.targets:
         names = [sample.name for sample in found.samples]
         return ListDataset(found.samples, None, names=names, files=found.files, rejected=found.rejected, notes=notes)
-    known = np.flatnonzero(~np.isnan(found.targets).all(axis=1))
+    unknown = [bool(np.isnan(row).all()) for row in found.targets]
+    known = [place for place, missing in enumerate(unknown) if not missing]
     lost = [
         Rejected(Path(sample.name), "none of its targets is known; give one, or leave it out")
-        for sample, missing in zip(found.samples, np.isnan(found.targets).all(axis=1), strict=True)
+        for sample, missing in zip(found.samples, unknown, strict=True)
         if missing
     ]
-    if not len(known):
+    if not known:
         raise DataError(f"{path}: no target of any graph is known; see docs/gnn.md for what is read")
     kept = [found.samples[place] for place in known]
     return ListDataset(
@@ -127,7 +128,7 @@ def _joined(path: Path, wanted: Wanted) -> _Found:
             lost.append(Rejected(file, str(error).removeprefix(f"{file}: ")))
     if not parts:
         raise DataError(f"{lost[0].path}: {lost[0].reason}")
-    molecules = [one for part in parts for one in part.samples if isinstance(one, Molecule)]
+    molecules = [one for part in parts for one in part.samples]
     targets = [part.targets for part in parts if part.targets is not None]
     rejected = [*lost, *(one for part in parts for one in part.rejected)]
     return _Found(molecules, np.concatenate(targets) if targets else None, parts[0].names, "", files, rejected)

@@ -320,8 +320,11 @@ def _numbers(atom: Any, features: AtomFeatures) -> list[float]:
     return row + [REST[name](atom) for name in features.rest]
 
 
-def look_of(molecule: Molecule) -> Look:
+def look_of(molecule: Molecule) -> tuple[Look, Array]:
     """Return how a molecule is drawn: flat places by RDKit, elements but carbon by their symbols, orders of bonds.
+
+    Returns:
+        The look, and its bonds, int64 [2, E], each once.
 
     Raises:
         DataError: RDKit cannot read it.
@@ -333,7 +336,8 @@ def look_of(molecule: Molecule) -> Look:
     places = found.GetConformer().GetPositions()[:, :2].astype(np.float32)
     orders = [4 if bond.GetIsAromatic() else round(bond.GetBondTypeAsDouble()) for bond in found.GetBonds()]
     labels = [_label(atom) for atom in found.GetAtoms()]
-    return Look(places, labels, np.repeat(np.array(orders, np.int8), 2))
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds()]
+    return Look(places, labels, np.array(orders, np.int8)), np.array(ends, np.int64).reshape(-1, 2).T
 
 
 def _label(atom: Any) -> str:
