@@ -31,7 +31,7 @@ def heard(x: Array, found: Messages) -> Array:
 
 
 @given(parts(), st.sampled_from([Limits(), Limits((8, 40), (20, 90), (3,)), Limits((6,), (15,), ())]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_each_graph_hears_what_it_hears_alone(graphs: list[Part], limits: Limits) -> None:
     sizes = [(len(one.nodes), len(one.found.source)) for one in graphs]
     batches = pack(sizes, limits)
