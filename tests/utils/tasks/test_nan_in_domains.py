@@ -15,6 +15,7 @@ from utils.tasks.base import Task
 from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
+from utils.tasks.graph_prediction import GRAPH_PREDICTION
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
@@ -27,6 +28,7 @@ DOMAINS = {
     "ctr_prediction": (CTR_PREDICTION, "val.csv"),
     "detection": (DETECTION, "val.json"),
     "face_detection": (FACE_DETECTION, ""),
+    "graph_prediction": (GRAPH_PREDICTION, "val.npz"),
     "segmentation": (SEGMENTATION, ""),
     "speech_recognition": (SPEECH_RECOGNITION, "recordings.jsonl"),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
