@@ -67,8 +67,9 @@ class EngineSpec:
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
         open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
-            all that have such a dimension. One size binds the dimension, several become the sizes of its symbol in
-            ``dims``. What the model, ``input_size`` or ``dims`` settles already stays as it is.
+            all that have such a dimension; or by a symbol, which a model may lack. One size binds the dimension,
+            several become the sizes of its symbol in ``dims``. What the model, ``input_size`` or ``dims`` settles
+            already stays as it is.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
             accepted; 0 accepts all.
     """
@@ -92,7 +93,7 @@ class EngineSpec:
     calibration: int = 128
     simulate_only: bool = False
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    open_sizes: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, hash=False)
+    open_sizes: Mapping[tuple[int, int] | str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     min_cosine: float = GOOD_COSINE
 
     def __post_init__(self) -> None:
@@ -159,10 +160,15 @@ class EngineSpec:
 
 
 def _of_each(
-    sizes: Mapping[tuple[int, int], tuple[int, ...]], shapes: Sequence[Sequence[int | str | None]]
+    sizes: Mapping[tuple[int, int] | str, tuple[int, ...]], shapes: Sequence[Sequence[int | str | None]]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
-    """Yield places and their sizes, for all inputs that have the dimension where the place is of every one."""
-    for (place, axis), wanted in sizes.items():
+    """Yield places and their sizes: all that have a symbol, and of the place of every input those that have it."""
+    for key, wanted in sizes.items():
+        if isinstance(key, str):
+            found = ((each, axis) for each, shape in enumerate(shapes) for axis in range(len(shape)))
+            yield from (((each, axis), wanted) for each, axis in found if shapes[each][axis] == key)
+            continue
+        place, axis = key
         if place >= 0:
             yield (place, axis), wanted
         else:

@@ -294,7 +294,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "judged": True,  # trials before that took models that the baseline refuses
     }
     if spec.open_sizes:
-        facts["open_sizes"] = sorted([*place, *sizes] for place, sizes in spec.open_sizes.items())
+        facts["open_sizes"] = sorted([str(place), *sizes] for place, sizes in spec.open_sizes.items())
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -29,6 +29,10 @@ Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` in it for what the model or the batch says."""
 
 
+OpenSizes: TypeAlias = "Mapping[Any, tuple[int, ...]]"
+"""Sizes of open dimensions, by place (input, dimension) or by symbol."""
+
+
 def str2bool(text: str) -> bool:
     """Read a truth value as the historical scripts spell it."""
     values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
@@ -194,7 +198,7 @@ def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
     return collate(parts, model)
 
 
-def _no_open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+def _no_open_sizes(options: Options) -> dict[str, OpenSizes]:
     """Leave open what is open."""
     return {}
 
@@ -247,8 +251,8 @@ class Task:
         input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
             batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
         open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
-            place (input, dimension); a single one binds it. ``--dim`` and the model's own sizes go first. A task of
-            one model gives them for ``model``.
+            place (input, dimension) or its symbol, which a model may lack; a single one binds it. ``--dim`` and the
+            model's own sizes go first. A task of one model gives them for ``model``.
         check: raises ConfigError where options make no sense.
         flags: this domain's own.
         models: names of the models where several make one answer; empty for one.
@@ -290,7 +294,7 @@ class Task:
     counted: Callable[[Sequence[Any] | None], Mapping[str, int]] = _count_nothing
     remarks: Callable[[Mapping[str, int], int], Sequence[str]] = _no_remarks
     input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
-    open_sizes: Callable[[Options], Mapping[str, Mapping[tuple[int, int], tuple[int, ...]]]] = _no_open_sizes
+    open_sizes: Callable[[Options], Mapping[str, OpenSizes]] = _no_open_sizes
     check: Callable[[Options], None] = _check_nothing
     flags: tuple[Flag, ...] = ()
     models: tuple[str, ...] = ()
