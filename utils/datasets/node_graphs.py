@@ -209,10 +209,12 @@ def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
         from utils.datasets.planetoid import read_planetoid
 
         return read_planetoid(path)
-    from utils.datasets.ogb_nodes import find_ogb, read_ogb
+    from utils.datasets.ogb import is_ogb
 
-    if path.is_dir() and find_ogb(path) is not None:
-        return read_ogb(path)
+    if is_ogb(path):
+        from utils.datasets.ogb_nodes import read_ogb_nodes
+
+        return read_ogb_nodes(path)
     raise DataError(
         f"{path}: is no graph with classes of nodes; give an .npz file, a folder with Planetoid's ind.NAME.graph, or an "
         "OGB folder with raw/edge.csv.gz"
@@ -223,11 +225,12 @@ def _of_npz(file: Path) -> Labelled:
     from utils.arrays import read_npz
 
     arrays = read_npz(file, fix=FIX, fix_single=FIX)
-    x, edges = arrays.get("x"), arrays.get("edges", arrays.get("edge_index"))
-    for key, array in (("x", x), ("edges", edges)):
-        if array is None:
+    if "edge_index" in arrays:
+        arrays.setdefault("edges", arrays["edge_index"])
+    for key in ("x", "edges"):
+        if key not in arrays:
             raise DataError(f"{file}: no array {key!r} (it holds {', '.join(arrays) or 'nothing'}); {FIX}")
-    assert x is not None and edges is not None
+    x, edges = arrays["x"], arrays["edges"]
     if "weights" in arrays or "edge_weight" in arrays:
         raise DataError(f"{file}: edges have weights, which classifiers of nodes do not take here; leave them out")
     if x.ndim != 2 or x.dtype.kind not in "biuf":
@@ -239,6 +242,7 @@ def _of_npz(file: Path) -> Labelled:
         )
     labels = _column(arrays, ("y", "labels"), len(x), "iu", file)
     masks = [_column(arrays, keys, len(x), "b", file) for keys in _MASKS]
+    names = _column(arrays, ("names",), len(x), "U", file)
     classes = tuple(map(str, arrays.get("classes", ())))
     _refuse_labels(labels, classes, str(file))
     return Labelled(
@@ -246,7 +250,7 @@ def _of_npz(file: Path) -> Labelled:
         np.full(len(x), -1) if labels is None else labels.astype(np.int64),
         _parts(masks, len(x), file),
         classes,
-        tuple(map(str, _column(arrays, ("names",), len(x), "U", file) if "names" in arrays else ())),
+        tuple(map(str, () if names is None else names)),
         _picture(arrays, x, file),
     )
 
@@ -254,9 +258,7 @@ def _of_npz(file: Path) -> Labelled:
 _MASKS = (("train_mask",), ("val_mask", "valid_mask"), ("test_mask",))
 
 
-def _column(
-    arrays: Mapping[str, Array], keys: Sequence[str], count: int, kinds: str, file: Path
-) -> Array | None:
+def _column(arrays: Mapping[str, Array], keys: Sequence[str], count: int, kinds: str, file: Path) -> Array | None:
     key = next((key for key in keys if key in arrays), None)
     if key is None:
         return None
