@@ -110,7 +110,8 @@ def export_graph(
     """Write the ONNX files of a network in one of its forms (:mod:`utils.export.graph_models`).
 
     The form ``scatter`` has no float16 file, as ONNX Runtime cannot add up float16 with ScatterElements; the card takes
-    the float32 file and stores float16 itself. It is exported by dynamo, as the other exporter cannot write GAT's.
+    the float32 file and stores float16 itself. It is exported by dynamo: the other exporter cannot write GAT's, and
+    cuts the others' messages to sizes that no card can plan for.
 
     Args:
         stem: path and start of the file names.
@@ -139,7 +140,7 @@ def export_graph(
         provenance=provenance,
         notes={"nodes": kept},
         forms=wanted,
-        exporter="dynamo" if form == SCATTER and network.sizes.kind == "gat" else exporter or "torchscript",
+        exporter="dynamo" if form == SCATTER else exporter or "torchscript",
     )
 
 

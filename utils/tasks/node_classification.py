@@ -202,7 +202,7 @@ def _save(
     for number in around[:MOST].tolist():
         place = int(found.labels[number]) if known[number] else None
         near.append(spot(number, place, "?" if place is None else _label(labels, place)))
-    lines = ["   ".join(f"{one['label']}  {one['score']:.2f}" for one in classes)]
+    lines = [", ".join(f"{one['label']}  {one['score']:.2f}" for one in classes)]
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))

@@ -68,4 +68,6 @@ def _spot(canvas: Image.Image, draw: ImageDraw.ImageDraw, spot: Spot, at: tuple[
         canvas.paste(Image.fromarray(ink).resize((side, side), Image.Resampling.NEAREST), (left, top))
     font = ImageFont.load_default(size=16)
     width = draw.textlength(spot.text, font=font)
-    draw.text((at[0] - width / 2, top + side + 8), spot.text, fill=(20, 20, 20), font=font)
+    where = at[0] - width / 2, top + side + 8
+    draw.rectangle((where[0] - 3, where[1], where[0] + width + 3, where[1] + 20), fill="white")  # over a line
+    draw.text(where, spot.text, fill=(20, 20, 20), font=font)
