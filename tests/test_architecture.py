@@ -70,6 +70,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
     "soundfile": ("utils/preprocess/audio/reading.py",),
+    "rdkit": ("utils/datasets/molecules.py",),
     "soxr": ("utils/preprocess/audio/resampling.py",),
 }
 """Each vendor package and the only files that may import it."""
@@ -86,6 +87,7 @@ BLOCKED = (
     "scipy",
     "soundfile",
     "soxr",
+    "rdkit",
     "rich",
     "jinja2",
 )

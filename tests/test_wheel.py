@@ -146,7 +146,7 @@ def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -
     new = {"classification": "shapes", "nlp": "words", "detection": "squares", "segmentation": "discs"}
     new |= {"face_detection": "faces", "face_verification": "portraits"}
     new |= {"ocr": "bars", "page_reading": "ribbons", "voice_activity": "tones", "speech": "chords"}
-    new |= {"text_generation": "diets"}
+    new |= {"text_generation": "diets", "gnn": "rings"}
     for domain, model in new.items():
         run("teco", "new", domain, model)
         run("teco", "run", model, "export")

@@ -22,13 +22,14 @@ FLAGS = (
 OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
     "face": ("--score_threshold",),
+    "gnn": ("--nodes", "--smiles"),
     "nlp": ("--tokenizer", "--lengths"),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""
 
-NO_PICTURES = ("nlp", "speech")
+NO_PICTURES = ("gnn", "nlp", "speech")
 """Domains whose inputs have no height and width."""
 
 SUMMARY = re.compile(

@@ -330,11 +330,12 @@ def look_of(molecule: Molecule) -> tuple[Look, Array]:
         DataError: RDKit cannot read it.
     """
     found = parsed(molecule)
-    from rdkit.Chem import rdDepictor
+    from rdkit.Chem import Kekulize, rdDepictor
 
     rdDepictor.Compute2DCoords(found)
+    Kekulize(found)  # aromatic rings are drawn with bonds of one and two lines in turn
     places = found.GetConformer().GetPositions()[:, :2].astype(np.float32)
-    orders = [4 if bond.GetIsAromatic() else round(bond.GetBondTypeAsDouble()) for bond in found.GetBonds()]
+    orders = [max(1, min(3, round(bond.GetBondTypeAsDouble()))) for bond in found.GetBonds()]
     labels = [_label(atom) for atom in found.GetAtoms()]
     ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds()]
     return Look(places, labels, np.array(orders, np.int8)), np.array(ends, np.int64).reshape(-1, 2).T

@@ -190,7 +190,7 @@ def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "",
             "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
         ),
-        ("gnn", "", r"detection \(detection\), .*segm.*, text_classification \(nlp\).*; choose one by --task NAME"),
+        ("robotics", "", r"detection \(detection\), .*segm.*, text_classification \(nlp\).*; choose one by --task NAME"),
         ("nlp", "text", "unknown task 'text'"),
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],
@@ -231,7 +231,7 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", ["detection", "face_detection", "face_verification", "segmentation", "nlp"])
+@pytest.mark.parametrize("domain", ["detection", "face_detection", "face_verification", "segmentation", "nlp", "gnn"])
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
     """Its export needs nothing but the core install."""
     create(domain, "tiny", root=zoo)

@@ -28,6 +28,7 @@ from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.graph_prediction import GRAPH_PREDICTION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
@@ -73,6 +74,7 @@ class Domain:
 DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "detection": Domain(DETECTION, "data/val.json"),
+    "graph_prediction": Domain(GRAPH_PREDICTION, "data/val.npz"),
     "face_detection": Domain(FACE_DETECTION, "data"),
     "face_verification": Domain(FACE_VERIFICATION, "data"),
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
