@@ -17,40 +17,17 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, did_you_mean
+from engine import Array, DataError, did_you_mean
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.graphs import Graph, both_ways, checked
+from utils.datasets.labelled_graph import SPLITS, TEST, Labelled
 
-TRAIN, VALID, TEST = SPLITS = ("train", "valid", "test")
 ALL = "all"
 """What ``--split`` takes beside the parts: every node with a class."""
 
 FIX = "save it with np.savez(file, x=..., edges=..., y=..., train_mask=..., val_mask=..., test_mask=...)"
 GRAPH = "graph"
 """Note of a data set that has the :class:`NodeGraph`."""
-
-MOST = 4_000_000_000
-"""Bytes that the numbers of all nodes may take."""
-
-
-class Labelled(NamedTuple):
-    """What a layout holds.
-
-    Attributes:
-        graph: nodes float32 [N, F], edges int64 [2, E] as they are written.
-        labels: int64 [N], -1 where a class is not known.
-        parts: int8 [N], place in :data:`SPLITS`, -1 for none of them.
-        classes: names of the classes. names: of the nodes. picture: height and width of a node's row, if it is one.
-        undirected: an edge is written once for both directions.
-    """
-
-    graph: Graph
-    labels: Array
-    parts: Array
-    classes: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    picture: tuple[int, int] | None = None
-    undirected: bool = False
 
 
 class NodeGraph:
@@ -297,13 +274,3 @@ def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, in
     if len(sides) != 2 or sides[0] * sides[1] != x.shape[1]:
         raise DataError(f"{file}: picture {sides} is not height and width of {x.shape[1]} numbers; leave it out")
     return int(sides[0]), int(sides[1])
-
-
-def check_split(split: str) -> None:
-    """Refuse a part that is none.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if split not in (*SPLITS, ALL):
-        raise ConfigError(f"--split {split!r} is none of {', '.join((*SPLITS, ALL))}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array, DataError, reason_of
-from utils.datasets.node_graphs import SPLITS, Labelled
+from utils.datasets.labelled_graph import SPLITS, Labelled
 from utils.datasets.ogb import labels, read_ogb, split
 
 ONCE = ("products",)

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import Array, DataError
 from utils.datasets.graphs import Graph
-from utils.datasets.node_graphs import MOST, Labelled
+from utils.datasets.labelled_graph import MOST, Labelled
 from utils.datasets.pickled_arrays import Sparse, read_pickled
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")

@@ -11,7 +11,8 @@ import numpy as np
 
 from engine import Array, DataError, Engine, InputError, ModelError, Timeline
 from utils.datasets.base import Dataset
-from utils.datasets.node_graphs import GRAPH, SPLITS, TRAIN, Node, NodeGraph, load_nodes
+from utils.datasets.labelled_graph import SPLITS, TRAIN
+from utils.datasets.node_graphs import GRAPH, Node, NodeGraph, load_nodes
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.once import Once

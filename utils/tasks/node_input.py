@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError, TensorSpec, engine_nums
-from utils.datasets.node_graphs import ALL, SPLITS, NodeGraph, read_node_graph
+from utils.datasets.labelled_graph import SPLITS
+from utils.datasets.node_graphs import ALL, NodeGraph, read_node_graph
 from utils.preprocess.graphs.neighbours import ADJACENCIES, SYMMETRIC, Neighbours, Tree, edges_of, places_of
 from utils.tasks.base import Flag, Options, str2bool
 from utils.tasks.model import Model

@@ -16,7 +16,8 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.node_graphs import SPLITS, TEST, TRAIN, read_node_graph
+from utils.datasets.labelled_graph import SPLITS, TEST, TRAIN
+from utils.datasets.node_graphs import read_node_graph
 from utils.export.graph_models import GraphNetwork, GraphSizes
 from utils.pipeline import cli
 from utils.preprocess.graphs.neighbours import SYMMETRIC, Neighbours

@@ -190,7 +190,11 @@ def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "",
             "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
         ),
-        ("robotics", "", r"detection \(detection\), .*segm.*, text_classification \(nlp\).*; choose one by --task NAME"),
+        (
+            "robotics",
+            "",
+            r"detection \(detection\), .*segm.*, text_classification \(nlp\).*; choose one by --task NAME",
+        ),
         ("nlp", "text", "unknown task 'text'"),
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],

@@ -40,7 +40,9 @@ def _graph(place: int, chance: np.random.Generator) -> Graph:
     if chance.random() < 0.5:
         at = int(chance.integers(0, beads))
         ends.append((at, beads))
-        points = np.concatenate([points, points[at : at + 1] * (1 + 6 / beads if ring else 1) + (0 if ring else (0, 1))])
+        points = np.concatenate(
+            [points, points[at : at + 1] * (1 + 6 / beads if ring else 1) + (0 if ring else (0, 1))]
+        )
     colours = chance.integers(0, 2, len(points))
     nodes = np.eye(2, dtype=np.float32)[colours]
     both = np.array([pair for one in ends for pair in (one, one[::-1])], np.int64).T
