@@ -120,7 +120,7 @@ def _chosen(graph: NodeGraph, split: str) -> tuple[Array, list[Rejected]]:
     """Return the nodes of a part that have a class, and those that have none."""
     parts, labels = graph.found.parts, graph.found.labels
     inside = np.ones(len(parts), bool) if split == ALL else parts == SPLITS.index(split)
-    unknown = np.flatnonzero(inside & (labels < 0)) if split != ALL else []
+    unknown = np.flatnonzero(inside & (labels < 0) & (split != ALL))
     reason = "its class is not known, so there is nothing to compare with"
     return np.flatnonzero(inside & (labels >= 0)), [Rejected(Path(graph.name(int(one))), reason) for one in unknown]
 
@@ -133,7 +133,7 @@ def _named(graph: NodeGraph, wanted: Sequence[str]) -> tuple[Array, list[Rejecte
         first, _, last = word.removeprefix("node ").partition("-")
         if word in known:
             found.append(known[word])
-        elif first.isdecimal() and (last.isdecimal() or last == "" and "-" not in word):
+        elif first.isdecimal() and (last.isdecimal() or (last == "" and "-" not in word)):
             start, stop = int(first), int(last or first)
             found += range(start, min(stop + 1, count))
             if stop >= count or stop < start:
@@ -193,8 +193,8 @@ def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
 
         return read_ogb_nodes(path)
     raise DataError(
-        f"{path}: is no graph with classes of nodes; give an .npz file, a folder with Planetoid's ind.NAME.graph, or an "
-        "OGB folder with raw/edge.csv.gz"
+        f"{path}: is no graph with classes of nodes; give an .npz file, a folder with Planetoid's ind.NAME.graph, or "
+        "an OGB folder with raw/edge.csv.gz"
     )
 
 

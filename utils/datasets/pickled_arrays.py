@@ -96,6 +96,8 @@ _KINDS = {
     "numpy dtype": "dtype",
     "collections defaultdict": "dict",
     "_codecs encode": "bytes",
+    "__builtin__ bytes": "bytes",
+    "builtins bytes": "bytes",
     "scipy.sparse.csr csr_matrix": "sparse",
     "scipy.sparse._csr csr_matrix": "sparse",
 }
@@ -115,7 +117,9 @@ def _called(name: Any, given: Any) -> Any:
         raise DataError(f"calls {text.replace(' ', '.')!r}, which no file of Planetoid's does; it was not called")
     if kind == "dict":
         return {}
-    return str(given[0]).encode("latin-1") if kind == "bytes" else _Made(kind, tuple(given))
+    if kind == "bytes":
+        return str(given[0]).encode("latin-1") if given else b""
+    return _Made(kind, tuple(given))
 
 
 def _finished(value: Any) -> Any:
@@ -129,7 +133,7 @@ def _finished(value: Any) -> Any:
     if value.kind != "sparse":
         raise DataError(f"holds a {value.kind} by itself")
     state = {_text(key): item for key, item in value.state.items()}
-    rows, columns = state.get("_shape", state.get("shape"))
+    rows, columns = state["_shape"] if "_shape" in state else state["shape"]
     return Sparse((int(rows), int(columns)), *(_array(state[key]) for key in ("data", "indices", "indptr")))
 
 

@@ -57,7 +57,7 @@ class GraphSizes:
             raise ConfigError(f"{self.kind}: features, hidden, classes, layers and heads must be at least 1: {self}")
 
 
-class GCNConv(nn.Module):
+class GCNConv(nn.Module):  # type: ignore[misc]
     """A layer of Kipf and Welling (2017): the neighbours' rows, weighted, times a matrix, plus a bias."""
 
     def __init__(self, before: int, after: int) -> None:
@@ -74,7 +74,7 @@ class GCNConv(nn.Module):
         return _added(self.lin(x), edges, weights) + self.bias
 
 
-class SAGEConv(nn.Module):
+class SAGEConv(nn.Module):  # type: ignore[misc]
     """A layer of GraphSAGE with the mean (Hamilton et al., 2017): the neighbours' mean and the node, a matrix each."""
 
     def __init__(self, before: int, after: int) -> None:
@@ -95,7 +95,7 @@ class SAGEConv(nn.Module):
         return left + self.lin_r(x)
 
 
-class GATConv(nn.Module):
+class GATConv(nn.Module):  # type: ignore[misc]
     """A layer of graph attention (Veličković et al., 2018): how much a neighbour counts is computed of both rows."""
 
     def __init__(self, before: int, after: int, heads: int) -> None:
@@ -139,7 +139,7 @@ def _added(rows: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> to
     return torch.zeros_like(rows).scatter_add(0, edges[1].unsqueeze(1).expand_as(messages), messages)
 
 
-class GraphNetwork(nn.Module):
+class GraphNetwork(nn.Module):  # type: ignore[misc]
     """A network of some sizes; :meth:`dense`, :meth:`scatter` and :meth:`fanout` are its forms.
 
     Modules are named as PyTorch Geometric and OGB's examples name them: ``convs.0.lin.weight``, ``bns.0.weight``.
@@ -200,7 +200,7 @@ def _layer(sizes: GraphSizes, before: int, last: bool) -> nn.Module:
     return GCNConv(before, after) if sizes.kind == "gcn" else SAGEConv(before, after)
 
 
-class InForm(nn.Module):
+class InForm(nn.Module):  # type: ignore[misc]
     """A network whose ``forward`` is one of its forms, for an export.
 
     Raises:

@@ -93,7 +93,8 @@ def graph_network(sizes: GraphSizes, weights: str | Path) -> GraphNetwork:
         network = GraphNetwork(sizes)
     if str(weights) != RANDOM:
         load_state(network, with_names_of_geometric(read_state(weights)), str(weights))
-    return network.eval()
+    network.eval()
+    return network
 
 
 def export_graph(
@@ -197,8 +198,8 @@ def _arguments(
 
 def _sizes(args: argparse.Namespace, sizes: GraphSizes) -> GraphSizes:
     names = {"features_in": "features", "hidden": "hidden", "classes": "classes", "layers": "layers", "heads": "heads"}
-    given = {own: getattr(args, flag) for flag, own in names.items() if getattr(args, flag) is not None}
-    return replace(sizes, **given, **({"norms": True} if args.norms else {}))
+    given: dict[str, Any] = {own: getattr(args, flag) for flag, own in names.items() if getattr(args, flag) is not None}
+    return replace(sizes, **given, norms=args.norms or sizes.norms)
 
 
 def _lines(path: Path) -> list[str]:

@@ -103,7 +103,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context
     (engine,) = engines.values()
     if not state.how.fanout:
         (scores,) = state.scores.of(["all"], lambda _: [_whole(engine, state)])
-        return scores[arrays[0]]
+        return np.asarray(scores[arrays[0]])
     if state.how.form == SCATTER:
         results = engine.call_shards(packed(arrays, state.share))
         size = arrays[0].shape[1]

@@ -136,7 +136,7 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
     if features == FEATURES[0]:
         return found
     sums = found.sum(axis=1, keepdims=True)
-    return np.divide(found, sums, out=np.zeros_like(found), where=sums != 0)
+    return np.asarray(np.divide(found, sums, out=np.zeros_like(found), where=sums != 0))
 
 
 def dtype_of(model: Model) -> str:

@@ -57,8 +57,9 @@ class Neighbours:
     def weights(self, sources: Array, targets: Array) -> Array:
         """Return what stands at edges between these nodes, float64; a node may be its own neighbour."""
         if self.kind == SYMMETRIC:
-            return 1 / (self._root[sources] * self._root[targets])
-        return 1 / np.maximum(self.degrees[targets], 1) if self.kind == MEAN else np.ones(len(sources))
+            return np.asarray(1 / (self._root[sources] * self._root[targets]))
+        found: Array = 1 / np.maximum(self.degrees[targets], 1) if self.kind == MEAN else np.ones(len(sources))
+        return found
 
     @property
     def loops(self) -> bool:
