@@ -1,4 +1,4 @@
-"""Classes of nodes from graph to metric: forms, sampled neighbours, answers, drawings, and what is refused in one line."""
+"""Classes of nodes from graph to metric: forms, sampled neighbours, answers, drawings, what is refused in one line."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_flags_that_cannot_be(words: tuple[object, ...], error: type[Exception],
 
 
 def test_data_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="takes 64 features per node, and those of .* have 5"):
+    with pytest.raises(ModelError, match=r"takes 64 features per node, and those of .* have 5"):
         ran(DENSE, "--target", "onnx", data=small(tmp_path / "wide.npz", x=np.zeros((30, 5), np.float32)))
     with pytest.raises(DataError, match="30 nodes and no edges"):
         ran(DENSE, "--target", "onnx", data=small(tmp_path / "none.npz", edges=np.zeros((2, 0), np.int64)))
