@@ -34,12 +34,12 @@ _LEADS = {
         "Measured here: `onnx` and `cpu` in float32, `sdaa` in the card's float16. The simulated samples per second are"
         " those of the whole card, at the batch in parentheses. {date}`teco check --update` stores the figures beside"
         " each model, `teco site --write_docs` writes these tables.",
-        "Not measured here, as there are no public weights in this repository; random ones check function and speed:",
+        "Without stored figures: weights of yours, or by download, or random ones, which check function and speed:",
     ),
     "zh": (
         "在此测量：`onnx` 与 `cpu` 为 float32，`sdaa` 为加速卡的 float16。模拟的每秒样本数属于整张卡，括号中是批大小。"
         "{date}`teco check --update` 把数值存放在每个模型旁边，`teco site --write_docs` 写出这些表格。",
-        "未在此测量，因为本仓库没有这些模型的公开权重；随机权重用来检查功能与速度：",
+        "没有存放数值：权重由您提供，或可下载，或为随机权重，后者用来检查功能与速度：",
     ),
 }
 _DATE = {"en": "Last measured {date}. ", "zh": "最近一次测量：{date}。"}

@@ -63,7 +63,7 @@ def test_a_zoo_of_one_s_own(tmp_path: Path) -> None:
     assert "自己的" in texts["README.zh-CN.md"]
     assert "contrib/" in texts["README.md"]
     assert "contrib/" not in texts["example/README.md"]
-    measured, _, rest = texts["README.md"].partition("Not measured here")
+    measured, _, rest = texts["README.md"].partition("Without stored figures")
     assert "0.9900" in measured
     assert "[digits]" in measured
     assert "[resnet]" in rest
@@ -81,7 +81,7 @@ def test_only_the_whole_case_of_a_model_is_shown(tmp_path: Path) -> None:
         " dtype: float32}\n",
         encoding="utf-8",
     )
-    measured, _, rest = "\n".join(tables(tmp_path, PAGES[0])).partition("Not measured here")
+    measured, _, rest = "\n".join(tables(tmp_path, PAGES[0])).partition("Without stored figures")
     assert "[digits]" not in measured
     assert "[digits]" in rest
 
