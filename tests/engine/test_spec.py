@@ -91,5 +91,8 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
     given = ((None, 3, 24, 40),)
     with open_engine("onnx", EngineSpec(path, open_sizes=sizes, input_size=given)) as engine:
         assert engine.inputs[0].shape == (None, 3, 24, 40)
+    with open_engine("onnx", EngineSpec(path, open_sizes={"h": (16,), "w": (8, 32), "none": (7,)})) as engine:
+        assert engine.inputs[0].shape == (None, 3, 16, None)  # by symbol, which a model may lack
+        assert engine.spec.dims == {"w": (8, 32)}
     with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))

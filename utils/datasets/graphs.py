@@ -82,6 +82,9 @@ def checked(graph: Graph) -> Graph:
         raise DataError(
             f"has nodes of shape {nodes.shape}, so there is nothing to compute; give N x F with N at least 1"
         )
+    if not np.isfinite(nodes).all():
+        wrong = int(np.flatnonzero(~np.isfinite(nodes).all(axis=1))[0])
+        raise DataError(f"has NaN or infinity among the numbers of node {wrong}; correct them, or leave the graph out")
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DataError(f"has edges of shape {edges.shape}; give 2 x E, source and target")
     if edges.size and not 0 <= edges.min() <= edges.max() < len(nodes):

@@ -138,8 +138,8 @@ def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
             continue
         found.append(Molecule("\n".join(lines[: end + 1]) + "\n", True, name))
         targets.append(values)
-    if properties and not any(known[name] for name in properties):
-        names = ", ".join(map(repr, list(known)[:12])) or "none"
+    if known and properties and not any(known[name] for name in properties):
+        names = ", ".join(map(repr, list(known)[:12]))
         raise DataError(f"{file}: no molecule has a property {properties[0]!r} (--property); they have {names}")
     return _molecules(file, found, targets, rejected, properties)
 
@@ -198,7 +198,7 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
         smiles = str(row.values.get(place, "")).strip()
         try:
             if not smiles:
-                raise ValueError(f"its {place} is empty")
+                raise ValueError(f"its {place} is empty; give one, or leave the row out")
             targets.append(_values(row.values, properties))
         except ValueError as error:
             rejected.append(table.reject(row, str(error)))

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, InputError, TensorSpec, engine_nums, typed_reason
+from engine import Array, ConfigError, DataError, Engine, InputError, TensorSpec, engine_nums, one_line
 from utils.datasets.base import Batch, Dataset, ListDataset
 from utils.datasets.graph_sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.datasets.graphs import Graph, both_ways, checked
-from utils.datasets.molecules import AtomFeatures, Molecule, graph_of, look_of
+from utils.datasets.molecules import Molecule, graph_of, look_of
 from utils.metrics.base import Metric
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
-from utils.preprocess.graphs.sparse import Part, block_diagonal, held, pack, refuse_larger
+from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.graph_notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
 from utils.tasks.model import Model
@@ -78,12 +78,10 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
         import json
 
         try:
-            known = AtomFeatures.of(json.loads(made), Path("the data"))
+            known = json.loads(made)
         except ValueError as error:
-            raise ConfigError(
-                f"the data's features are no JSON ({typed_reason(error)}); make the file again"
-            ) from error
-        if known != notes.atoms:
+            raise ConfigError(f"the data's features are no JSON ({one_line(error)}); make the file again") from error
+        if known != notes.atoms.stored():
             raise ConfigError(
                 f"the numbers of a node in the data are not those that {model.ckpt.name} was trained with; make the "
                 "file of graphs again with this model's features (docs/gnn.md)"
@@ -106,9 +104,8 @@ def prepare(samples: Sequence[Graph | Molecule], model: Model, options: Options)
     parts = [_part(sample, notes, model, options) for sample in samples]
     sizes: list[Any] = [Size(len(part.nodes), len(part.found.source)) for part in parts]
     if packed:
-        limits = packed_limits(model)
         for size in sizes:
-            refuse_larger(size.nodes, size.messages, limits)
+            _refuse_larger(size, packed_limits(model), options)
         return Prepared(
             [[part.nodes for part in parts], *map(list, zip(*(part.found for part in parts), strict=True))], sizes
         )
@@ -125,6 +122,23 @@ def prepare(samples: Sequence[Graph | Molecule], model: Model, options: Options)
     for name, place in places.items():
         columns[place] = [_as(getattr(row, "nodes" if name == "x" else name), model.inputs[place]) for row in rows]
     return Prepared(columns, sizes)
+
+
+def _refuse_larger(size: Size, limits: Limits, options: Options) -> None:
+    """Refuse a graph for a packed batch by what each graph has room for, whatever the size of the batch.
+
+    Raises:
+        DataError: it is larger.
+    """
+    if limits.nodes:
+        nodes = sorted(options.nodes)
+        refuse_larger(*size, Limits(nodes, _edges(options)))
+    refuse_larger(*size, limits)
+
+
+def _edges(options: Options) -> list[int]:
+    """Return the messages that a graph may have in packed batches, rising."""
+    return sorted(set(options.edges or ())) or [size * EDGES_PER_NODE for size in sorted(set(options.nodes))]
 
 
 def _part(sample: Graph | Molecule, notes: GraphNotes, model: Model, options: Options) -> Part:
@@ -209,11 +223,10 @@ def open_sizes(options: Options) -> dict[str, dict[Any, tuple[int, ...]]]:
     """
     sizes = sorted(set(options.nodes))
     each = -(-options.batch_size // engine_nums())
-    edges = sorted(set(options.edges or ())) or [size * EDGES_PER_NODE for size in sizes]
     rooms = {
         "nodes": sizes,
         "all_nodes": [size * each for size in sizes],
-        "all_edges": [size * each for size in edges],
+        "all_edges": [size * each for size in _edges(options)],
         "graphs": [each],
     }
     return {"model": {symbol: tuple(values) for symbol, values in rooms.items()}}

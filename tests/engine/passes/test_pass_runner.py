@@ -163,6 +163,26 @@ def test_a_model_that_cannot_run_here_is_not_compared_and_says_so_once(monkeypat
         run(model, lambda m: m)
 
 
+def test_places_in_something_of_one_entry_are_all_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers of 1 are too large for the model; it is compared all the same."""
+    monkeypatch.setattr(runner, "_warned", set())
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["N"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 2])]
+    graph = helper.make_graph([helper.make_node("Gather", ["rows", "ids"], ["y"])], "one", inputs, outputs)
+    graph.initializer.append(numpy_helper.from_array(np.ones((1, 2), np.float32), "rows"))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(model, lambda m: m)
+
+    def changed(given: onnx.ModelProto) -> onnx.ModelProto:
+        given.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((1, 2), np.float32), "rows"))
+        return given
+
+    with pytest.raises(PassError, match="changed output 'y'"):
+        run(model, changed)
+
+
 def test_a_model_that_draws_random_numbers_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_warned", set())
     model = build([node("RandomNormalLike", ["x"], "r"), node("Add", ["x", "r"], "y")], {}, ["N", 3])

@@ -91,8 +91,8 @@ def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
     for what, size, planned in (("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)):
         if planned and size > planned[-1]:
             raise DataError(
-                f"has {size} {what}, and the largest batch that has a plan takes {planned[-1]}; give a larger "
-                f"--{what}, or leave the graph out"
+                f"has {size} {what}, and there are plans for {planned[-1]} at most; give a larger --{what}, or leave "
+                "the graph out"
             )
 
 
