@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +163,3 @@ def test_an_answer_and_its_drawing(tmp_path: Path) -> None:
     assert remarks({"without_neighbours": 2}, 9) == [
         "2 of 9 nodes have no neighbour: they are answered by their own numbers alone"
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("--worker_mode", "process", "--neighbours", "sampled")])
-def test_the_scripts(tmp_path: Path, words: tuple[str, ...]) -> None:
-    for script in ("valid", "single_batch", "multi_batch"):
-        line = [
-            sys.executable,
-            FOLDER / f"example_{script}.py",
-            "--target",
-            "onnx",
-            "--json",
-            tmp_path / "j.json",
-            *words,
-        ]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert json.loads((tmp_path / "j.json").read_text(encoding="utf-8"))
