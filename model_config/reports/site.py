@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_config.cases.config import CONFIGS, read_cases
+from model_config.cases.config import CONFIGS, FULL, read_cases
 from model_config.reports.page import PAGES
 from model_config.reports.scored import find_models
 from model_config.reports.text import write_text
@@ -41,5 +41,5 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
 
 def _accepted(root: Path) -> dict[str, str]:
     """Return by case why an inconclusive accuracy is accepted, as the files with the cases say now."""
-    described, _ = read_cases([root / name for name in CONFIGS if (root / name).is_file()], root)
+    described, _ = read_cases([root / name for name in (*CONFIGS, FULL) if (root / name).is_file()], root)
     return {case.name: case.accuracy.accept_inconclusive for case in described}

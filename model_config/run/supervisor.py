@@ -27,7 +27,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _INTERVAL = 0.05
-_SHARE = 0.05
+_SHARE = 0.02
 """Seconds between two looks at the processes, longer where a look takes more than this share of the time."""
 _KILLING = 10.0
 """Seconds after which processes that do not die (they wait for a dead disk, say) are given up."""

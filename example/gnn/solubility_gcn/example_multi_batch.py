@@ -12,10 +12,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt, data = HERE / "solubility_gcn_dyn.onnx", HERE / "data/test.sdf"
-    cli.multi(
-        __doc__,
-        GRAPH_PREDICTION,
-        ckpt=ckpt,
-        data_path=data,
-        batch_size=64,
-    )
+    cli.multi(__doc__, GRAPH_PREDICTION, ckpt=ckpt, data_path=data, batch_size=64)
