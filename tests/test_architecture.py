@@ -52,6 +52,8 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/click_models.py",
         "utils/export/text_classifier_script.py",
         "utils/export/gpt_decoder.py",
+        "utils/export/graph_models.py",
+        "utils/export/graph_script.py",
         "utils/export/gpt_script.py",
         "utils/export/torchvision_models.py",
         "utils/export/segmenter_script.py",

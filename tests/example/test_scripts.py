@@ -22,7 +22,7 @@ FLAGS = (
 OF_DOMAIN = {
     "classification": ("--topk", "--skip_postprocess"),
     "face": ("--score_threshold",),
-    "gnn": ("--nodes", "--smiles"),
+    "gnn": ("--split",),
     "nlp": ("--tokenizer", "--lengths"),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
 }

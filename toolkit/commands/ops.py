@@ -21,6 +21,7 @@ from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
 from toolkit.ops.trial import trial_of
 from toolkit.output import Column, ToolReport, add_output_flags, publish
+from utils.shapes import parse_dims
 
 TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
 
@@ -62,6 +63,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         help="a torch module needs one per argument of forward",
     )
     parser.add_argument(
+        "--dim",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar="NAME=N",
+        help="sizes of an ONNX file by name: nodes=128",
+    )
+    parser.add_argument(
         "--input_dtype",
         type=_dtype,
         action="append",
@@ -91,13 +100,16 @@ def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Judgement], Tabl
             raise
         notes.append(f"{error}; judged by the table alone")
     if is_torch_source(args.model):
+        if args.dim:
+            raise ConfigError("--dim is for ONNX files; a torch module takes --shape INPUT=N,N,..")
         found, more, data = judge_torch(args.model, table, trial, dict(args.shape), dict(args.input_dtype))
         return found, table, notes + more, data
     if args.input_dtype:
         raise ConfigError("--input_dtype is for torch modules; an ONNX file says what its inputs are")
     if args.model.endswith(".py"):
         raise ConfigError(f"{args.model} is Python: name the torch module in it, as {args.model}:NAME")
-    found, more = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape), trial)
+    dims = parse_dims([word for words in args.dim for word in words])
+    found, more = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape), trial, dims)
     return found, table, notes + more, {}
 
 

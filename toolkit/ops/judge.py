@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import ConfigError, ModelError
-from toolkit.graph.inputs import Shapes, input_shapes
+from toolkit.graph.inputs import Dims, Shapes, input_shapes
 from toolkit.ops.needs import Need, find_needs, op_name
 from toolkit.ops.table import LACKING, LEVELS, Support, Table
 
@@ -59,13 +59,18 @@ class Judgement:
 
 
 def judge_file(
-    path: Path, table: Table, batch: int = 1, shapes: Shapes | None = None, trial: Trial | None = None
+    path: Path,
+    table: Table,
+    batch: int = 1,
+    shapes: Shapes | None = None,
+    trial: Trial | None = None,
+    dims: Dims | None = None,
 ) -> tuple[list[Judgement], list[str]]:
     """Judge every operator of an ONNX file; return that and what is to be said about it.
 
     Args:
-        path: the file. table: of the target. batch, shapes: for dynamic dimensions; where sizes are left open the
-            shapes stay unknown, which is no error.
+        path: the file. table: of the target. batch, shapes, dims: for dynamic dimensions; where sizes are left open
+            the shapes stay unknown, which is no error.
         trial: asks the target; ``None`` goes by the table alone.
 
     Raises:
@@ -73,7 +78,7 @@ def judge_file(
     """
     from toolkit.graph.nodes import load_named
 
-    model, notes = _shaped(load_named(path), batch, shapes)
+    model, notes = _shaped(load_named(path), batch, shapes, dims)
     found = judge(model, table, trial)
     return found, notes or dynamic_notes(found)
 
@@ -84,16 +89,16 @@ def dynamic_notes(found: Iterable[Judgement]) -> list[str]:
     return [f"sizes not known beforehand are written by: {', '.join(dynamic)}"] if dynamic else []
 
 
-def _shaped(model: ModelProto, batch: int, shapes: Shapes | None) -> tuple[ModelProto, list[str]]:
+def _shaped(model: ModelProto, batch: int, shapes: Shapes | None, dims: Dims | None) -> tuple[ModelProto, list[str]]:
     """Return a model with shapes as far as they are known, and what is not."""
     import onnx
 
     from engine.onnx import bind_shapes, infer_shapes
 
     try:
-        return bind_shapes(model, dict(input_shapes(model, batch, shapes))), []
+        return bind_shapes(model, dict(input_shapes(model, batch, shapes, dims))), []
     except (ConfigError, ModelError) as error:  # open sizes, or sequences among the inputs
-        if shapes:
+        if shapes or dims:
             raise
         notes = [f"shapes are not all known: {error}"]
     try:

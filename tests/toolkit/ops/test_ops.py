@@ -235,6 +235,9 @@ def test_open_sizes_are_said_to_be_open(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,C] x) => (float[N,C] y) { y = Sigmoid(x) }")
     assert "pass one: --shape x=1,1" in judge_file(path, SDAA)[1][0]
     assert judge_file(path, SDAA, shapes={"x": (1, 3)})[1] == []
+    assert judge_file(path, SDAA, dims={"C": (3,)})[1] == []
+    with pytest.raises(ConfigError, match="--dim D: the model has no dimension 'D'"):
+        judge_file(path, SDAA, dims={"D": (3,)})
 
 
 def test_what_is_of_unknown_type_is_not_known(save_onnx: SaveOnnx) -> None:

@@ -31,6 +31,7 @@ from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 from utils.tasks.graph_prediction import GRAPH_PREDICTION
+from utils.tasks.node_classification import NODE_CLASSIFICATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
@@ -90,6 +91,13 @@ DOMAINS = {
     ),
     "text_generation": Domain(TEXT_GENERATION, "data/val.txt", suffix=".txt"),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
+    "node_classification": Domain(
+        NODE_CLASSIFICATION,
+        "data/digits_graph.npz",
+        folder=ROOT / "example/gnn/digits_gcn",
+        file="digits_gcn_dyn.onnx",
+        slow=True,
+    ),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
     "voice_activity": Domain(
         VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"

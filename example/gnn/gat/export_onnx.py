@@ -1,0 +1,20 @@
+"""Export GAT to ONNX: <arch>.onnx, <arch>_dyn.onnx and, where the form has it, <arch>_float16_dyn.onnx."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.graph_models import SCATTER, GraphSizes
+from utils.export.graph_script import export_graph_network
+from utils.pipeline import cli
+
+ARCHS = {
+    "gat_digits": GraphSizes("gat", features=64, hidden=8, classes=10, heads=8),
+    "gat_cora": GraphSizes("gat", features=1433, hidden=8, classes=7, heads=8),
+    "gat_citeseer": GraphSizes("gat", features=3703, hidden=8, classes=6, heads=8),
+}
+
+if __name__ == "__main__":
+    cli.run(partial(export_graph_network, __doc__, HERE, ARCHS, SCATTER))
