@@ -18,6 +18,7 @@ from tecoinfer_modelzoo import clone
 
 __all__ = [
     "CONFIGS",
+    "FULL",
     "PARAMETERS",
     "REQUIRED",
     "ROOT",
@@ -37,6 +38,9 @@ ROOT = clone() or Path.cwd()
 
 CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
 """The files with the cases of the core and of contributors, relative to the repository's root."""
+
+FULL = "model_config/full.yaml"
+"""The file with cases that measure all of a model of which the check's case runs a part; only asked for by name."""
 
 HISTORICAL_PREFIX = "TecoInference"
 """First part a ``run_dir`` may have; it is the historical name of the repository's root."""

@@ -9,5 +9,6 @@ from model_config.reports.page import html_page
 from model_config.reports.site import build_site
 from model_config.reports.terminal import print_table
 from model_config.reports.text import write_text
+from model_config.reports.zoo_tables import write_tables
 
-__all__ = ["build_site", "html_page", "junit_xml", "markdown", "print_table", "write_text"]
+__all__ = ["build_site", "html_page", "junit_xml", "markdown", "print_table", "write_tables", "write_text"]

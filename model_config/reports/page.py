@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from model_config.reports import looks, text
+from model_config.reports.described import unlinked
 from model_config.reports.pictures import Picture, thumbnails
 from model_config.reports.plots import difference_plot, ratio_plot
 from model_config.reports.terminal import deciding
@@ -69,6 +70,7 @@ _FILTERS: Mapping[str, Any] = {
     "is_long": _is_long,
     "log_tail": _tail,
     "look": looks.look_of,
+    "unlinked": unlinked,
     "case_look": looks.case_look,
 }
 _FUNCTIONS: Mapping[str, Any] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
+from model_config.reports.described import Described, read_described
 from model_config.results import Accuracy, Verdict
 from utils.text import clean_line
 
@@ -34,6 +35,7 @@ class ScoredMetric:
     name: str
     value: float
     samples: int
+    higher_is_better: bool
     against: tuple[Accuracy, ...]
 
 
@@ -62,6 +64,7 @@ class ScoredModel:
             the first heading of its README.
         metrics, figures: of ``numerics.yaml`` and ``perf.yaml``; both empty where it was never checked.
         commit, date, versions, written_by: of the newer of the two files.
+        texts: of its ``zoo.yaml``; ``None`` where it has none.
     """
 
     name: str
@@ -75,6 +78,7 @@ class ScoredModel:
     date: str
     versions: Mapping[str, str]
     written_by: str
+    texts: Described | None = None
 
     @property
     def targets(self) -> list[str]:
@@ -103,6 +107,7 @@ def _is_model(folder: Path) -> bool:
 
 def _model(folder: Path, place: str, root: Path) -> ScoredModel:
     numerics, perf = _scorecard(folder, NUMERICS), _scorecard(folder, PERF)
+    texts = read_described(folder)
     last = max(numerics, perf, key=lambda data: (str(data.get("date", "")), bool(data)))
     try:
         return ScoredModel(
@@ -117,6 +122,7 @@ def _model(folder: Path, place: str, root: Path) -> ScoredModel:
             str(last.get("date", "")),
             {str(name): str(value) for name, value in last.get("versions", {}).items()},
             str(last.get("written_by", "")),
+            texts,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = (
@@ -145,7 +151,8 @@ def _key(entry: Mapping[str, Any]) -> Key:
 def _metric(entry: Mapping[str, Any]) -> ScoredMetric:
     name, value = str(entry["metric"]), float(entry["value"])
     against = tuple(_accuracy(name, value, one) for one in entry.get("against", []))
-    return ScoredMetric(_key(entry), name, value, int(entry["samples"]), against)
+    better = entry.get("higher_is_better") is not False
+    return ScoredMetric(_key(entry), name, value, int(entry["samples"]), better, against)
 
 
 def _accuracy(name: str, value: float, one: Mapping[str, Any]) -> Accuracy:

@@ -1,0 +1,79 @@
+"""What people say of a model in one line: ``zoo.yaml`` in its folder, in every language of the pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import ConfigError, did_you_mean, one_line
+
+TEXTS = "zoo.yaml"
+"""Name of the file; it need not be there."""
+
+LANGUAGES = ("en", "zh")
+KEYS = ("does", "weights")
+
+_EXAMPLE = 'does: {en: "reads a handwritten digit", zh: "..."}'
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The texts of a model by language, each one line of Markdown whose links start at the repository's root.
+
+    Attributes:
+        does: what the model does.
+        weights: where its weights come from, and the data that its figures are measured on.
+    """
+
+    does: Mapping[str, str]
+    weights: Mapping[str, str]
+
+
+def read_described(folder: Path) -> Described | None:
+    """Return the texts of a model's folder; ``None`` where there is no file.
+
+    Raises:
+        ConfigError: the file cannot be read, or lacks a text.
+    """
+    import yaml
+
+    path = folder / TEXTS
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read ({one_line(error)}); write lines such as {_EXAMPLE}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: is no mapping; write lines such as {_EXAMPLE}")
+    _check_keys(path, "", found, KEYS)
+    return Described(*(_texts(path, key, found[key]) for key in KEYS))
+
+
+def unlinked(text: str) -> str:
+    """Return a text as it is read: without the addresses of links and the marks of code."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "")
+
+
+def _texts(path: Path, key: str, found: object) -> dict[str, str]:
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: {key} is no mapping of languages; write lines such as {_EXAMPLE}")
+    _check_keys(path, f"{key}: ", found, LANGUAGES)
+    for language in LANGUAGES:
+        text = found[language]
+        if not isinstance(text, str) or not text.strip() or not text.isprintable() or "|" in text:
+            raise ConfigError(f"{path}: {key}: {language} is no text in one line without '|'; write one, in quotes")
+    return {language: found[language].strip() for language in LANGUAGES}
+
+
+def _check_keys(path: Path, where: str, found: Mapping[object, object], known: tuple[str, ...]) -> None:
+    for key in found:
+        if key not in known:
+            raise ConfigError(
+                f"{path}: {where}unknown key {key!r};{did_you_mean(str(key), known)} keys: {', '.join(known)}"
+            )
+    for key in known:
+        if key not in found:
+            raise ConfigError(f"{path}: {where}lacks {key!r}; add it")
