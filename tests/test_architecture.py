@@ -56,6 +56,9 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/segmenter_script.py",
         "utils/export/torchvision_segmentation.py",
         "utils/export/weight_files.py",
+        "utils/export/policies.py",
+        "utils/export/policy_script.py",
+        "utils/policy_training.py",
         "utils/training.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
@@ -69,6 +72,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
+    "gymnasium": ("utils/environments.py",),
     "soundfile": ("utils/preprocess/audio/reading.py",),
     "soxr": ("utils/preprocess/audio/resampling.py",),
 }
@@ -86,6 +90,8 @@ BLOCKED = (
     "scipy",
     "soundfile",
     "soxr",
+    "gymnasium",
+    "pygame",
     "rich",
     "jinja2",
 )

@@ -89,9 +89,7 @@ def ppo(environment: str, policy: torch.nn.Module, critic: torch.nn.Module, plan
     return policy.eval()
 
 
-def _cost(
-    policy: torch.nn.Module, critic: torch.nn.Module, rows: list[torch.Tensor], plan: PpoPlan
-) -> torch.Tensor:
+def _cost(policy: torch.nn.Module, critic: torch.nn.Module, rows: list[torch.Tensor], plan: PpoPlan) -> torch.Tensor:
     observations, actions, likely, advantages, returns = rows
     now = Categorical(logits=policy(observations))
     ratio = (now.log_prob(actions) - likely).exp()
@@ -101,7 +99,7 @@ def _cost(
     return plan.value * off - gain - plan.entropy * now.entropy().mean()
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def _advantages(seen: _Round, critic: torch.nn.Module, plan: PpoPlan) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the generalised advantages and the returns that the critic learns, [T, E] each.
 
@@ -126,7 +124,7 @@ class _Lanes:
         self._seen: Array = self._lanes.reset(seed=1)[0]
         self._ended: Array = np.zeros(count, bool)
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def play(self, policy: torch.nn.Module, horizon: int) -> _Round:
         """Let the policy play so many steps; actions are drawn."""
         columns: list[list[Any]] = [[] for _ in _Round._fields]
@@ -152,7 +150,7 @@ class Played(NamedTuple):
     actions: Array
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
     """Play one episode by the likeliest, or the most valuable, of discrete actions."""
     lane = gymnasium().make(environment)
@@ -171,7 +169,7 @@ def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
     return Played(total, np.stack(observations), np.array(actions, np.int64))
 
 
-# ------------------------------------------------------------------------------------------------------------ Q-learning
+# ---------------------------------------------------------------------------------------------------------- Q-learning
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,12 @@ OF_DOMAIN = {
     "face": ("--score_threshold",),
     "nlp": ("--tokenizer", "--lengths"),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
+    "reinforcement": ("--env", "--episodes", "--seed", "--max_steps"),
 }
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""
 
-NO_PICTURES = ("nlp", "speech")
+NO_PICTURES = ("nlp", "reinforcement", "speech")
 """Domains whose inputs have no height and width."""
 
 SUMMARY = re.compile(

@@ -174,19 +174,18 @@ def test_the_page_leads_to_a_passed_check(zoo: Path) -> None:
 
 def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
     add_task(zoo)
-    done = teco(zoo, "new", "reinforcement", "x", "--contrib")
+    done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
     assert (
-        "no task is for domain 'reinforcement'; tasks and their domains: classification (classification), "
-        in done.stderr
+        "no task is for domain 'astronomy'; tasks and their domains: classification (classification), " in done.stderr
     )
     assert "gauge (gauges)" in done.stderr
     assert done.stderr.rstrip().endswith("choose one by --task NAME")
     done = teco(zoo, "new", "gauges", "x")
     assert done.stderr == "error: task 'gauge' is in contrib/utils, which core models do not see; add --contrib\n"
-    done = teco(zoo, "new", "reinforcement", "x", "--task", "gauge", "--contrib")
+    done = teco(zoo, "new", "astronomy", "x", "--task", "gauge", "--contrib")
     assert done.returncode == 0, done.stderr
-    assert (zoo / "contrib/example/reinforcement/x/data/val.csv").is_file()
+    assert (zoo / "contrib/example/astronomy/x/data/val.csv").is_file()
     assert teco(zoo, "_complete", "new", "gau").stdout == "gauges\n"
     assert teco(zoo, "_complete", "new", "gauges", "x", "--task", "g").stdout == "gauge\n"
 

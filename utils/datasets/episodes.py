@@ -1,7 +1,7 @@
 """Episodes by their seeds, and recordings: observations with the action that a policy chose at each.
 
-A recording is an ``.npz``: ``environment`` (text), ``seeds`` and ``steps`` (int64 [R]: of which episode, and at which of
-its steps), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
+A recording is an ``.npz``: ``environment`` (text), ``seeds`` and ``steps`` (int64 [R]: of which episode, and at which
+of its steps), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def write_recording(path: Path, found: Recording) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    columns = dict(zip(KEYS, (np.array(found.environment), *found[1:]), strict=True))
+    columns: Any = dict(zip(KEYS, (np.array(found.environment), *found[1:]), strict=True))
     try:
         with path.open("wb") as file:  # given a path, numpy would add .npz to another suffix
             np.savez_compressed(file, **columns)

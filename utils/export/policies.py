@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
 
 
-class Perceptron(nn.Module):
+class Perceptron(nn.Module):  # type: ignore[misc]
     """Fully connected layers with tanh between them, orthogonal weights at the start.
 
     Args:
@@ -21,7 +22,7 @@ class Perceptron(nn.Module):
         super().__init__()
         sizes = (inputs, width, width, outputs)
         layers: list[nn.Module] = []
-        for place, (one, other) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for place, (one, other) in enumerate(pairwise(sizes)):
             layer, last = nn.Linear(one, other), place == len(sizes) - 2
             nn.init.orthogonal_(layer.weight, gain if last else math.sqrt(2))
             nn.init.zeros_(layer.bias)
@@ -34,7 +35,7 @@ class Perceptron(nn.Module):
         return found
 
 
-class Dueling(nn.Module):
+class Dueling(nn.Module):  # type: ignore[misc]
     """A Q-network whose head says apart how good a state is and how much better an action is than the mean of all.
 
     Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'):
@@ -69,7 +70,7 @@ class Dueling(nn.Module):
 
 
 def _convolutions(channels: int) -> nn.Sequential:
-    """Return the layers for frames of 84 x 84 of Mnih et al., 2015 (Human-level control), which the paper above keeps."""
+    """Return the layers for frames of Mnih et al., 2015 (Human-level control), which the paper above keeps."""
     sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
     layers: list[nn.Module] = []
     for inputs, outputs, kernel, stride in sizes:

@@ -1,4 +1,4 @@
-"""What the ``export_onnx.py`` and the ``train.py`` of the zoo's policies do: flags, files, the return of what was trained.
+"""What the ``export_onnx.py`` and the ``train.py`` of the zoo's policies do: flags, files, the return.
 
 A folder names its network and makes one call::
 

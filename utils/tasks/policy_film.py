@@ -42,9 +42,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
     return save_drawn(Path(stem), lines, folder, film_strip(frames, captions))
 
 
-def _replayed(
-    name: str, seed: int, lane: Lane, places: Sequence[int]
-) -> tuple[list[Image.Image], list[float], float]:
+def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
     """Return pictures behind so many steps, the return up to each, and how many steps are a second."""
     environment = make_environment(name, drawn=True)
     frames, returns, total, wanted = list[Image.Image](), list[float](), 0.0, set(places)
@@ -61,9 +59,7 @@ def _replayed(
     except ConfigError:
         raise
     except Exception as error:  # an environment may raise anything
-        raise ConfigError(
-            f"--save: {name} cannot be drawn ({typed_reason(error)}); leave out --save for it"
-        ) from error
+        raise ConfigError(f"--save: {name} cannot be drawn ({typed_reason(error)}); leave out --save for it") from error
     finally:
         environment.close()
     if not np.isclose(total, lane.total, rtol=1e-9, atol=1e-9):

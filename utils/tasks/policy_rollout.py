@@ -68,9 +68,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked],
     return Lanes(roll(engine, state, [asked.start for asked in contexts]))
 
 
-def decode(
-    outputs: Sequence[Lane], contexts: Sequence[Asked], model: Model, options: Options
-) -> list[Lane | NoAnswer]:
+def decode(outputs: Sequence[Lane], contexts: Sequence[Asked], model: Model, options: Options) -> list[Lane | NoAnswer]:
     """Return the episodes; one that failed or never ended has no answer."""
     return [NoAnswer(lane.failure) if lane.failure else lane for lane in outputs]
 
@@ -202,7 +200,13 @@ FLAGS = (
         None,
         int,
     ),
-    Flag("--film", "what --save draws: a strip of pictures, or a GIF", "strip", choices=("strip", "gif"), scripts=SCRIPTS[1:]),
+    Flag(
+        "--film",
+        "what --save draws: a strip, or a GIF",
+        "strip",
+        choices=("strip", "gif"),
+        scripts=SCRIPTS[1:],
+    ),
 )
 
 POLICY_ROLLOUT = Task(
@@ -222,6 +226,7 @@ POLICY_ROLLOUT = Task(
     check=check,
     flags=FLAGS,
     watched=False,
+    advice={"engine": "see which is slower, environment or policy (figures); more episodes side by side: --batch_size"},
     template=TEMPLATE,
     first=True,
     data_help="nothing: episodes are seeds; or a recording (.npz) to compare actions with",

@@ -1,7 +1,7 @@
 """Episodes side by side: an environment per seed, one call of the policy for all of them at every step.
 
-Each lane is an environment of its own, seeded alone, and the call always has the same number of rows: so an episode does
-not depend on which others are beside it, which of them have ended, or how a run is shared out.
+Each lane is an environment of its own, seeded alone, and the call always has the same number of rows: so an episode
+does not depend on which others are beside it, which of them have ended, or how a run is shared out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 KEY = "policy"
-"""Key of the metadata that names the environment (``env``) and the output that says the action (``output``), as JSON."""
+"""Key of the metadata that names the environment (``env``) and the output that says the action (``output``)."""
 
 
 def environment_of(model: Model, options: Options) -> str:
@@ -124,7 +124,7 @@ class _Episode:
         try:
             self._environment = make_environment(setting.env)
             self._show(self._environment.reset(seed=seed)[0])
-        except Exception as error:  # an environment may raise anything
+        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
             self._fail(error, "reset")
 
     @property
@@ -144,7 +144,7 @@ class _Episode:
                 self._end("terminated" if terminated else "truncated")
                 return
             self._show(shown)
-        except Exception as error:  # an environment may raise anything
+        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
             self._fail(error, f"step {len(self.actions)}")
             return
         if len(self.actions) >= self._setting.limit:
@@ -232,9 +232,9 @@ def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
     """Return what the policy says of each row, [N, width] with NaN as 0, and which rows had none."""
     outputs = engine(rows)
     found = np.asarray(outputs if isinstance(outputs, np.ndarray) else outputs[setting.output])
-    said = found.reshape(len(rows), -1).astype(np.float32, copy=False)
-    finite = ~np.isnan(said).any(axis=1)
-    return (said if finite.all() else np.nan_to_num(said)), finite
+    said: Array = found.reshape(len(rows), -1).astype(np.float32, copy=False)
+    finite: Array = ~np.isnan(said).any(axis=1)
+    return said if finite.all() else np.nan_to_num(said), finite
 
 
 def _compared(engine: Engine, setting: Setting, starts: Sequence[Start], lanes: Sequence[Lane]) -> list[Lane]:

@@ -16,7 +16,8 @@ class Arch(NamedTuple):
     """A network, and what it plays unless ``--env`` says so.
 
     Attributes:
-        env: name of the environment. dimensions: of an observation. width: of the hidden layers (of frames: the head's).
+        env: name of the environment. dimensions: of an observation.
+        width: of the hidden layers; of frames those of the head.
     """
 
     env: str

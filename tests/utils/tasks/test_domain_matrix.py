@@ -29,6 +29,7 @@ from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
 from utils.tasks.page_reading import PAGE_READING
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
@@ -85,6 +86,7 @@ DOMAINS = {
     "text_generation": Domain(TEXT_GENERATION, "data/val.txt", suffix=".txt"),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
+    "policy_rollout": Domain(POLICY_ROLLOUT, "data/recorded.npz"),
     "voice_activity": Domain(
         VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
     ),

@@ -14,6 +14,7 @@ from utils.pipeline import answers, valid
 from utils.tasks.base import Task
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
@@ -25,6 +26,7 @@ BATCH, SHARD = 16, 4
 DOMAINS = {
     "detection": (DETECTION, "val.json"),
     "face_detection": (FACE_DETECTION, ""),
+    "policy_rollout": (POLICY_ROLLOUT, "recorded.npz"),
     "segmentation": (SEGMENTATION, ""),
     "speech_recognition": (SPEECH_RECOGNITION, "recordings.jsonl"),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),

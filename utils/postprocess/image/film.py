@@ -14,6 +14,9 @@ from engine import ConfigError
 WIDTH, COLUMNS, BAND = 240, 4, 22
 """Pixels of a strip's picture across, pictures in a row, and pixels below each for its caption."""
 
+GIF_WIDTH = 300
+"""Most pixels of a GIF across."""
+
 _BACK, _TEXT = (24, 24, 24), (255, 255, 255)
 
 
@@ -45,10 +48,16 @@ def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            first, *others = [frame.convert("RGB").quantize(64) for frame in frames]
+            first, *others = [_small(frame).quantize(64) for frame in frames]
             first.save(draft, format="GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
             return draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot write {target} ({error.strerror or error}); choose another folder") from error
+
+
+def _small(frame: Image.Image) -> Image.Image:
+    """Return a picture no wider than a GIF's."""
+    width = min(GIF_WIDTH, frame.width)
+    return frame.convert("RGB").resize((width, max(1, round(frame.height * width / frame.width))), Image.Resampling.BOX)

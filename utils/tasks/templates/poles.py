@@ -35,8 +35,9 @@ def _states() -> Array:
     """Return states that are drawn, not played, none of them so near to the rule's edge that rounding decides."""
     drawn = np.random.default_rng(0).uniform(-1, 1, (4 * EPISODES * STATES, 4)) * (1.0, 1.0, 0.15, 1.0)
     states: Array = drawn.astype(np.float32)
-    clear = np.abs(states @ np.array(WEIGHTS)) > 0.05
-    return states[clear][: EPISODES * STATES]
+    clear: Array = np.abs(states @ np.array(WEIGHTS)) > 0.05
+    chosen: Array = states[clear][: EPISODES * STATES]
+    return chosen
 
 
 TEMPLATE = Template(Path(__file__).with_name("policy_rollout"), fill)
