@@ -30,6 +30,7 @@ def gymnasium() -> Any:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with extra("an environment of reinforcement learning", "gym"):
         import gymnasium as found
+    found.logger.min_level = found.logger.ERROR  # what it warns of, it would say once for each of many environments
     return found
 
 
@@ -48,7 +49,7 @@ def make_environment(name: str, *, drawn: bool = False) -> Any:
     """
     gym = gymnasium()
     try:
-        return gym.make(name, disable_env_checker=True, render_mode="rgb_array" if drawn else None)
+        return gym.make(name, disable_env_checker=True, **({"render_mode": "rgb_array"} if drawn else {}))
     except gym.error.UnregisteredEnv as error:
         raise ConfigError(
             f"--env {name}: gymnasium knows no such environment ({reason_of(error)}); one of your own is "

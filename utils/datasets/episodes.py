@@ -57,7 +57,7 @@ def read_recording(path: Path) -> Recording:
         DataError: the file is none, or its arrays do not go together.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             missing = [key for key in KEYS if key not in file]
             if missing:
                 raise DataError(f"{path}: has no {missing[0]!r}; a recording has {', '.join(KEYS)}")

@@ -44,6 +44,10 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
 
 def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
     """Return pictures behind so many steps, the return up to each, and how many steps are a second."""
+    probe = make_environment(name)
+    probe.close()
+    if "rgb_array" not in (probe.metadata.get("render_modes") or ()):
+        raise _undrawn(name)
     environment = make_environment(name, drawn=True)
     frames, returns, total, wanted = list[Image.Image](), list[float](), 0.0, set(places)
     try:
@@ -72,5 +76,9 @@ def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[
 
 def _picture(found: object, name: str) -> Image.Image:
     if not isinstance(found, np.ndarray) or found.ndim != 3 or found.dtype != np.uint8:
-        raise ConfigError(f"--save: {name} draws no pictures (render mode rgb_array); leave out --save for it")
+        raise _undrawn(name)
     return Image.fromarray(found)
+
+
+def _undrawn(name: str) -> ConfigError:
+    return ConfigError(f"--save: {name} draws no pictures (render mode rgb_array); leave out --save for it")

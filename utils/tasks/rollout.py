@@ -233,7 +233,7 @@ def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
     outputs = engine(rows)
     found = np.asarray(outputs if isinstance(outputs, np.ndarray) else outputs[setting.output])
     said: Array = found.reshape(len(rows), -1).astype(np.float32, copy=False)
-    finite: Array = ~np.isnan(said).any(axis=1)
+    finite: Array = np.logical_not(np.isnan(said).any(axis=1))
     return said if finite.all() else np.nan_to_num(said), finite
 
 
