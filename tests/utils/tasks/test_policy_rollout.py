@@ -141,7 +141,7 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "Plain-v0", "--seed", -1], r"--seed -1 must be at least 0"),
         (["--env", "Plain-v0", "--max_steps", 0], r"--max_steps 0 must be at least 1"),
         (["--env", "Words-v0"], r"actions of kind Text cannot be said by one output of a policy"),
-        (["--env", "Taxi-v3"], r"an observation has shape \[500\], and the policy's input observation takes"),
+        (["--env", "FrozenLake-v1"], r"an observation has shape \[16\], and the policy's input observation takes"),
         (["--env", "Blackjack-v1"], r"observations of kind Tuple are no array; wrap the environment"),
     ],
 )
