@@ -86,7 +86,7 @@ DOMAINS = {
     "text_generation": Domain(TEXT_GENERATION, "data/val.txt", suffix=".txt"),
     "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
-    "policy_rollout": Domain(POLICY_ROLLOUT, "data/recorded.npz"),
+    "policy_rollout": Domain(POLICY_ROLLOUT, "data/recorded.npz", slow=True),
     "voice_activity": Domain(
         VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
     ),
