@@ -25,7 +25,7 @@ class Arch(NamedTuple):
     width: int
 
 
-ARCHS = {"vector": Arch("CartPole-v1", 1, 64), "frames": Arch("frames:CartPoleFrames-v0", 3, 512)}
+ARCHS = {"vector": Arch("CartPole-v1", 1, 128), "frames": Arch("frames:CartPoleFrames-v0", 3, 512)}
 FRAME = 36
 """Smallest height and width of frames that the convolutions take."""
 

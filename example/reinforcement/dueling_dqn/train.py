@@ -19,7 +19,7 @@ from utils.pipeline import cli
 from utils.policy_training import DqnPlan, double_dqn
 from utils.training import repeatable
 
-PLAN = DqnPlan(40_000)
+PLAN = DqnPlan(60_000, lanes=2, memory=60_000, rate=5e-4, discount=0.98, follow=0.002)
 
 
 def main() -> int:
