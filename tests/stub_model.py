@@ -163,8 +163,8 @@ CASE: dict[str, Any] = {
 
 ANSWERS: dict[str, Any] = {
     "samples": SAMPLES,
-    "wrong": {"sdaa": [1, 2, 3], "onnx": [1, 2, 3]},
-    "unread": {"sdaa": [], "onnx": []},
+    "wrong": {"sdaa": [1, 2, 3], "onnx": [1, 2, 3], "cpu": [1, 2]},
+    "unread": {"sdaa": [], "onnx": [], "cpu": []},
     "names": "n",
     "sps": 100.0,
     "simulated_sps": 1000.0,

@@ -49,7 +49,7 @@ def judge_case(
     root = folder.resolve().parents[case.run_dir.count("/")]
     judged: list[Accuracy] = []
     ran: list[StepResult] = []
-    baseline = _baseline(case, step, folder)
+    baseline = baseline_of(case, step, folder)
     if not _is_baseline(step, baseline):
         words = Command("valid", step.run_file, {"ckpt": baseline}).arguments
         ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
@@ -69,7 +69,7 @@ def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], lis
     from model_config.judge import agreement
 
     step = next((one for name in ("multi", "single") for one in case.steps if one.name == name), None)
-    baseline = None if step is None or "ckpt" not in step.params else _baseline(case, step, folder)
+    baseline = None if step is None or "ckpt" not in step.params else baseline_of(case, step, folder)
     if step is None or baseline is None or _is_baseline(step, baseline):
         return [], [], [RANDOM]
     files = baseline.values() if isinstance(baseline, Mapping) else [baseline]
@@ -103,7 +103,7 @@ def _weights(ckpt: Path) -> str:
         return ""
 
 
-def _baseline(case: Case, step: Command, folder: Path) -> Paths:
+def baseline_of(case: Case, step: Command, folder: Path) -> Paths:
     """Return the ONNX files of the baseline: those the case names, the float32 twins of the step's, or the same."""
     if case.accuracy.baseline_ckpt:
         return case.accuracy.baseline_ckpt

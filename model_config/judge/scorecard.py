@@ -18,6 +18,7 @@ from typing import Any
 
 from engine import ConfigError, hash_files, one_line, write_file
 from model_config.cases.config import Case, Command, relative
+from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
 from utils.fetch import kept_path
 from utils.plain import plain
@@ -45,6 +46,7 @@ class Measured:
         speed: as :func:`model_config.judge.speed.figures` gives it.
         model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for data elsewhere.
         higher_is_better: the metric's direction.
+        others: what the case has on other targets.
     """
 
     case: Case
@@ -57,6 +59,7 @@ class Measured:
     model_sha256: str
     data_sha256: str | None
     higher_is_better: bool = True
+    others: Sequence[OnTarget] = ()
 
     @property
     def key(self) -> dict[str, Any]:
@@ -194,16 +197,22 @@ def write(folder: Path, found: Measured, commit: str, date: str) -> list[Path]:
 def _numerics(found: Measured) -> list[dict[str, Any]]:
     if not found.metric_name:
         return []
+    hashes = {"model_sha256": found.model_sha256, "data_sha256": found.data_sha256}
+    direction = {} if found.higher_is_better else {"higher_is_better": False}
     own = {**found.key, "metric": found.metric_name, "value": found.metric, "samples": found.samples}
-    if not found.higher_is_better:
-        own["higher_is_better"] = False
-    own |= {"model_sha256": found.model_sha256, "data_sha256": found.data_sha256}
+    own |= direction | hashes
     against = []
     for one in found.accuracy:
         entry = {"reference": one.against, "value": one.reference, "relative_difference": one.relative_difference}
         entry |= {"verdict": one.verdict.value, "tolerance": one.tolerance, "samples": one.samples}
         against.append(entry | ({"interval": list(one.interval)} if one.interval else {}))
-    return [own | {"against": against}]
+    others = [
+        found.key
+        | {"target": one.target, "dtype": one.dtype, "metric": one.metric_name, "value": one.metric}
+        | {"samples": one.samples, **direction, "data_sha256": found.data_sha256}
+        for one in found.others
+    ]
+    return [own | {"against": against}, *others]
 
 
 def _perf(found: Measured) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from engine import ConfigError
@@ -13,6 +13,7 @@ from model_config.cases.imports import Imports
 from model_config.judge import scorecard
 from model_config.judge.accuracy import RANDOM, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
+from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
@@ -171,7 +172,7 @@ class _CaseRun:
             self.findings += scorecard.compare(self._home, found, self.settings.root)
         self.speed = judge_speed(measured, self._stored(found), self._measure_again(step))
         if self.settings.update:
-            self._update(found)
+            self._update(self._on_all_targets(step, found))
 
     def _measure_again(self, step: Command) -> Callable[[], Mapping[str, float]]:
         def measure() -> Mapping[str, float]:
@@ -202,6 +203,13 @@ class _CaseRun:
             scorecard.hash_data(self._folder, step.data_paths),
             direction(valid.result),
         )
+
+    def _on_all_targets(self, step: Command, found: scorecard.Measured) -> scorecard.Measured:
+        if not found.metric_name or not all(one.passed for one in self.steps):
+            return found
+        others, notes = on_other_targets(self.case, step, self._folder, self.steps, self._run)
+        self.notes += notes
+        return replace(found, others=others)
 
     def _update(self, found: scorecard.Measured) -> None:
         if not all(step.passed for step in self.steps) or any(one.verdict is Verdict.FAIL for one in self.accuracy):

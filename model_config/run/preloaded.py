@@ -41,6 +41,21 @@ TORCH = (
 )
 """What an export from PyTorch imports sooner or later; nothing that starts a thread, as onnxruntime does."""
 
+EXAMPLES = (
+    "numpy",
+    "yaml",
+    "PIL.ImageFile",
+    "PIL.PngImagePlugin",
+    "PIL.JpegImagePlugin",
+    "onnx",
+    "onnx.reference",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter.pattern",
+    "onnxscript.version_converter",
+    "onnx_ir.passes.common",
+)
+"""What an example imports to prepare a model for the card; no torch, which no example needs."""
+
 _log = logging.getLogger(__name__)
 
 

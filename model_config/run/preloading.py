@@ -2,9 +2,10 @@
 
 Standard input is a socket, and the folder it starts in that of the zoo's packages.
 
-An export of a small network spends most of its time on imports. Here they are done once; each script then runs in a
-fork of this process, which no other script sees: with a working folder, arguments, environment, standard streams and
-a supervisor of its own (:mod:`model_config.run.supervisor`), exactly as a process that was started for it has them.
+A small network spends most of a step on imports, in its export and where it is run. Here they are done once; each
+script then runs in a fork of this process, which no other script sees: with a working folder, arguments, environment,
+standard streams and a supervisor of its own (:mod:`model_config.run.supervisor`), exactly as a process that was started
+for it has them.
 Only other people's packages are imported: the zoo's own are found by each script for itself.
 
 ``SETTINGS`` is JSON: ``cores`` (numbers; empty: all) and ``modules``: what to import, or ``module:function`` to call;
@@ -18,6 +19,7 @@ the step is over, is the supervisor's exit code; another byte comes when the ste
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -73,6 +75,8 @@ def serve(control: socket.socket) -> None:
     Raises:
         BecomeError: in a fork, which is to be the step.
     """
+    gc.collect()
+    gc.freeze()  # so that a fork's collections leave alone the pages that it shares
     control.send(READY)
     while True:
         data, files, _, _ = socket.recv_fds(control, 1, FILES)

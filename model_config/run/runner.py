@@ -45,6 +45,9 @@ _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _REFUSED = re.compile(r"--(json|save)\b")
 
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 * _GIB)}
+"""Has glibc use freed memory again: to give it back and fault it in took most of the time of large networks."""
+
 _PATIENCE = 10.0
 """Seconds in which the rest of the output must come when the step has ended."""
 
@@ -88,11 +91,13 @@ class Slot:
         cores: their numbers; empty for all there are.
         stop: the signal to leave.
         exports: runs the exports that need torch, where they share its import.
+        others: runs all other steps, where they share their imports.
     """
 
     cores: tuple[int, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     exports: Preloaded | None = None
+    others: Preloaded | None = None
 
 
 def run_step(
@@ -223,8 +228,9 @@ class _Run:
         settings = {"command": command, "cores": self.slot.cores, "report": report}
         for limit in ("timeout", "memory", "processes", "grace"):
             settings[limit] = getattr(self.limits, limit)
-        shared = self.slot.exports if self.step.name == "export" else None
-        if shared is not None and "torch" in required(folder):
+        export = self.step.name == "export" and "torch" in required(folder)
+        shared = self.slot.exports if export else self.slot.others
+        if shared is not None:
             forked = shared.start(settings, report, folder, environment)
             if forked is not None:
                 return forked, shared.mark
@@ -265,6 +271,7 @@ def _environment(tree: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",  # so that the log of a killed step holds all it printed
     }
+    changes |= {name: value for name, value in _KEEP_MEMORY.items() if name not in os.environ}
     for name in ("TECO_CACHE_DIR", "TECO_FETCH_DIR"):
         if place := os.environ.get(name):
             changes[name] = os.path.abspath(place)  # the step starts in another folder

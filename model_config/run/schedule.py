@@ -13,7 +13,7 @@ from pathlib import Path
 from engine import TecoInferError, one_line, usable_cores
 from model_config.cases.config import ROOT, Case, relative
 from model_config.results import CaseResult, Finding
-from model_config.run.preloaded import Preloaded
+from model_config.run.preloaded import EXAMPLES, Preloaded
 from model_config.run.runner import Slot
 from utils.pipeline.launch.share import share_of
 
@@ -58,7 +58,9 @@ def run_all(
     free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
     places = slots(min(len(cases), parallel or len(cases)), stop)
     if len(cases) > len(places):  # else each imports for one case anyway
-        places = [replace(place, exports=Preloaded(place.cores)) for place in places]
+        places = [
+            replace(place, exports=Preloaded(place.cores), others=Preloaded(place.cores, EXAMPLES)) for place in places
+        ]
     for place in places:
         free.put(place)
 
@@ -86,8 +88,9 @@ def run_all(
                 stop.set()
     finally:
         for place in places:
-            if place.exports is not None:
-                place.exports.close()
+            for shared in (place.exports, place.others):
+                if shared is not None:
+                    shared.close()
 
 
 def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Event) -> Iterator[CaseResult]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("rich")
 
@@ -106,7 +107,13 @@ def test_the_scorecard_is_written_by_a_run_and_held_against_the_next(root: Path)
     folder = root / "contrib/example/stubs/good"
     (case,) = check(root, "--update", code=0)["cases"]
     assert [note.rpartition("/")[2] for note in case["notes"]] == ["numerics.yaml", "perf.yaml"]
-    assert "top1" in (folder / "numerics.yaml").read_text()
+    stored = yaml.safe_load((folder / "numerics.yaml").read_text())["metrics"]
+    assert [(one["target"], one["dtype"], one["metric"], one["samples"]) for one in stored] == [
+        ("cpu", "float32", "top1", 6000),
+        ("onnx", "float32", "top1", 6000),
+        ("sdaa", "float16", "top1", 6000),
+    ]
+    assert [one["value"] for one in stored] == pytest.approx([1 - 2 / 6000, 1 - 3 / 6000, 1 - 3 / 6000])
     (case,) = check(root, code=0)["cases"]
     assert case["parts"]["speed"] == "PASS"
     assert {speed["bucket"] for speed in case["speed"] if speed["what"].startswith("simulated")} == {"same"}
@@ -115,6 +122,14 @@ def test_the_scorecard_is_written_by_a_run_and_held_against_the_next(root: Path)
     (case,) = check(root, code=1)["cases"]
     assert case["parts"]["speed"] == "FAIL"
     assert case["speed"][0]["bucket"] == "1.2"
+
+
+def test_a_target_that_a_model_does_not_run_on_is_noted_and_left_out(root: Path) -> None:
+    write_zoo(root, {"good": lambda stub: stub.answers["wrong"].pop("cpu")})
+    (case,) = check(root, "--update", code=0)["cases"]
+    assert [note.partition(":")[0] for note in case["notes"]] == ["cpu is not in the scorecard", "written", "written"]
+    stored = yaml.safe_load((root / "contrib/example/stubs/good/numerics.yaml").read_text())["metrics"]
+    assert [one["target"] for one in stored] == ["onnx", "sdaa"]
 
 
 def test_every_report_is_written(root: Path, tmp_path: Path) -> None:

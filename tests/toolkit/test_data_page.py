@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -45,8 +46,32 @@ def test_every_committed_file_has_a_row() -> None:
 
 
 def _is_data(name: str) -> bool:
-    in_models = name.startswith(("example/", "contrib/example/"))
-    return name.endswith(IN_MODELS if in_models else EVERYWHERE) and (ROOT / name).is_file()
+    if not (ROOT / name).is_file():
+        return False
+    in_model = re.fullmatch(r"(contrib/)?example/[^/]+/[^/]+/(?P<rest>.+)", name)
+    if in_model is None:
+        return name.endswith(EVERYWHERE)
+    below = "/" in in_model["rest"] and not name.endswith((".py", ".md"))  # such as data/sentences.txt
+    return below or name.endswith(IN_MODELS) or (name.endswith(".txt") and not name.endswith("requirements.txt"))
+
+
+def test_every_package_that_is_named_has_a_row() -> None:
+    known = {package.name for package in read_table(ROOT / "utils" / "fetch" / "packages.yaml")}
+    places = [
+        path
+        for place in ("example", "model_config", "utils", "toolkit", "benchmarks")
+        for path in (ROOT / place).rglob("*")
+    ]
+    texts = {path: path.read_text(encoding="utf-8") for path in places if path.suffix in (".py", ".yaml", ".md")}
+    named = {
+        (found, str(path.relative_to(ROOT)))
+        for path, text in texts.items()
+        for names in re.findall(r"\bfetch:([a-z0-9_]+)/|\bfetched\(\"([a-z0-9_]+)\"|teco fetch ([a-z0-9_]+)", text)
+        for found in names
+        if found
+    }
+    assert len({name for name, _ in named}) > 10
+    assert sorted((name, path) for name, path in named if name not in known) == []
 
 
 ROW = "- what: mine\n  from: me\n  licence: MIT\n  read_in: LICENSE\n  use: all\n"

@@ -13,7 +13,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
-from utils.text import aligned
+from utils.text import aligned, number
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
 
@@ -55,10 +55,18 @@ def describe(model: Model) -> dict[str, Any]:
 
 
 def _row(found: dict[str, Any]) -> list[str]:
-    metrics = [f"{entry['value']} ({_about(entry)})" for entry in found["metric"]]
+    metrics = _metrics(found["metric"])
     steps, targets = (" ".join(found[key]) for key in ("steps", "targets"))
     return [found["name"], found["domain"], found["place"], steps, targets or "-", ", ".join(metrics) or "-"]
 
 
-def _about(metric: dict[str, Any]) -> str:
-    return ", ".join(filter(None, [metric["target"], direction_words(metric)]))
+def _metrics(stored: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the values of a model, each with the targets that have it."""
+    targets: dict[tuple[str, str], list[str]] = {}
+    for metric in stored:
+        value = number(metric["value"]) if isinstance(metric["value"], float) else str(metric["value"])
+        targets.setdefault((value, direction_words(metric)), []).append(str(metric["target"]))
+    return [
+        f"{value} ({', '.join(filter(None, [' '.join(dict.fromkeys(names)), words]))})"
+        for (value, words), names in targets.items()
+    ]

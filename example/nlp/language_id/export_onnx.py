@@ -13,7 +13,7 @@ from model import LONGEST, TOKENS, LanguageId
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.text import load_texts
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, default=HERE / "language_id.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     labels = sorted(set(load_texts(HERE / "data" / "train.tsv").targets or ()))
     ids = torch.randint(1, TOKENS, (1, LENGTH), generator=torch.Generator().manual_seed(0))
@@ -49,6 +50,7 @@ def main() -> int:
             "max_length": LONGEST,
         },
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)

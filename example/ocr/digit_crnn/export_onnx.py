@@ -11,7 +11,7 @@ from model import DIGITS, DigitCRNN
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, default=HERE / "digit_crnn.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     results = export_onnx(
         load_weights(DigitCRNN(), args.weights),
@@ -55,6 +56,7 @@ def main() -> int:
         provenance=PROVENANCE,
         notes=NOTES,
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)

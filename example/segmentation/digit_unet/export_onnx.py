@@ -11,7 +11,7 @@ from model import DigitUNet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.export.forms import add_forms
+from utils.export.forms import add_exporter, add_forms
 from utils.export.torch_export import export_onnx, load_weights
 from utils.pipeline import cli
 
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, default=HERE / "digit_unet.pth")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
+    add_exporter(parser)
     args = parser.parse_args()
     results = export_onnx(
         load_weights(DigitUNet(), args.weights),
@@ -41,6 +42,7 @@ def main() -> int:
         preprocess=PREPROCESS,
         provenance=PROVENANCE,
         forms=args.forms,
+        exporter=args.exporter,
     )
     for result in results:
         print(result)

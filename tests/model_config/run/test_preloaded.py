@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from model_config.cases.config import Case, Command
-from model_config.run.preloaded import Preloaded
+from model_config.run.preloaded import EXAMPLES, Preloaded
 from model_config.run.runner import Limits, Slot, StepResult, run_step
 from model_config.run.schedule import run_all
 
@@ -83,6 +83,24 @@ IMPORTED = "import sys\nprint('sqlite3' in sys.modules, 'utils' in sys.modules, 
 def test_only_what_is_asked_for_is_there_already(run: SimpleNamespace) -> None:
     assert run.script(IMPORTED).stdout.read_text() == "True False False\n"
     assert run.script(IMPORTED, exports=None).stdout.read_text() == "False False False\n"
+
+
+def test_examples_share_their_imports_without_torch(tmp_path: Path) -> None:
+    script = tmp_path / "example/x/net/valid.py"
+    script.parent.mkdir(parents=True)
+    (script.parent / "requirements.txt").write_text("torch>=2.9\n")
+    script.write_text("import os, sys\nprint([name in sys.modules for name in ('onnxscript', 'torch')])\n")
+    step = Command("multi", "valid.py", {})
+    case = Case("net", "example/x/net", (step,), tmp_path / "model.yaml")
+    cores = (min(os.sched_getaffinity(0)),)
+    others = Preloaded(cores, EXAMPLES)
+    try:
+        slot = Slot(cores, exports=Preloaded(modules=["no_such_module"]), others=others)
+        result = run_step(case, step, tmp_path, tmp_path / "logs", Limits(60.0), slot=slot)
+    finally:
+        others.close()
+    assert result.stdout.read_text() == "[True, False]\n"
+    assert not others.given_up
 
 
 def test_no_script_sees_another(run: SimpleNamespace, server: Preloaded) -> None:

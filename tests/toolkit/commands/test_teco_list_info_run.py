@@ -132,6 +132,14 @@ def test_a_metric_that_is_better_lower_says_so(zoo: Path, capsys: pytest.Capture
     assert "metric   one: wer 0.04 on sdaa (lower is better)\n" in capsys.readouterr().out
 
 
+def test_targets_of_one_value_share_it(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [("cpu", 0.99444444), ("onnx", 0.99444444), ("sdaa", 0.99166667)]
+    lines = "".join(f"- {{case: one, target: {target}, metric: top1, value: {value}}}\n" for target, value in entries)
+    (zoo / "example/classification/one/numerics.yaml").write_text(f"metrics:\n{lines}")
+    listing.main(["0.99"], zoo)
+    assert "0.994444 (cpu onnx), 0.991667 (sdaa)" in capsys.readouterr().out
+
+
 def test_a_broken_case_is_a_warning(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (zoo / "model_config/model.yaml").open("a") as file:
         file.write(CASE.format(name="bad", folder="example/classification/gone", target="sdaa"))
