@@ -65,7 +65,9 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked], state: Setting) -> Lanes:
     """Run an episode for each seed, side by side."""
     (engine,) = engines.values()
-    return Lanes(roll(engine, state, [asked.start for asked in contexts]))
+    starts = [asked.start for asked in contexts]
+    parts = (starts[first : first + state.rows] for first in range(0, len(starts), state.rows))
+    return Lanes(lane for part in parts for lane in roll(engine, state, part))
 
 
 def decode(outputs: Sequence[Lane], contexts: Sequence[Asked], model: Model, options: Options) -> list[Lane | NoAnswer]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,25 @@ def test_a_drawn_episode(form: str, tmp_path: Path) -> None:
 def test_what_cannot_be_drawn(env: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"--save: {env} {said}"):
         run("single", policy(tmp_path, env), "--episodes", 1, "--save", tmp_path / "out")
+
+
+def test_a_model_of_a_fixed_batch_and_int8_of_one_episode(tmp_path: Path) -> None:
+    """What is calibrated comes in other batches than the run's, and a fixed batch is less than a run may ask for."""
+    ckpt = policy(tmp_path, "Plain-v0")
+    code, found = run("multi", ckpt, "--target", "cpu", "--dtype", "int8", "--batch_size", 1, "--episodes", 9)
+    assert (code, len(found["answers"])) == (0, 9)
+
+
+def test_without_a_metric_or_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ckpt = policy(tmp_path, "Plain-v0")
+    assert run("multi", ckpt, "--skip_postprocess")[0] == 0
+    assert "seed 1000  [2] from " in capsys.readouterr().out
+    code, found = run("valid", ckpt, "--target", "null")
+    assert (code, found["samples"]) == (0, 10)
+
+
+def test_without_gymnasium_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ckpt = policy(tmp_path, "Plain-v0")
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ConfigError, match=r"needs the package gymnasium, which is not installed; run: .*\[gym\]"):
+        run("valid", ckpt)
