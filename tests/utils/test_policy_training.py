@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
+import torch
+
 from utils.export.policies import Dueling, Perceptron
 from utils.policy_training import DqnPlan, PpoPlan, _advantages, _Round, double_dqn, ppo
 from utils.training import repeatable
