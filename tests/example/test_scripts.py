@@ -25,6 +25,7 @@ OF_DOMAIN = {
     "gnn": ("--split",),
     "nlp": ("--tokenizer", "--lengths"),
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
+    "reinforcement": ("--env", "--episodes", "--seed", "--max_steps"),
 }
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""

@@ -236,7 +236,11 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "domain", ["detection", "face_detection", "face_verification", "segmentation", "nlp", "recommendation", "gnn"]
+    "domain",
+    [
+        *("detection", "face_detection", "face_verification", "segmentation", "nlp"),
+        *("recommendation", "gnn", "reinforcement"),
+    ],
 )
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
     """Its export needs nothing but the core install."""

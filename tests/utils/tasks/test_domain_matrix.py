@@ -33,6 +33,7 @@ from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 from utils.tasks.graph_prediction import GRAPH_PREDICTION
 from utils.tasks.node_classification import NODE_CLASSIFICATION
 from utils.tasks.page_reading import PAGE_READING
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
@@ -99,6 +100,7 @@ DOMAINS = {
         slow=True,
     ),
     "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
+    "policy_rollout": Domain(POLICY_ROLLOUT, "data/recorded.npz", slow=True),
     "voice_activity": Domain(
         VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
     ),

@@ -16,6 +16,7 @@ from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.graph_prediction import GRAPH_PREDICTION
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
 from utils.tasks.segmentation import SEGMENTATION
 from utils.tasks.speech_recognition import SPEECH_RECOGNITION
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
@@ -29,6 +30,7 @@ DOMAINS = {
     "detection": (DETECTION, "val.json"),
     "face_detection": (FACE_DETECTION, ""),
     "graph_prediction": (GRAPH_PREDICTION, "val.npz"),
+    "policy_rollout": (POLICY_ROLLOUT, "recorded.npz"),
     "segmentation": (SEGMENTATION, ""),
     "speech_recognition": (SPEECH_RECOGNITION, "recordings.jsonl"),
     "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),

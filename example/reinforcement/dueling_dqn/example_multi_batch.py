@@ -1,0 +1,15 @@
+"""Let the dueling DQN play, in several episodes side by side."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt = HERE / "dueling_dqn_dyn.onnx"
+    cli.multi(__doc__, POLICY_ROLLOUT, ckpt=ckpt, batch_size=8, episodes=8)

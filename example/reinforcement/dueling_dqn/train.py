@@ -1,0 +1,37 @@
+"""Train the Q-network of an environment's own numbers on CartPole, and write dueling_dqn.pth and recorded.npz.
+
+Seeded and one thread: another processor or another PyTorch may round differently, and then it is another network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from model import network_for
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from engine import add_version
+from utils.export.policy_script import keep_policy
+from utils.pipeline import cli
+from utils.policy_training import DqnPlan, double_dqn
+from utils.training import repeatable
+
+PLAN = DqnPlan(60_000, lanes=2, memory=60_000, rate=5e-4, discount=0.98, follow=0.002)
+
+
+def main() -> int:
+    """Train, write the files and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    out = parser.parse_args().out
+    repeatable()
+    network, _, env = network_for("vector", None, None)
+    return keep_policy(double_dqn(env, network, PLAN), env, out / "dueling_dqn.pth", out / "recorded.npz")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,15 @@
+"""Swing a two-link pendulum up, in several episodes side by side."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.policy_rollout import POLICY_ROLLOUT
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "ppo_acrobot_dyn.onnx", HERE / "recorded.npz"
+    cli.multi(__doc__, POLICY_ROLLOUT, ckpt=ckpt, data_path=data, batch_size=8, episodes=8)

@@ -1,0 +1,17 @@
+"""Export the policy to ONNX: ppo_cartpole.onnx, ppo_cartpole_dyn.onnx, ppo_cartpole_float16_dyn.onnx."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from model import ENVIRONMENT, policy
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from utils.export.policy_script import export_policy
+from utils.pipeline import cli
+
+if __name__ == "__main__":
+    cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", policy(), ENVIRONMENT))

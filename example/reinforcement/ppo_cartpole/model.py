@@ -1,0 +1,24 @@
+"""The policy of the cart and pole, and the critic that only its training needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from utils.export.policies import Perceptron
+
+ENVIRONMENT = "CartPole-v1"
+OBSERVATION, ACTIONS = 4, 2
+
+
+def policy() -> nn.Module:
+    """Return the network from observations, N x 4, to logits of the 2 actions; at first it prefers none."""
+    return Perceptron(OBSERVATION, ACTIONS, gain=0.01)
+
+
+def critic() -> nn.Module:
+    """Return the network from observations to what is expected of the rest of the episode, N x 1."""
+    return Perceptron(OBSERVATION, 1)

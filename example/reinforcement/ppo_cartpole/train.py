@@ -1,0 +1,37 @@
+"""Train the policy by PPO and write ppo_cartpole.pth, and what it chooses in 100 episodes, recorded.npz.
+
+Seeded and one thread: another processor or another PyTorch may round differently, and then it is another policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from model import ENVIRONMENT, critic, policy
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+from engine import add_version
+from utils.export.policy_script import keep_policy
+from utils.pipeline import cli
+from utils.policy_training import PpoPlan, ppo
+from utils.training import repeatable
+
+PLAN = PpoPlan(120_000)
+
+
+def main() -> int:
+    """Train, write the files and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    out = parser.parse_args().out
+    repeatable()
+    trained = ppo(ENVIRONMENT, policy(), critic(), PLAN)
+    return keep_policy(trained, ENVIRONMENT, out / "ppo_cartpole.pth", out / "recorded.npz")
+
+
+if __name__ == "__main__":
+    cli.run(main)

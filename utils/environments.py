@@ -1,0 +1,233 @@
+"""Environments of gymnasium: made by name, and what they show and take as a policy's arrays.
+
+The only file that imports gymnasium; it is an optional part of the zoo.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, ModelError, TecoInferError, TensorSpec, reason_of, typed_reason
+from utils.extra import extra
+
+NO_LIMIT = 10_000
+"""Steps after which an episode is given up, where neither the environment nor the user sets a limit."""
+
+
+def gymnasium() -> Any:
+    """Return the package gymnasium.
+
+    Raises:
+        ConfigError: it is not installed; the text has the command.
+    """
+    # Both before pygame is imported by an environment: no greeting on stdout, and no window is asked for.
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    with extra("an environment of reinforcement learning", "gym"):
+        import gymnasium as found
+    found.logger.min_level = found.logger.ERROR  # what it warns of, it would say once for each of many environments
+    return found
+
+
+def make_environment(name: str, *, drawn: bool = False) -> Any:
+    """Make an environment.
+
+    Args:
+        name: as gymnasium has it, such as ``CartPole-v1``; ``module:Name-v0`` imports the module first.
+        drawn: its ``render()`` gives pictures.
+
+    Returns:
+        A ``gymnasium.Env``.
+
+    Raises:
+        ConfigError: it is unknown, or cannot be made.
+    """
+    gym = gymnasium()
+    try:
+        return gym.make(name, disable_env_checker=True, **({"render_mode": "rgb_array"} if drawn else {}))
+    except gym.error.UnregisteredEnv as error:
+        raise ConfigError(
+            f"--env {name}: gymnasium knows no such environment ({reason_of(error)}); one of your own is "
+            "MODULE:NAME-v0, and its module registers it"
+        ) from error
+    except TecoInferError:
+        raise
+    except Exception as error:  # an environment may do anything while it is made
+        raise ConfigError(
+            f"--env {name}: the environment cannot be made ({typed_reason(error)}); check that it works alone"
+        ) from error
+
+
+def step_limit(environment: Any) -> int | None:
+    """Return the steps after which an environment ends an episode by itself; ``None``: it has no such limit."""
+    limit = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
+    return int(limit) if limit else None
+
+
+class Observations(NamedTuple):
+    """How what an environment shows becomes a row of a policy's input.
+
+    Attributes:
+        shape: of a row. start: the smallest of numbered observations; ``None`` where they are arrays.
+        one_hot: numbered observations become a row of zeros with a single one.
+    """
+
+    shape: tuple[int, ...]
+    start: int | None = None
+    one_hot: bool = False
+
+    @classmethod
+    def of(cls, space: Any, spec: TensorSpec, where: str) -> Observations:
+        """Return how an environment's observations fit a policy's input.
+
+        Args:
+            space: the environment's ``observation_space``. spec: the input. where: policy and environment, for errors.
+
+        Raises:
+            ModelError: they do not fit.
+        """
+        spaces = gymnasium().spaces
+        row = _row(spec)
+        if isinstance(space, spaces.Discrete):
+            one_hot = spec.dtype.kind == "f"
+            found = cls((int(space.n),) if one_hot else tuple(1 for _ in row), int(space.start), one_hot)
+        elif isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
+            found = cls(tuple(int(size) for size in space.shape))
+        else:
+            raise ModelError(
+                f"{where}: observations of kind {type(space).__name__} are no array; wrap the environment in "
+                "gymnasium.wrappers.FlattenObservation where it is registered"
+            )
+        if len(row) != len(found.shape) or any(a not in (None, b) for a, b in zip(row, found.shape, strict=True)):
+            raise ModelError(
+                f"{where}: an observation has shape {list(found.shape)}, and the policy's input {spec.name} takes "
+                f"{list(spec.shape)}; pass another --env, or a policy that was trained on this one"
+            )
+        return found
+
+    def row(self, observation: Any, dtype: np.dtype[Any]) -> Array:
+        """Return an observation as a row, of the policy's dtype.
+
+        Raises:
+            DataError: it has another shape than its space says, or holds NaN.
+        """
+        if self.start is not None:
+            place = int(observation) - self.start
+            if not self.one_hot:
+                return np.full(self.shape, place, dtype)
+            found: Array = np.zeros(self.shape, dtype)
+            if not 0 <= place < len(found):
+                raise DataError(f"it shows {observation}, and its space has {len(found)} observations")
+            found[place] = 1
+            return found
+        array = np.asarray(observation)
+        if array.shape != self.shape:
+            raise DataError(f"it shows an observation of shape {list(array.shape)}, and its space says {self.shape}")
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise DataError("it shows an observation with NaN")
+        with np.errstate(over="ignore"):  # beyond float16's largest value it is infinite, which the policy gets
+            return array.astype(dtype)
+
+
+def _row(spec: TensorSpec) -> tuple[int | None, ...]:
+    """Return the shape of a sample in an input."""
+    axis = 0 if spec.batch_axis is None else spec.batch_axis
+    return tuple(size if isinstance(size, int) else None for place, size in enumerate(spec.shape) if place != axis)
+
+
+class Actions(NamedTuple):
+    """How a row of a policy's output becomes an action.
+
+    Attributes:
+        kind: ``discrete``, ``several`` (discrete ones side by side), ``binary`` or ``continuous``.
+        width: values of a row that say it. shape: of an action.
+        sizes: choices of each discrete one. start: the number of each one's first choice.
+        low, high: smallest and largest values of a continuous one. dtype: of an action.
+    """
+
+    kind: str
+    width: int
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    start: Array
+    low: Array
+    high: Array
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, space: Any, where: str) -> Actions:
+        """Return how a policy's output says an action of a space.
+
+        Raises:
+            ModelError: the space has another kind of actions.
+        """
+        spaces, none = gymnasium().spaces, np.zeros(0)
+        if isinstance(space, spaces.Discrete):
+            size = int(space.n)
+            return cls("discrete", size, (), (size,), np.array([space.start]), none, none, np.dtype(np.int64))
+        if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+            sizes = tuple(int(size) for size in space.nvec)
+            return cls("several", sum(sizes), space.shape, sizes, space.start, none, none, space.dtype)
+        if isinstance(space, spaces.MultiBinary):
+            return cls("binary", math.prod(space.shape), space.shape, (), none, none, none, space.dtype)
+        if isinstance(space, spaces.Box):
+            return cls("continuous", math.prod(space.shape), space.shape, (), none, space.low, space.high, space.dtype)
+        raise ModelError(f"{where}: actions of kind {type(space).__name__} cannot be said by one output of a policy")
+
+    def chosen(self, rows: Array) -> list[Any]:
+        """Return the action of each row: the likeliest choice, or the value itself within the space's bounds.
+
+        Args:
+            rows: N x ``width``, finite.
+        """
+        if self.kind == "discrete":
+            return [int(best) + int(self.start[0]) for best in rows.argmax(axis=1)]
+        if self.kind == "several":
+            parts = np.split(rows, np.cumsum(self.sizes)[:-1], axis=1)
+            best = np.stack([part.argmax(axis=1) for part in parts], axis=1) + self.start
+            return list(best.astype(self.dtype))
+        shaped = rows.reshape(len(rows), *self.shape)
+        if self.kind == "binary":
+            return list((shaped > 0).astype(self.dtype))
+        return list(np.clip(shaped.astype(self.dtype), self.low, self.high))
+
+    def alike(self, one: Array, other: Array) -> Array:
+        """Return how far actions agree, float64 [N]: 1 where two are the same, 0 where they share nothing.
+
+        Of discrete ones side by side it is the share that is the same. Continuous ones share what their distance
+        leaves of the space's range, the mean over an action's values; without a range they must be equal.
+
+        Args:
+            one, other: N actions each.
+        """
+        first, second = (np.asarray(actions).reshape(len(actions), -1) for actions in (one, other))
+        same: Array = (first == second).astype(np.float64)
+        if self.kind == "continuous":
+            span = (self.high.astype(np.float64) - self.low).reshape(-1)
+            bounded = np.isfinite(span) & (span > 0)
+            away = np.abs(first.astype(np.float64) - second) / np.where(bounded, span, 1)
+            same = np.where(bounded, np.clip(1 - away, 0, 1), same)
+        return same.mean(axis=1) if same.shape[1] else np.ones(len(same))
+
+    def place(self, outputs: Sequence[TensorSpec], named: str | None, where: str) -> int:
+        """Return which output of a policy says the action: the named one, or the first of the right width.
+
+        Raises:
+            ModelError: there is none.
+        """
+        for place, spec in enumerate(outputs):
+            row = _row(spec)
+            if named in (None, spec.name) and (math.prod(size or self.width for size in row) == self.width):
+                return place
+        listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
+        what = {"discrete": f"one of {self.width} actions", "continuous": f"{self.width} continuous values"}
+        wanted = what.get(self.kind, f"an action of {self.width} values")
+        raise ModelError(
+            f"{where}: the environment takes {wanted}, and no output of the policy has {self.width} values for a "
+            f"sample ({listed}); pass another --env, or a policy that was trained on this one"
+        )

@@ -1,0 +1,63 @@
+"""An episode as pictures: a strip of some of its moments, or a GIF."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from engine import ConfigError
+
+WIDTH, COLUMNS, BAND = 240, 4, 22
+"""Pixels of a strip's picture across, pictures in a row, and pixels below each for its caption."""
+
+GIF_WIDTH = 300
+"""Most pixels of a GIF across."""
+
+_BACK, _TEXT = (24, 24, 24), (255, 255, 255)
+
+
+def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
+    """Return pictures in rows of four, each with its caption below; all are scaled to one width.
+
+    Args:
+        frames: at least one, all of one size. captions: one short line each.
+    """
+    height = max(1, round(frames[0].height * WIDTH / frames[0].width))
+    columns = min(COLUMNS, len(frames))
+    rows = math.ceil(len(frames) / columns)
+    strip = Image.new("RGB", (columns * (WIDTH + 4) - 4, rows * (height + BAND)), _BACK)
+    draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size=14)
+    for place, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
+        left, top = place % columns * (WIDTH + 4), place // columns * (height + BAND)
+        strip.paste(frame.convert("RGB").resize((WIDTH, height), Image.Resampling.BOX), (left, top))
+        draw.text((left + 4, top + height + 3), caption, fill=_TEXT, font=font)
+    return strip
+
+
+def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> Path:
+    """Write pictures as a GIF that begins again at its end; the file appears whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            first, *others = [_small(frame).quantize(64) for frame in frames]
+            first.save(draft, format="GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
+            return draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {target} ({error.strerror or error}); choose another folder") from error
+
+
+def _small(frame: Image.Image) -> Image.Image:
+    """Return a picture no wider than a GIF's."""
+    width = min(GIF_WIDTH, frame.width)
+    return frame.convert("RGB").resize((width, max(1, round(frame.height * width / frame.width))), Image.Resampling.BOX)

@@ -1,0 +1,288 @@
+"""Episodes side by side: an environment per seed, one call of the policy for all of them at every step.
+
+Each lane is an environment of its own, seeded alone, and the call always has the same number of rows: so an episode
+does not depend on which others are beside it, which of them have ended, or how a run is shared out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, Engine, ModelError, typed_reason
+from utils.datasets.episodes import RECORDED, Start
+from utils.environments import NO_LIMIT, Actions, Observations, make_environment, step_limit
+from utils.tasks.base import Options
+from utils.tasks.model import Model
+
+KEY = "policy"
+"""Key of the metadata that names the environment (``env``) and the output that says the action (``output``)."""
+
+
+def environment_of(model: Model, options: Options) -> str:
+    """Return the environment: ``--env``, or the one that the model stores.
+
+    Raises:
+        ConfigError: neither names one.
+    """
+    name = options.env or _notes(model).get("env")
+    if not name:
+        raise ConfigError(f"{model.ckpt}: stores no environment; pass --env, such as --env CartPole-v1")
+    return str(name)
+
+
+def _notes(model: Model) -> dict[str, Any]:
+    found = model.stored.json(KEY, {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{model.ckpt}: metadata {KEY!r} is no JSON object; export it again")
+    return found
+
+
+class Setting(NamedTuple):
+    """What a policy plays, and how; plain data.
+
+    Attributes:
+        env: name of the environment. limit: steps after which an episode is given up.
+        own_limit: the environment's own, where it has one.
+        observations, actions: how they become the policy's arrays, and come of them.
+        output: place of the output that says the action. rows: of every call. dtype: of the policy's input.
+        keep: episodes keep their observations, for a recording.
+    """
+
+    env: str
+    limit: int
+    own_limit: int | None
+    observations: Observations
+    actions: Actions
+    output: int
+    rows: int
+    dtype: np.dtype[Any]
+    keep: bool
+
+    @classmethod
+    def of(cls, model: Model, options: Options) -> Setting:
+        """Look at the environment, once, and how the policy fits it.
+
+        Raises:
+            ConfigError: the environment is unknown or cannot be made. ModelError: the policy does not fit it.
+        """
+        name = environment_of(model, options)
+        if len(model.inputs) != 1:
+            names = ", ".join(spec.name for spec in model.inputs)
+            raise ModelError(f"{model.ckpt}: has inputs {names}; a policy takes one, the observation")
+        environment, where = make_environment(name), f"{model.ckpt} in {name}"
+        try:
+            spec, named = model.inputs[0], _notes(model).get("output")
+            observations = Observations.of(environment.observation_space, spec, where)
+            actions = Actions.of(environment.action_space, where)
+            own = step_limit(environment)
+            limit = options.max_steps or own or NO_LIMIT
+            output = actions.place(model.outputs, named, where)
+            rows = model.batch or options.batch_size
+            keep = getattr(options, "save_predictions", None) is not None
+            return cls(name, limit, own, observations, actions, output, rows, spec.dtype, keep)
+        finally:
+            environment.close()
+
+
+class Lane(NamedTuple):
+    """What became of an episode.
+
+    Attributes:
+        total: its return; NaN where the policy's output held NaN. steps: taken.
+        ended: ``terminated`` or ``truncated``; empty where it did not end.
+        failure: why there is no return; empty where there is one.
+        actions: [steps, ...], what was done.
+        agreed: at how many of the ``recorded`` observations the action is the recorded one.
+        seen: the observations it acted on, [K, ...], and at which steps; only where a recording is to be written.
+    """
+
+    total: float
+    steps: int
+    ended: str
+    failure: str
+    actions: Array
+    agreed: float = 0.0
+    recorded: int = 0
+    seen: tuple[Array, Array] | None = None
+
+
+class _Episode:
+    """An episode under way. What its environment raises ends this one alone."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self._setting, self.failure, self.ended = setting, "", ""
+        self.rewards, self.actions, self.seen = list[float](), list[Any](), list[Array]()
+        self.row: Array = np.zeros(setting.observations.shape, setting.dtype)
+        self.lost = False
+        self._environment: Any = None
+        try:
+            self._environment = make_environment(setting.env)
+            self._show(self._environment.reset(seed=seed)[0])
+        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
+            self._fail(error, "reset")
+
+    @property
+    def live(self) -> bool:
+        return not (self.failure or self.ended or self.lost)
+
+    def step(self, action: Any) -> None:
+        """Do an action."""
+        self.actions.append(action)
+        try:
+            shown, reward, terminated, truncated, _ = self._environment.step(action)
+            reward = float(reward)
+            if not math.isfinite(reward):
+                raise DataError(f"it gives a reward of {reward}")
+            self.rewards.append(reward)
+            if terminated or truncated:
+                self._end("terminated" if terminated else "truncated")
+                return
+            self._show(shown)
+        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
+            self._fail(error, f"step {len(self.actions)}")
+            return
+        if len(self.actions) >= self._setting.limit:
+            self.failure = _endless(self._setting)
+            self.close()
+
+    def lose(self) -> None:
+        """Stop: the policy's output holds NaN, so there is no action."""
+        self.lost = True
+        self.close()
+
+    def close(self) -> None:
+        """Let the environment go."""
+        environment, self._environment = self._environment, None
+        with suppress(Exception):  # the episode is over, and what it gave is right whatever is raised now
+            if environment is not None:
+                environment.close()
+
+    def lane(self) -> Lane:
+        """Return what became of it."""
+        setting, total = self._setting, math.nan if self.lost else math.fsum(self.rewards)
+        actions = np.array(self.actions, setting.actions.dtype).reshape(-1, *setting.actions.shape)
+        seen = None
+        if setting.keep and self.seen:
+            places = np.unique(np.linspace(0, len(self.seen) - 1, min(RECORDED, len(self.seen))).astype(np.int64))
+            seen = (np.stack([self.seen[place] for place in places]), places)
+        return Lane(total, len(self.rewards), self.ended, self.failure, actions, seen=seen)
+
+    def _show(self, observation: Any) -> None:
+        self.row = self._setting.observations.row(observation, self._setting.dtype)
+        if self._setting.keep:
+            self.seen.append(np.asarray(observation))
+
+    def _end(self, how: str) -> None:
+        self.ended = how
+        self.close()
+
+    def _fail(self, error: Exception, where: str) -> None:
+        said = str(error) if isinstance(error, DataError) else f"it raises {typed_reason(error)}"
+        self.failure = f"the environment {self._setting.env} failed at {where}: {said}"
+        self.close()
+
+
+def _endless(setting: Setting) -> str:
+    fix = "check the environment, or raise --max_steps"
+    if setting.own_limit is not None and setting.limit < setting.own_limit:
+        fix = f"the environment's own limit is {setting.own_limit}: leave out --max_steps, or raise it"
+    return f"the episode did not end within {setting.limit} steps; {fix}"
+
+
+def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[Lane]:
+    """Run an episode for each start, all side by side, until the last one has ended.
+
+    Args:
+        engine: the policy; its timeline gets ``environment`` and ``policy``, how long both took for so many steps.
+        setting: as :meth:`Setting.of` found it. starts: at most ``setting.rows``.
+    """
+    begun = time.perf_counter()
+    episodes = [_Episode(setting, start.seed) for start in starts]
+    engine.timeline.add("environment reset", begun, time.perf_counter(), len(episodes))
+    rows: Array = np.zeros((setting.rows, *setting.observations.shape), setting.dtype)
+    live = [place for place, episode in enumerate(episodes) if episode.live]
+    if live:
+        rows[:] = episodes[live[0]].row  # so that rows beside the episodes hold what a policy may be shown
+    while live:
+        for place in live:
+            rows[place] = episodes[place].row
+        begun = time.perf_counter()
+        said, finite = _said(engine, setting, rows)
+        chosen = setting.actions.chosen(said)
+        middle = time.perf_counter()
+        for place in live:
+            if finite[place]:
+                episodes[place].step(chosen[place])
+            else:
+                episodes[place].lose()
+        engine.timeline.add("policy", begun, middle, len(live))
+        engine.timeline.add("environment", middle, time.perf_counter(), len(live))
+        live = [place for place in live if episodes[place].live]
+    lanes = [episode.lane() for episode in episodes]
+    return _compared(engine, setting, starts, lanes)
+
+
+def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
+    """Return what the policy says of each row, [N, width] with NaN as 0, and which rows had none."""
+    outputs = engine(rows)
+    found = np.asarray(outputs if isinstance(outputs, np.ndarray) else outputs[setting.output])
+    said: Array = found.reshape(len(rows), -1).astype(np.float32, copy=False)
+    finite: Array = np.logical_not(np.isnan(said).any(axis=1))
+    return said if finite.all() else np.nan_to_num(said), finite
+
+
+def _compared(engine: Engine, setting: Setting, starts: Sequence[Start], lanes: Sequence[Lane]) -> list[Lane]:
+    """Let the policy choose at the recorded observations, and count where it chooses what was recorded."""
+    parts = [(place, start) for place, start in enumerate(starts) if start.observations is not None]
+    found = list(lanes)
+    seen = [row for _, start in parts for row in _rows(setting, start)]
+    if not seen:
+        return found
+    chosen, finite = list[Any](), list[bool]()
+    for first in range(0, len(seen), setting.rows):
+        rows = np.stack(seen[first : first + setting.rows])
+        count = len(rows)
+        rows = np.concatenate([rows, np.repeat(rows[:1], setting.rows - count, axis=0)])
+        said, right = _said(engine, setting, rows)
+        chosen += setting.actions.chosen(said)[:count]
+        finite += right[:count].tolist()
+    first = 0
+    for place, start in parts:
+        count = 0 if start.actions is None else len(start.actions)
+        if not count:
+            continue
+        last = first + count
+        agreed = setting.actions.alike(np.stack(chosen[first:last]), np.asarray(start.actions))
+        total = float(np.where(finite[first:last], agreed, np.nan).sum())
+        found[place] = lanes[place]._replace(agreed=total, recorded=count)
+        first = last
+    return found
+
+
+def _rows(setting: Setting, start: Start) -> list[Array]:
+    """Return the recorded observations of a start as the policy's rows.
+
+    Raises:
+        ConfigError: they are of another environment, or no observations of this one.
+    """
+    if start.environment != setting.env:
+        raise ConfigError(
+            f"--data_path: the recording is of {start.environment}, and the policy plays {setting.env}; record it with "
+            "example_valid.py --save_predictions FILE.npz"
+        )
+    observations, actions = np.asarray(start.observations), np.asarray(start.actions)
+    if actions.shape[1:] != setting.actions.shape:
+        raise ConfigError(
+            f"--data_path: a recorded action has shape {list(actions.shape[1:])}, and one of {setting.env} "
+            f"{list(setting.actions.shape)}; record it again"
+        )
+    try:
+        return [setting.observations.row(row, setting.dtype) for row in observations]
+    except (DataError, TypeError, ValueError) as error:
+        raise ConfigError(f"--data_path: seed {start.seed} of the recording: {error}; record it again") from error

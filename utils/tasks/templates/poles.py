@@ -1,0 +1,44 @@
+"""Sample recording of a policy: states of a pole on a cart, and which way a written rule pushes at each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from engine import Array
+from utils.tasks.base import Template
+
+ENVIRONMENT = "CartPole-v1"
+
+WEIGHTS = (0.1, 0.3, 1.0, 0.5)
+"""Of the cart's place and speed, the pole's angle and how fast it falls: where their sum is above 0, push right."""
+
+EPISODES, FIRST, STATES = 8, 1000, 10
+
+
+def fill(folder: Path) -> Mapping[str, str]:
+    """Write states and actions into ``data/recorded.npz``; return further words."""
+    from utils.datasets.episodes import Recording, write_recording
+
+    (folder / "data").mkdir()
+    states = _states()
+    actions = (states @ np.array(WEIGHTS) > 0).astype(np.int64)
+    seeds = np.arange(FIRST, FIRST + EPISODES).repeat(STATES)
+    steps = np.tile(np.arange(STATES), EPISODES)
+    write_recording(folder / "data" / "recorded.npz", Recording(ENVIRONMENT, seeds, steps, states, actions))
+    return {"environment": ENVIRONMENT, "weights": repr(WEIGHTS), "first": str(FIRST), "episodes": str(EPISODES)}
+
+
+def _states() -> Array:
+    """Return states that are drawn, not played, none of them so near to the rule's edge that rounding decides."""
+    drawn = np.random.default_rng(0).uniform(-1, 1, (4 * EPISODES * STATES, 4)) * (1.0, 1.0, 0.15, 1.0)
+    states: Array = drawn.astype(np.float32)
+    clear: Array = np.abs(states @ np.array(WEIGHTS)) > 0.05
+    chosen: Array = states[clear][: EPISODES * STATES]
+    return chosen
+
+
+TEMPLATE = Template(Path(__file__).with_name("policy_rollout"), fill)
+"""A written rule that balances the pole."""
