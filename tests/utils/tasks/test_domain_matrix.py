@@ -29,8 +29,8 @@ from utils.tasks.ctr_prediction import CTR_PREDICTION
 from utils.tasks.detection import DETECTION
 from utils.tasks.face_detection import FACE_DETECTION
 from utils.tasks.face_verification import FACE_VERIFICATION
-from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 from utils.tasks.graph_prediction import GRAPH_PREDICTION
+from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
 from utils.tasks.node_classification import NODE_CLASSIFICATION
 from utils.tasks.page_reading import PAGE_READING
 from utils.tasks.policy_rollout import POLICY_ROLLOUT
