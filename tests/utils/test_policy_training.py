@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 import torch
 
-from utils.export.policies import Dueling, Perceptron
+from utils.export.policies import Acting, Dueling, Perceptron
 from utils.policy_training import DqnPlan, PpoPlan, _advantages, _Round, double_dqn, ppo
 from utils.training import repeatable
 
@@ -57,6 +57,9 @@ def test_the_dueling_head(shape: tuple[int, ...]) -> None:
         value, advantage = network.value(features), network.advantage(features)
         torch.testing.assert_close(network(x).mean(dim=1, keepdim=True), value)
         torch.testing.assert_close(network(x) - value, advantage - advantage.mean(dim=1, keepdim=True))
+        better, values = Acting(network)(x)
+        torch.testing.assert_close(values, network(x))
+        torch.testing.assert_close(better, advantage - advantage.mean(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn"])

@@ -69,6 +69,34 @@ class Dueling(nn.Module):  # type: ignore[misc]
         return found
 
 
+class Acting(nn.Module):
+    """A dueling network as it is exported: what each action is better than the mean one, and its value.
+
+    An action is chosen by the first, since the second adds V(s) to it: in float16 a sum of a few hundred is rounded to
+    steps of 0.125 and more, and actions become equal. The mean over the actions is taken out of the last layer's
+    weights, so that no sum of large numbers is left.
+
+    Args:
+        network: a trained one; it stays as it is.
+    """
+
+    def __init__(self, network: Dueling) -> None:
+        super().__init__()
+        self.frames, self.body, self.value = network.frames, network.body, network.value
+        *before, last = network.advantage
+        centred = nn.Linear(last.in_features, last.out_features)
+        with torch.no_grad():
+            centred.weight.copy_(last.weight - last.weight.mean(dim=0, keepdim=True))
+            centred.bias.copy_(last.bias - last.bias.mean())
+        self.advantage = nn.Sequential(*before, centred)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map observations, N x the observation's shape, to advantages and values of the actions, N x actions each."""
+        features = self.body(x / 255 if self.frames else x)
+        advantage: torch.Tensor = self.advantage(features)
+        return advantage, self.value(features) + advantage
+
+
 def _convolutions(channels: int) -> nn.Sequential:
     """Return the layers for frames of Mnih et al., 2015 (Human-level control), which the paper above keeps."""
     sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))

@@ -52,7 +52,7 @@ def export_policy(
     trained = "trained by train.py" if args.weights == weights else "given by --weights"
     provenance = {"source": f"PyTorch, {stem.name}", "weights": f"{args.weights.name}, {trained}"}
     load_weights(network, args.weights)
-    write_policy(args.out / stem.name, network, environment, output, provenance, args.forms)
+    write_policy(args.out / stem.name, network, environment, [output], provenance, args.forms)
     return 0
 
 
@@ -60,7 +60,7 @@ def write_policy(
     stem: Path,
     network: torch.nn.Module,
     environment: str,
-    output: str,
+    outputs: Sequence[str],
     provenance: Mapping[str, str],
     forms: Sequence[str],
     example: torch.Tensor | None = None,
@@ -69,7 +69,8 @@ def write_policy(
 
     Args:
         stem: path and start of the files' names. network: observations to actions. environment: what it plays.
-        output: name of the output. provenance: what the files say of where they are from. forms: the files to write.
+        outputs: names of the outputs; the first says the action. provenance: what the files say of where they are from.
+        forms: the files to write.
         example: observations to trace and compare on; ``None``: drawn ones of the first layer's width.
     """
     if example is None:
@@ -80,9 +81,9 @@ def write_policy(
         example,
         stem,
         input_names=["observation"],
-        output_names=[output],
+        output_names=list(outputs),
         provenance=provenance,
-        notes={"policy": {"env": environment, "output": output}},
+        notes={"policy": {"env": environment, "output": outputs[0]}},
         forms=forms,
     )
     for result in results:

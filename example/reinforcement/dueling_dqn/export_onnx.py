@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
 from utils.export.forms import add_forms
+from utils.export.policies import Acting
 from utils.export.policy_script import write_policy
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import load_weights
@@ -40,7 +41,8 @@ def main() -> int:
         weights = Path(args.weights).name
     example = torch.randn(1, *shape) if len(shape) == 1 else torch.randint(0, 256, (1, *shape)).float()
     provenance = {"source": "example/reinforcement/dueling_dqn/model.py", "weights": weights}
-    write_policy(args.out / "dueling_dqn", network, env, "values", provenance, args.forms, example)
+    outputs = ["advantages", "values"]
+    write_policy(args.out / "dueling_dqn", Acting(network), env, outputs, provenance, args.forms, example)
     return 0
 
 
