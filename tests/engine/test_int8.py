@@ -119,10 +119,11 @@ def test_other_dtypes_are_not_measured(vendor: type[Coarse], save_onnx: SaveOnnx
 def test_where_there_is_no_float32_to_compare_with(
     vendor: type[Coarse], save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(spec: EngineSpec) -> Engine:
-        raise ModelError(f"{spec.ckpt} is a plan")
+    class Gone(vendor):  # type: ignore[misc, valid-type]
+        def __init__(self, spec: EngineSpec) -> None:
+            raise ModelError(f"{spec.ckpt} is a plan")
 
-    monkeypatch.setitem(registry._registered, "onnx", gone)
+    monkeypatch.setitem(registry._registered, "onnx", Gone)
     with opened(save_onnx(TWO)) as engine:
         with pytest.warns(UserWarning, match="int8 was not compared with float32: .*model.onnx is a plan"):
             engine.calibrate(samples())

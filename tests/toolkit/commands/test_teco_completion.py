@@ -32,7 +32,7 @@ def bash(tmp_path: Path, *words: str) -> list[str]:
     ("words", "wanted"),
     [
         (("che",), ["check"]),
-        (("run", "digits"), ["digits"]),
+        (("run", "digit_u"), ["digit_unet"]),
         (("run", "classification/r"), ["classification/resnet"]),
         (("run", "digits", ""), ["export", "multi", "single", "valid"]),
         (("run", "digits", "valid", "--ba"), ["--batch_size"]),
