@@ -140,6 +140,7 @@ def test_every_digit_has_cells_that_learn_it(load: Loader) -> None:
     assert {float(x) for x, _ in points[learns[0] & (which[0] == 0)]} == {12.0}
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_training_twice_gives_the_same_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")

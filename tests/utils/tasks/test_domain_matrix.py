@@ -79,7 +79,7 @@ DOMAINS = {
     "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "ctr_prediction": Domain(CTR_PREDICTION, "data/val.csv", eight_bits=False, slow=True),
     "detection": Domain(DETECTION, "data/val.json"),
-    "graph_prediction": Domain(GRAPH_PREDICTION, "data/val.npz"),
+    "graph_prediction": Domain(GRAPH_PREDICTION, "data/val.npz", slow=True),
     "face_detection": Domain(FACE_DETECTION, "data"),
     "face_verification": Domain(FACE_VERIFICATION, "data"),
     "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
