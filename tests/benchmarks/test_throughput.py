@@ -130,6 +130,7 @@ def test_targets_and_exit_code(peers: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_a_model_with_every_peer(tmp_path: Path) -> None:
     if not importlib.util.find_spec("torchvision"):
