@@ -112,12 +112,12 @@ class Observations(NamedTuple):
 
     Attributes:
         shape: of a row. start: the smallest of numbered observations; ``None`` where they are arrays.
-        one_hot: numbered observations become a row of zeros with a single one. count: of numbered observations.
+        one_hot: numbered observations become a row of zeros with a single one. choices: how many of them there are.
     """
 
     shape: tuple[int, ...]
     start: int | None = None
-    count: int = 0
+    choices: int = 0
     one_hot: bool = False
 
     @classmethod
@@ -163,8 +163,8 @@ class Observations(NamedTuple):
         """
         if self.start is not None:
             place = int(observation) - self.start
-            if not 0 <= place < self.count:
-                raise DataError(f"it shows {observation}, and its space has {self.count} observations")
+            if not 0 <= place < self.choices:
+                raise DataError(f"it shows {observation}, and its space has {self.choices} observations")
             if not self.one_hot:
                 return np.full(self.shape, place, dtype)
             found: Array = np.zeros(self.shape, dtype)
