@@ -174,7 +174,11 @@ def _make_parents(folder: Path, root: Path, undo: ExitStack) -> None:
 def _fill(folder: Path, template: Template, words: dict[str, str]) -> tuple[dict[str, str], int]:
     """Write the files of a model; return all words of its templates, and the number of files."""
     folder.mkdir()
-    words = {**_sample_data(folder, template), **words}
+    made = _sample_data(folder, template)
+    taken = sorted(words.keys() & made.keys())
+    if taken:
+        raise ConfigError(f"the fill of template {template.folder} gives the word {taken[0]!r} anew; call it otherwise")
+    words = {**made, **words}
     for file in sorted(template.folder.glob("*.tmpl")):
         name = file.name.removesuffix(".tmpl")
         if name != CASE:
@@ -184,7 +188,7 @@ def _fill(folder: Path, template: Template, words: dict[str, str]) -> tuple[dict
 
 def _sample_data(folder: Path, template: Template) -> Mapping[str, str]:
     try:
-        return template.fill(folder)
+        made: object = template.fill(folder)
     except (OSError, TecoInferError):
         raise
     except Exception as error:
@@ -192,6 +196,12 @@ def _sample_data(folder: Path, template: Template) -> Mapping[str, str]:
         raise ConfigError(
             f"the sample data of template {template.folder} cannot be made: {reason}; correct its fill"
         ) from error
+    if not isinstance(made, Mapping):
+        raise ConfigError(
+            f"the fill of template {template.folder} returned no words (but {made!r}); let it return a dict, which may "
+            "be empty"
+        )
+    return made
 
 
 def _rendered(file: Path, words: Mapping[str, str]) -> str:

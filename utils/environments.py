@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,9 @@ from utils.extra import extra
 
 NO_LIMIT = 10_000
 """Steps after which an episode is given up, where neither the environment nor the user sets a limit."""
+
+FAULTS = (Exception, SystemExit)
+"""What an environment may raise that costs it alone; ``sys.exit`` in its code is no wish of the user's."""
 
 
 def gymnasium() -> Any:
@@ -57,16 +61,50 @@ def make_environment(name: str, *, drawn: bool = False) -> Any:
         ) from error
     except TecoInferError:
         raise
-    except Exception as error:  # an environment may do anything while it is made
+    except FAULTS as error:  # an environment may do anything while it is made
         raise ConfigError(
             f"--env {name}: the environment cannot be made ({typed_reason(error)}); check that it works alone"
         ) from error
 
 
-def step_limit(environment: Any) -> int | None:
-    """Return the steps after which an environment ends an episode by itself; ``None``: it has no such limit."""
-    limit = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
-    return int(limit) if limit else None
+def close_environment(environment: Any) -> None:
+    """Let an environment go; what it raises at that costs nothing that has been had of it."""
+    with suppress(*FAULTS):
+        environment.close()
+
+
+class Facts(NamedTuple):
+    """What an environment says of itself.
+
+    Attributes:
+        observations, actions: its spaces. limit: steps after which it ends an episode by itself, where it does.
+        drawn: it can draw pictures.
+    """
+
+    observations: Any
+    actions: Any
+    limit: int | None
+    drawn: bool
+
+
+def facts_of(name: str) -> Facts:
+    """Make an environment, ask it, and let it go.
+
+    Raises:
+        ConfigError: it cannot be made, or lacks a space.
+    """
+    environment = make_environment(name)
+    try:
+        limit = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
+        drawn = "rgb_array" in (environment.metadata.get("render_modes") or ())
+        return Facts(environment.observation_space, environment.action_space, int(limit) if limit else None, drawn)
+    except FAULTS as error:
+        raise ConfigError(
+            f"--env {name}: the environment does not say what it shows and takes ({typed_reason(error)}); give it an "
+            "observation_space and an action_space"
+        ) from error
+    finally:
+        close_environment(environment)
 
 
 class Observations(NamedTuple):
@@ -74,11 +112,12 @@ class Observations(NamedTuple):
 
     Attributes:
         shape: of a row. start: the smallest of numbered observations; ``None`` where they are arrays.
-        one_hot: numbered observations become a row of zeros with a single one.
+        one_hot: numbered observations become a row of zeros with a single one. choices: how many of them there are.
     """
 
     shape: tuple[int, ...]
     start: int | None = None
+    choices: int = 0
     one_hot: bool = False
 
     @classmethod
@@ -95,7 +134,8 @@ class Observations(NamedTuple):
         row = _row(spec)
         if isinstance(space, spaces.Discrete):
             one_hot = spec.dtype.kind == "f"
-            found = cls((int(space.n),) if one_hot else tuple(1 for _ in row), int(space.start), one_hot)
+            count = int(space.n)
+            found = cls((count,) if one_hot else tuple(1 for _ in row), int(space.start), count, one_hot)
         elif isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
             found = cls(tuple(int(size) for size in space.shape))
         else:
@@ -108,21 +148,26 @@ class Observations(NamedTuple):
                 f"{where}: an observation has shape {list(found.shape)}, and the policy's input {spec.name} takes "
                 f"{list(spec.shape)}; pass another --env, or a policy that was trained on this one"
             )
+        if np.issubdtype(space.dtype, np.floating) and spec.dtype.kind != "f":
+            raise ModelError(
+                f"{where}: an observation is of {space.dtype}, and the policy's input {spec.name} takes {spec.dtype}, "
+                "which would cut off its digits; pass another --env, or a policy that was trained on this one"
+            )
         return found
 
     def row(self, observation: Any, dtype: np.dtype[Any]) -> Array:
         """Return an observation as a row, of the policy's dtype.
 
         Raises:
-            DataError: it has another shape than its space says, or holds NaN.
+            DataError: it is not what its space says, or holds NaN.
         """
         if self.start is not None:
             place = int(observation) - self.start
+            if not 0 <= place < self.choices:
+                raise DataError(f"it shows {observation}, and its space has {self.choices} observations")
             if not self.one_hot:
                 return np.full(self.shape, place, dtype)
             found: Array = np.zeros(self.shape, dtype)
-            if not 0 <= place < len(found):
-                raise DataError(f"it shows {observation}, and its space has {len(found)} observations")
             found[place] = 1
             return found
         array = np.asarray(observation)
@@ -196,6 +241,16 @@ class Actions(NamedTuple):
             return list((shaped > 0).astype(self.dtype))
         return list(np.clip(shaped.astype(self.dtype), self.low, self.high))
 
+    def odd(self, actions: Array) -> Any:
+        """Return the first of N actions that is none of the space's choices; ``None`` where all are, or are values."""
+        if self.kind == "continuous" or not len(actions):
+            return None
+        sizes = np.array(self.sizes) if self.sizes else np.full(1, 2)
+        start = self.start if self.sizes else np.zeros(1)
+        flat = actions.reshape(len(actions), -1)
+        wrong = ((flat < start) | (flat >= start + sizes) | (flat != np.floor(flat))).any(axis=1)
+        return actions[wrong][0].tolist() if wrong.any() else None
+
     def alike(self, one: Array, other: Array) -> Array:
         """Return how far actions agree, float64 [N]: 1 where two are the same, 0 where they share nothing.
 
@@ -220,11 +275,16 @@ class Actions(NamedTuple):
         Raises:
             ModelError: there is none.
         """
+        listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
+        if named is not None and named not in [spec.name for spec in outputs]:
+            raise ModelError(
+                f"{where}: the metadata say that the output {named!r} is the action, and the policy has no such output "
+                f"({listed}); export it again"
+            )
         for place, spec in enumerate(outputs):
             row = _row(spec)
             if named in (None, spec.name) and (math.prod(size or self.width for size in row) == self.width):
                 return place
-        listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
         what = {"discrete": f"one of {self.width} actions", "continuous": f"{self.width} continuous values"}
         wanted = what.get(self.kind, f"an action of {self.width} values")
         raise ModelError(

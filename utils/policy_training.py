@@ -160,7 +160,7 @@ def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
     while not over:
         x = torch.as_tensor(np.asarray(seen), dtype=torch.float32)[None]
         action = int(network(x).argmax())
-        observations.append(seen)
+        observations.append(np.array(seen))  # a copy: the environment may show the same array again
         actions.append(action)
         seen, reward, terminated, truncated, _ = lane.step(action)
         total += float(reward)

@@ -172,12 +172,18 @@ def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
     try:
         task.write_text(right.replace("chance, steps = np.random.default_rng(seed)", "chance, steps = 1 / 0"))
         unmade = teco(zoo, "new", "forecasting", "unmade", "--contrib").stderr
+        task.write_text(right.replace('return {"history"', 'return {"model": "x", "history"'))
+        taken = teco(zoo, "new", "forecasting", "unmade", "--contrib").stderr
+        task.write_text(right.replace('return {"history"', 'None and {"history"'))
+        wordless = teco(zoo, "new", "forecasting", "unmade", "--contrib").stderr
         task.write_text("import nothing_like_it\n")
         unread = teco(zoo, "new", "classification", "unmade", "--contrib").stderr
     finally:
         task.write_text(right)
     assert "templates/forecasting cannot be made: ZeroDivisionError: division by zero; correct its fill" in unmade
     assert unmade.count("\n") == 1
+    assert taken.endswith("templates/forecasting gives the word 'model' anew; call it otherwise\n")
+    assert wordless.endswith("returned no words (but None); let it return a dict, which may be empty\n")
     assert unread.startswith("error: utils/tasks/forecasting.py cannot be imported: ModuleNotFoundError: ")
 
 

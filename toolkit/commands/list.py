@@ -61,11 +61,13 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 
 def _metrics(stored: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the values of a model, each with the targets that have it."""
+    """Return the values of a model, each with the targets that have it, and with its case where there are several."""
     targets: dict[tuple[str, str], list[str]] = {}
+    several = len({metric["case"] for metric in stored}) > 1
     for metric in stored:
         value = number(metric["value"]) if isinstance(metric["value"], float) else str(metric["value"])
-        targets.setdefault((value, direction_words(metric)), []).append(str(metric["target"]))
+        words = ", ".join(filter(None, [f"case {metric['case']}" if several else "", direction_words(metric)]))
+        targets.setdefault((value, words), []).append(str(metric["target"]))
     return [
         f"{value} ({', '.join(filter(None, [' '.join(dict.fromkeys(names)), words]))})"
         for (value, words), names in targets.items()

@@ -7,6 +7,7 @@ of its steps), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,22 +57,27 @@ def read_recording(path: Path) -> Recording:
     Raises:
         DataError: the file is none, or its arrays do not go together.
     """
+    again = "write one with example_valid.py --save_predictions FILE.npz"
+    with path.open("rb") as stream:  # an OSError names the file
+        if not zipfile.is_zipfile(stream):
+            raise DataError(f"{path}: is no recording (it is no .npz file); {again}")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             missing = [key for key in KEYS if key not in file]
             if missing:
                 raise DataError(f"{path}: has no {missing[0]!r}; a recording has {', '.join(KEYS)}")
             found = Recording(str(file["environment"]), *(np.asarray(file[key]) for key in KEYS[1:]))
-    except (zipfile.BadZipFile, ValueError, EOFError, AttributeError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, AttributeError, NotImplementedError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(
-            f"{path}: is no recording ({reason_of(error)}); write one with example_valid.py --save_predictions FILE.npz"
-        ) from error
+        raise DataError(f"{path}: is no recording ({reason_of(error)}); {again}") from error
     rows = {len(column) if column.ndim else -1 for column in found[1:]}
     if len(rows) != 1 or found.seeds.ndim != 1 or any(column.dtype.kind not in "iu" for column in found[1:3]):
         sizes = ", ".join(f"{key} {list(column.shape)}" for key, column in zip(KEYS[1:], found[1:], strict=True))
         raise DataError(f"{path}: {sizes}; they need one row per observation, seeds and steps whole numbers")
+    for key, column in zip(KEYS[3:], found[3:], strict=True):
+        if column.dtype.kind not in "biuf":
+            raise DataError(f"{path}: {key} are of {column.dtype}, no numbers; {again}")
     return found
 
 
@@ -97,18 +103,12 @@ def load_episodes(seeds: Sequence[int], recording: Path | None = None) -> ListDa
         recording: what each seed's observations to compare actions at are taken from.
 
     Raises:
-        ConfigError: the recording has none of the seeds. DataError: it cannot be read.
+        DataError: the recording cannot be read.
     """
     names, targets = [f"seed {seed}" for seed in seeds], [int(seed) for seed in seeds]
     if recording is None:
         return ListDataset([Start(seed) for seed in targets], targets, names=names)
     found = read_recording(recording)
-    if not np.isin(found.seeds, targets).any():
-        there = f"{found.seeds.min()} to {found.seeds.max()}" if len(found.seeds) else "none"
-        raise ConfigError(
-            f"{recording}: is of seeds {there}, and this run has {targets[0]} to {targets[-1]}; give --seed one of the "
-            "recording's, or leave out --data_path"
-        )
     starts = []
     for seed in targets:
         rows = found.seeds == seed

@@ -222,7 +222,8 @@ class Session:
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
             )
         if artifact.save is not None:
-            print(f"  written: {artifact.save(folder)}")
+            written: Path = returned(artifact.save(folder), Path, artifact.save, self.task.name)
+            print(f"  written: {written}")
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""

@@ -235,7 +235,7 @@ class TaskFront(Front):
         """Call the task's ``prepare``."""
         room = {} if out is None else {"out": out}
         done = self._prepare(samples, self._model, self._options, **room)
-        return prepared(done, self._prepare, self._task)
+        return prepared(done, self._prepare, self._task, len(samples))
 
     def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
         """Call the task's ``collate``."""

@@ -30,13 +30,17 @@ def returned(value: object, kind: type, function: Callable[..., Any], task: str)
     raise _wrong(_said(value), f"{article} {kind.__name__}", function, task)
 
 
-def prepared(value: object, function: Callable[..., Any], task: str) -> Prepared:
-    """Return what ``prepare`` returned, if it has arrays by input.
+def prepared(value: object, function: Callable[..., Any], task: str, samples: int) -> Prepared:
+    """Return what ``prepare`` returned, if it has arrays by input, and a context for each of so many samples or none.
 
     Raises:
-        ConfigError: it is no :class:`Prepared`, or holds one array in place of a list with one for each input.
+        ConfigError: it is no :class:`Prepared`, holds one array in place of a list with one for each input, or has
+            another number of contexts.
     """
     found: Prepared = returned(value, Prepared, function, task)
+    if found.contexts is not None and len(found.contexts) != samples:
+        given = f"Prepared with {len(found.contexts)} contexts for {samples} samples"
+        raise _wrong(given, "one for each, or None", function, task)
     arrays: object = found.arrays
     if not isinstance(arrays, np.ndarray):
         return found

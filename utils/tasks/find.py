@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,10 +38,16 @@ def tasks() -> dict[str, Task]:
     """Return every task by its name.
 
     Raises:
-        ConfigError: a file or an entry point cannot be loaded, or two tasks have one name.
+        ConfigError: a file or an entry point cannot be loaded, a name has other characters, or two tasks have one.
     """
     found: dict[str, Task] = {}
     for where, task in [*_on_the_path(), *_by_entry_point()]:
+        for what, text in (("name", task.name), ("domain", task.domain)):
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", text):
+                raise ConfigError(
+                    f"{where}: the {what} {text!r} of a task must start with a lower-case letter and hold only "
+                    "lower-case letters, digits and underscores"
+                )
         if found.setdefault(task.name, task) is not task:
             raise ConfigError(f"{where}: a task {task.name!r} is there already; give each task a name of its own")
     return found
@@ -84,7 +91,7 @@ def _on_the_path() -> Iterator[tuple[str, Task]]:
         where = f"utils/tasks/{module.name}.py"
         try:
             loaded = importlib.import_module(f"utils.tasks.{module.name}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script that ends itself is no end of ours
             raise ConfigError(f"{where} cannot be imported: {typed_reason(error)}; correct the file") from error
         for value in vars(loaded).values():
             if isinstance(value, Task) and id(value) not in seen:
@@ -99,7 +106,7 @@ def _by_entry_point() -> Iterator[tuple[str, Task]]:
         package = point.dist.name if point.dist else point.value
         try:
             loaded = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"task {point.name!r} of {package} ({point.value}) cannot be loaded: {typed_reason(error)}"
             ) from error

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from engine import ConfigError, typed_reason
-from utils.environments import make_environment
+from utils.environments import FAULTS, close_environment, facts_of, make_environment
 from utils.postprocess.image.film import film_strip, save_gif
 from utils.tasks.rollout import Lane
 
@@ -44,9 +44,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
 
 def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
     """Return pictures behind so many steps, the return up to each, and how many steps are a second."""
-    probe = make_environment(name)
-    probe.close()
-    if "rgb_array" not in (probe.metadata.get("render_modes") or ()):
+    if not facts_of(name).drawn:
         raise _undrawn(name)
     environment = make_environment(name, drawn=True)
     frames, returns, total, wanted = list[Image.Image](), list[float](), 0.0, set(places)
@@ -58,14 +56,14 @@ def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[
                 returns.append(total)
             if step < lane.steps:
                 action = lane.actions[step]
-                total += float(environment.step(int(action) if action.ndim == 0 else action)[1])
+                total += float(environment.step(int(action) if action.ndim == 0 else action.copy())[1])
         rate = float(environment.metadata.get("render_fps") or 30)
     except ConfigError:
         raise
-    except Exception as error:  # an environment may raise anything
+    except FAULTS as error:  # an environment may raise anything
         raise ConfigError(f"--save: {name} cannot be drawn ({typed_reason(error)}); leave out --save for it") from error
     finally:
-        environment.close()
+        close_environment(environment)
     if not np.isclose(total, lane.total, rtol=1e-9, atol=1e-9):
         raise ConfigError(
             f"--save: {name} does something else with seed {seed} and the same actions (return {total:g}, before "

@@ -22,7 +22,7 @@ from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.rollout import Lane, Setting, environment_of, roll
 from utils.tasks.templates.poles import TEMPLATE
 
-EPISODES, UNRECORDED = "episodes", "unrecorded_episodes"
+EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
 
 
 class Asked(NamedTuple):
@@ -30,10 +30,12 @@ class Asked(NamedTuple):
 
     Attributes:
         start: its seed, and what is recorded of it. measured: it counts for a metric.
+        foreign: the recording is of another environment, so nothing is recorded of it.
     """
 
     start: Start
     measured: bool
+    foreign: bool = False
 
 
 class Lanes(list[Lane]):
@@ -53,7 +55,14 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 def prepare(samples: Sequence[Start], model: Model, options: Options) -> Prepared:
     """Return the seeds, int64 [N, 1]; environments are made where the episodes are run."""
     seeds = np.array([[start.seed] for start in samples], np.int64)
-    return Prepared([seeds], [Asked(start, options.script == "valid") for start in samples])
+    env, measured = environment_of(model, options), options.script == "valid"
+    return Prepared(
+        [seeds],
+        [
+            Asked(Start(start.seed), measured, True) if start.environment not in ("", env) else Asked(start, measured)
+            for start in samples
+        ],
+    )
 
 
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> Setting:
@@ -95,10 +104,15 @@ def figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
 
 
 def counted(contexts: Sequence[Asked] | None) -> Mapping[str, int]:
-    """Count the episodes of an evaluation, and those of them that a recording lacks."""
-    asked = [one.start for one in contexts or () if one.measured]
-    lacking = sum(start.actions is not None and not len(start.actions) for start in asked)
-    return {name: count for name, count in ((EPISODES, len(asked)), (UNRECORDED, lacking)) if count}
+    """Count the episodes of an evaluation, those that a recording lacks, and those whose recording is of another."""
+    asked = list(contexts or ())
+    starts = [one.start for one in asked]
+    found = {
+        EPISODES: sum(one.measured for one in asked),
+        UNRECORDED: sum(start.actions is not None and not len(start.actions) for start in starts),
+        FOREIGN: sum(one.foreign for one in asked),
+    }
+    return {name: count for name, count in found.items() if count}
 
 
 def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
@@ -109,7 +123,9 @@ def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
     if counts.get(EPISODES) and samples < ENOUGH:
         said.append(f"a mean of {samples} episodes says little: at least {ENOUGH} are usual (--episodes {ENOUGH})")
     if counts.get(UNRECORDED):
-        said.append(f"the recording has nothing of {counts[UNRECORDED]} of {counts[EPISODES]} seeds")
+        said.append(f"the recording has nothing of {counts[UNRECORDED]} seeds: no actions are compared there")
+    if counts.get(FOREIGN):
+        said.append("the recording is of another environment than the one played: no actions are compared")
     return said
 
 
@@ -190,6 +206,8 @@ def check(options: Options) -> None:
         value = getattr(options, key)
         if value is not None and value < smallest:
             raise ConfigError(f"--{key} {value} must be at least {smallest}")
+    if options.seed + options.episodes > 2**63:
+        raise ConfigError(f"--seed {options.seed} with --episodes {options.episodes} passes {2**63 - 1}, the last seed")
 
 
 FLAGS = (

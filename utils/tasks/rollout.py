@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, ModelError, typed_reason
 from utils.datasets.episodes import RECORDED, Start
-from utils.environments import NO_LIMIT, Actions, Observations, make_environment, step_limit
+from utils.environments import FAULTS, NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
 from utils.tasks.base import Options
 from utils.tasks.model import Model
 
@@ -75,19 +75,15 @@ class Setting(NamedTuple):
         if len(model.inputs) != 1:
             names = ", ".join(spec.name for spec in model.inputs)
             raise ModelError(f"{model.ckpt}: has inputs {names}; a policy takes one, the observation")
-        environment, where = make_environment(name), f"{model.ckpt} in {name}"
-        try:
-            spec, named = model.inputs[0], _notes(model).get("output")
-            observations = Observations.of(environment.observation_space, spec, where)
-            actions = Actions.of(environment.action_space, where)
-            own = step_limit(environment)
-            limit = options.max_steps or own or NO_LIMIT
-            output = actions.place(model.outputs, named, where)
-            rows = model.batch or options.batch_size
-            keep = getattr(options, "save_predictions", None) is not None
-            return cls(name, limit, own, observations, actions, output, rows, spec.dtype, keep)
-        finally:
-            environment.close()
+        facts, where = facts_of(name), f"{model.ckpt} in {name}"
+        spec, named = model.inputs[0], _notes(model).get("output")
+        observations = Observations.of(facts.observations, spec, where)
+        actions = Actions.of(facts.actions, where)
+        limit = options.max_steps or facts.limit or NO_LIMIT
+        output = actions.place(model.outputs, named, where)
+        rows = model.batch or options.batch_size
+        keep = getattr(options, "save_predictions", None) is not None
+        return cls(name, limit, facts.limit, observations, actions, output, rows, spec.dtype, keep)
 
 
 class Lane(NamedTuple):
@@ -124,7 +120,7 @@ class _Episode:
         try:
             self._environment = make_environment(setting.env)
             self._show(self._environment.reset(seed=seed)[0])
-        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
+        except FAULTS as error:  # an environment may raise anything
             self._fail(error, "reset")
 
     @property
@@ -133,7 +129,7 @@ class _Episode:
 
     def step(self, action: Any) -> None:
         """Do an action."""
-        self.actions.append(action)
+        self.actions.append(copy(action))  # the environment may write into the one it is given
         try:
             shown, reward, terminated, truncated, _ = self._environment.step(action)
             reward = float(reward)
@@ -144,7 +140,7 @@ class _Episode:
                 self._end("terminated" if terminated else "truncated")
                 return
             self._show(shown)
-        except Exception as error:  # noqa: BLE001 -- an environment may raise anything
+        except FAULTS as error:  # an environment may raise anything
             self._fail(error, f"step {len(self.actions)}")
             return
         if len(self.actions) >= self._setting.limit:
@@ -159,9 +155,8 @@ class _Episode:
     def close(self) -> None:
         """Let the environment go."""
         environment, self._environment = self._environment, None
-        with suppress(Exception):  # the episode is over, and what it gave is right whatever is raised now
-            if environment is not None:
-                environment.close()
+        if environment is not None:
+            close_environment(environment)
 
     def lane(self) -> Lane:
         """Return what became of it."""
@@ -176,13 +171,13 @@ class _Episode:
     def _show(self, observation: Any) -> None:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
         if self._setting.keep:
-            self.seen.append(np.asarray(observation))
+            self.seen.append(np.array(observation))  # a copy: the environment may show the same array again
 
     def _end(self, how: str) -> None:
         self.ended = how
         self.close()
 
-    def _fail(self, error: Exception, where: str) -> None:
+    def _fail(self, error: BaseException, where: str) -> None:
         said = str(error) if isinstance(error, DataError) else f"it raises {typed_reason(error)}"
         self.failure = f"the environment {self._setting.env} failed at {where}: {said}"
         self.close()
@@ -269,18 +264,18 @@ def _rows(setting: Setting, start: Start) -> list[Array]:
     """Return the recorded observations of a start as the policy's rows.
 
     Raises:
-        ConfigError: they are of another environment, or no observations of this one.
+        ConfigError: they are no observations and actions of the environment.
     """
-    if start.environment != setting.env:
-        raise ConfigError(
-            f"--data_path: the recording is of {start.environment}, and the policy plays {setting.env}; record it with "
-            "example_valid.py --save_predictions FILE.npz"
-        )
     observations, actions = np.asarray(start.observations), np.asarray(start.actions)
     if actions.shape[1:] != setting.actions.shape:
         raise ConfigError(
             f"--data_path: a recorded action has shape {list(actions.shape[1:])}, and one of {setting.env} "
             f"{list(setting.actions.shape)}; record it again"
+        )
+    odd = setting.actions.odd(actions)
+    if odd is not None:
+        raise ConfigError(
+            f"--data_path: seed {start.seed} of the recording: {setting.env} has no action {odd}; record it again"
         )
     try:
         return [setting.observations.row(row, setting.dtype) for row in observations]

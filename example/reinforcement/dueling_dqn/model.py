@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError
-from utils.environments import gymnasium, make_environment
+from utils.environments import facts_of, gymnasium
 from utils.export.policies import Dueling
 
 
@@ -38,10 +38,8 @@ def network_for(arch: str, env: str | None, width: int | None) -> tuple[Dueling,
     """
     chosen = ARCHS[arch]
     name = env or chosen.env
-    environment = make_environment(name)
-    shape = tuple(environment.observation_space.shape or ())
-    actions = environment.action_space
-    environment.close()
+    facts = facts_of(name)
+    shape, actions = tuple(facts.observations.shape or ()), facts.actions
     fits = len(shape) == chosen.dimensions and (len(shape) == 1 or min(shape[1:]) >= FRAME)
     if not fits or not isinstance(actions, gymnasium().spaces.Discrete):
         raise ConfigError(

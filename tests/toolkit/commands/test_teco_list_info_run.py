@@ -123,6 +123,14 @@ def test_targets_and_stored_metrics(zoo: Path, capsys: pytest.CaptureFixture[str
         listing.main([], zoo)
 
 
+def test_of_several_cases_each_value_has_its_own(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = zoo / "example/classification/one/numerics.yaml"
+    rows = "".join(f"- {{case: {case}, target: sdaa, metric: top-1, value: 0.5}}\n" for case in ("one", "full"))
+    stored.write_text(f"metrics:\n{rows}")
+    listing.main(["one"], zoo)
+    assert "0.5 (sdaa, case one), 0.5 (sdaa, case full)" in capsys.readouterr().out
+
+
 def test_a_metric_that_is_better_lower_says_so(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = zoo / "example/classification/one/numerics.yaml"
     stored.write_text("metrics:\n- {case: one, target: sdaa, metric: wer, value: 0.04, higher_is_better: false}\n")

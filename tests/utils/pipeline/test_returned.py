@@ -78,6 +78,11 @@ def copier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("load", [0.0], "load_it of here returned a value of type list; let it return a Dataset"),
         ("prepare", np.ones((3, 1), np.float32), "returned a value of type ndarray; let it return a Prepared"),
         ("prepare", Prepared(np.ones((3, 1), np.float32)), "returned Prepared with an array of shape (3, 1); let it"),
+        (
+            "prepare",
+            Prepared([np.ones((3, 1))], [1, 2]),
+            "2 contexts for 3 samples; let it return one for each",
+        ),
         ("decode", None, "returned nothing; let it return a list or an array with one prediction for each sample"),
         ("metric", Share, "returned the class Share itself; let it return a Metric"),
         ("metric", None, "returned nothing; let it return a Metric"),
@@ -110,10 +115,16 @@ def test_what_is_shown_is_an_artifact(copier: Path, monkeypatch: pytest.MonkeyPa
         answered("", task(show=partial(wrong, value="seven")), "multi", ckpt=copier, batch_size=3)
 
 
+def test_what_is_drawn_is_a_file(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["multi", "--target", "onnx", "--workers", "0", "--save", str(tmp_path / "drawn")])
+    with pytest.raises(ConfigError, match=r"task echo: wrong of .* returned nothing; let it return a Path"):
+        answered("", task(show=partial(wrong, value=Artifact("seven", 7, wrong))), "multi", ckpt=copier, batch_size=3)
+
+
 def test_what_is_right_comes_back_as_it_is(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metric, done = Share(), Prepared([np.ones((1, 1))])
     assert measure(metric, wrong, "echo") is metric
-    assert prepared(done, wrong, "echo") is done
+    assert prepared(done, wrong, "echo", 1) is done
     assert returned("text", str, wrong, "echo") == "text"
     for value in ([], (1,), np.zeros(2), {0: 1}):
         assert predictions(value, wrong, "echo") is value

@@ -36,6 +36,8 @@ class Walk(gymnasium.Env):  # type: ignore[misc]
         if self.off and self.steps == 3:
             if self.kind == "raise":
                 raise RuntimeError("the wheel\nbroke")
+            if self.kind == "exit":
+                raise SystemExit("bye")
             if self.kind == "shape":
                 return np.zeros(3, np.float32), 0.0, False, False, {}
             if self.kind == "nan":
@@ -62,6 +64,30 @@ class Chance(Walk):
         return np.zeros((8, 8, 3), np.uint8)
 
 
+class Reuse(Walk):
+    """Shows the same array at every step, and writes into the action that it is given; it cannot even be closed."""
+
+    def __init__(self) -> None:
+        super().__init__(actions=spaces.Box(-1, 1, (1,), np.float32))
+        self.held = np.zeros(2, np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        found = super().step(action)
+        action[:] = 7
+        return found
+
+    def _seen(self) -> Any:
+        self.held[:] = super()._seen()
+        return self.held
+
+    def close(self) -> None:
+        raise RuntimeError("cannot close")
+
+
+class Spaceless(gymnasium.Env):  # type: ignore[misc]
+    """Does not say what it shows."""
+
+
 class Made(Walk):
     """Cannot be made."""
 
@@ -72,7 +98,9 @@ class Made(Walk):
 def register() -> None:
     """Register all of them, once."""
     rows: dict[str, dict[str, Any]] = {"Plain-v0": {}}
-    rows |= {f"{kind.title()}-v0": {"kind": kind, "odd": 4} for kind in ("raise", "reset", "shape", "nan", "reward")}
+    rows |= {
+        f"{kind.title()}-v0": {"kind": kind, "odd": 4} for kind in ("raise", "reset", "shape", "nan", "reward", "exit")
+    }
     rows |= {"Endless-v0": {"kind": "endless", "odd": 4}, "Never-v0": {"kind": "endless", "odd": 1}}
     rows["Push-v0"] = {"actions": spaces.Box(-1, 1, (1,), np.float32)}
     rows["Pairs-v0"] = {"actions": spaces.MultiDiscrete([2, 3])}
@@ -81,7 +109,8 @@ def register() -> None:
     for name, given in rows.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, entry_point=Walk, kwargs=given)
-    for name, made in (("Made-v0", Made), ("Chance-v0", Chance)):
+    classes = {"Made-v0": Made, "Chance-v0": Chance, "Reuse-v0": Reuse, "Spaceless-v0": Spaceless}
+    for name, made in classes.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, entry_point=made)
 

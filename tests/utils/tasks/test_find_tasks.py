@@ -69,6 +69,8 @@ def test_contrib_adds_some(tmp_path: Path, run_python: RunPython) -> None:
     [
         ("import nothing_of_this_name", "utils/tasks/mine.py cannot be imported: ModuleNotFoundError"),
         (MINE.replace("'mine'", "'classification'"), "a task 'classification' is there already"),
+        ("raise SystemExit(3)", "utils/tasks/mine.py cannot be imported: SystemExit: 3; correct the file"),
+        (MINE.replace("'mine'", "'Mine it'"), "the name 'Mine it' of a task must start with a lower-case letter"),
     ],
 )
 def test_a_file_that_cannot_be_loaded(tmp_path: Path, run_python: RunPython, code: str, text: str) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper, parser, save
+from onnx import helper, load, numpy_helper, parser, save
 from PIL import Image
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("pygame")
 import odd_environments
 
-from engine import ConfigError, ModelError
+from engine import ConfigError, DataError, ModelError
 from utils.datasets.episodes import read_recording
 from utils.pipeline import answers, valid
 from utils.tasks.policy_rollout import POLICY_ROLLOUT
@@ -102,6 +102,7 @@ SAID = {
     "Shape-v0": "the environment Shape-v0 failed at step 3: it shows an observation of shape [3], and its space says",
     "Nan-v0": "the environment Nan-v0 failed at step 3: it shows an observation with NaN",
     "Reward-v0": "the environment Reward-v0 failed at step 3: it gives a reward of nan",
+    "Exit-v0": "the environment Exit-v0 failed at step 3: it raises SystemExit: bye",
     "Endless-v0": "the episode did not end within 50 steps; check the environment, or raise --max_steps",
 }
 
@@ -142,6 +143,8 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "Plain-v0", "--seed", -1], r"--seed -1 must be at least 0"),
         (["--env", "Plain-v0", "--max_steps", 0], r"--max_steps 0 must be at least 1"),
         (["--env", "Words-v0"], r"actions of kind Text cannot be said by one output of a policy"),
+        (["--env", "Spaceless-v0"], r"does not say what it shows and takes .*; give it an observation_space"),
+        (["--env", "Plain-v0", "--seed", 2**63], r"--seed 9223372036854775808 with --episodes 10 passes"),
         (["--env", "FrozenLake-v1"], r"an observation has shape \[16\], and the policy's input observation takes"),
         (["--env", "Blackjack-v1"], r"observations of kind Tuple are no array; wrap the environment"),
     ],
@@ -183,13 +186,88 @@ def test_actions_are_compared_at_recorded_observations(tmp_path: Path, capsys: p
     assert found["secondary"]["action_agreement"] == 0
     capsys.readouterr()
     run("valid", ckpt, "--data_path", file, "--seed", 1005)
-    assert "the recording has nothing of 5 of 10 seeds" in capsys.readouterr().out
+    assert "the recording has nothing of 5 seeds: no actions are compared there" in capsys.readouterr().out
     shown = run("single", ckpt, "--data_path", file, "--episodes", 1)[1]["answers"]
     assert (shown[0]["answer"]["action_agreement"], shown[0]["answer"]["recorded"]) == (1, 5)
-    with pytest.raises(ConfigError, match="the recording is of Plain-v0, and the policy plays Chance-v0; record it"):
-        run("valid", ckpt, "--data_path", file, "--env", "Chance-v0")
-    with pytest.raises(ConfigError, match="is of seeds 1000 to 1009, and this run has 7 to 16; give --seed"):
-        run("valid", ckpt, "--data_path", file, "--seed", 7)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--env", "Chance-v0"),
+            "the recording is of another environment than the one played: no actions are compared",
+        ),
+        (("--seed", 7), "the recording has nothing of 10 seeds: no actions are compared there"),
+    ],
+)
+def test_a_recording_of_something_else_is_not_in_the_way(
+    words: tuple[object, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder's script has its recording as a default: other seeds and environments must be playable beside it."""
+    ckpt, file = policy(tmp_path, "Plain-v0"), tmp_path / "recorded.npz"
+    run("valid", ckpt, "--save_predictions", file)
+    for script in ("valid", "multi"):
+        capsys.readouterr()
+        code, found = run(script, ckpt, "--data_path", file, *words)
+        assert code == 0
+        assert said in capsys.readouterr().out
+    assert "action_agreement" not in json.dumps(found)
+
+
+def recording(**columns: Any) -> dict[str, Any]:
+    """Return the arrays of a recording of Plain-v0's first two seeds."""
+    whole: dict[str, Any] = {"environment": "Plain-v0", "seeds": np.array([1000, 1001]), "steps": np.zeros(2, np.int64)}
+    return whole | {"observations": np.zeros((2, 2), np.float32), "actions": np.zeros(2, np.int64)} | columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"actions": np.array(["0", "1"])}, "actions are of <U1, no numbers; write one with"),
+        ({"observations": np.array([["0", "1"]] * 2)}, "observations are of <U1, no numbers; write one with"),
+        ({"actions": np.array([0, 2])}, "seed 1001 of the recording: Plain-v0 has no action 2; record it again"),
+        ({"actions": np.array([0.5, 1])}, "seed 1000 of the recording: Plain-v0 has no action 0.5; record it again"),
+        ({"observations": np.full((2, 2), np.nan)}, "seed 1000 of the recording: it shows an observation with NaN"),
+        (None, "is no recording (it is no .npz file); write one with"),
+    ],
+)
+def test_a_bad_recording_is_one_line(columns: dict[str, Any] | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.npz"
+    if columns is None:
+        with file.open("wb") as stream:
+            np.save(stream, np.zeros(3))  # an array by itself
+    else:
+        np.savez(file, **recording(**columns))
+    with pytest.raises((ConfigError, DataError), match=re.escape(said)):
+        run("valid", policy(tmp_path, "Plain-v0"), "--data_path", file)
+
+
+def test_an_environment_may_reuse_its_arrays(tmp_path: Path) -> None:
+    """What is recorded and drawn again is what was shown and done, not what the arrays hold later."""
+    run("valid", policy(tmp_path, "Reuse-v0", width=1), "--save_predictions", tmp_path / "r.npz", "--episodes", 1)
+    found = read_recording(tmp_path / "r.npz")
+    assert found.observations[:, 1].tolist() == [0, 1, 2, 3, 4]
+    assert np.abs(found.actions).max() <= 1
+
+
+def test_observations_that_the_policy_would_cut_off(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+walker (int64[batch,2] observation) => (float[batch,2] logits) { logits = Cast<to = 1>(observation) }"""
+    )
+    save(model, tmp_path / "policy.onnx")
+    with pytest.raises(ModelError, match="observation is of float32, and the policy's input observation takes int64"):
+        run("valid", tmp_path / "policy.onnx", "--env", "Plain-v0")
+
+
+def test_an_output_that_is_not_there(tmp_path: Path) -> None:
+    ckpt = policy(tmp_path)
+    model = load(ckpt)
+    helper.set_model_props(model, {"policy": json.dumps({"env": "Plain-v0", "output": "q"})})
+    save(model, ckpt)
+    with pytest.raises(ModelError, match=r"output 'q' is the action, and the policy has no such output \(value"):
+        run("valid", ckpt)
 
 
 def test_fewer_than_a_hundred_episodes_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
