@@ -117,7 +117,7 @@ class Field:
     def key(self, value: str) -> str:
         """Return what counts of a value: its step, its first letters, or all of it."""
         if self.step and value:
-            return f"{math.floor(number(self.name, value) / self.step) * self.step:g}"
+            return f"{math.floor(number(self.name, value) / self.step) * self.step:.15g}"
         return value[: self.letters] if self.letters else value
 
     def _several(self, values: Sequence[str]) -> Array:
@@ -159,7 +159,7 @@ def number(name: str, value: str) -> float:
         DataError: it is none.
     """
     try:
-        found = float(value)
+        found = math.nan if "_" in value else float(value)  # Python takes 1_000 for a number, data do not
     except ValueError:
         found = math.nan
     if not math.isfinite(found):

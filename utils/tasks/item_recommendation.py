@@ -85,9 +85,18 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
         return held_out(ratings, options.split, options.part, options.seed)
     if options.history is not None:
         return typed(ratings, options.history)
-    found = whole(ratings, options.users)
+    found = whole(ratings, _users(ratings.user_names, options))
     one = options.script == "single" and options.users is None
     return found.select(range(1)) if one else found
+
+
+def _users(names: Sequence[str], options: Options) -> Sequence[str] | None:
+    """Return whose histories are shown; of a script's own users those that the ratings have, or else everybody."""
+    users: Sequence[str] | None = options.users
+    if users is None or "users" in options.given:
+        return users
+    known = set(names)
+    return [one for one in users if one in known] or None
 
 
 def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepared:
@@ -321,7 +330,7 @@ def check(options: Options) -> None:
             raise ConfigError(f"--{key} {getattr(options, key)} must be 0 or more")
     if options.script == "valid" and options.depth < options.cut:
         raise ConfigError(f"--depth {options.depth} finds fewer items than --cut {options.cut} looks at; raise it")
-    if options.script != "valid" and options.users is not None and options.history is not None:
+    if options.script != "valid" and {"users", "history"} <= options.given:
         raise ConfigError("--users and --history are both given; leave one of them out")
 
 

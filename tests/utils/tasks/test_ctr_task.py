@@ -117,6 +117,12 @@ def test_what_is_no_data(tmp_path: Path) -> None:
         loaded(tmp_path / "gone")
     with pytest.raises(DataError, match=r"neither ratings .* nor a table"):
         loaded(tmp_path)
+    (tmp_path / "clicks.txt").write_text("1 2 3\n")
+    with pytest.raises(DataError, match=r"clicks.txt: its first lines are none of Criteo's .* \.tsv \.csv"):
+        loaded(tmp_path / "clicks.txt")
+    (tmp_path / "clicks.txt").write_text("")
+    with pytest.raises(DataError, match=r"clicks\.txt: it is empty"):
+        loaded(tmp_path / "clicks.txt")
 
 
 def stored(**notes: str) -> Model:
