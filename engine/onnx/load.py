@@ -47,8 +47,8 @@ def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda mo
         path: the file. before_data: sees the model before external data is read, and may refuse it by an error.
 
     Raises:
-        ModelError: missing, empty, cut short or not ONNX; data of weights missing, cut short or more than memory holds; opset or
-            IR version out of range; nodes that form a cycle.
+        ModelError: missing, empty, cut short or not ONNX; data of weights missing, cut short or more than memory
+            holds; opset or IR version out of range; nodes that form a cycle.
     """
     model = _parse(path)
     _check_versions(model, path)
