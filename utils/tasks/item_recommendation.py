@@ -284,11 +284,15 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
 
     titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
     return save_drawn(
-        Path(who),
+        Path(f"{crc32(who.encode('utf-8', 'surrogatepass')):08x}", who.replace("/", "_")[:_NAMED]),
         [f"{who}: {titles[0]}"] if titles else [who],
         folder,
         draw_recommended(who, answer["before"], titles, scores),
     )
+
+
+_NAMED = 80
+"""Letters of a user's name in that of a file."""
 
 
 class Said:
