@@ -147,6 +147,8 @@ def hexadecimal(name: str, value: str, size: int) -> int:
         DataError: it is none.
     """
     try:
+        if not set("_-").isdisjoint(value):  # Python takes 1_0 for a number, data do not
+            raise ValueError
         return int(value or "0", 16) % size
     except ValueError:
         raise DataError(f"{name} {value[:40]!r} is no hexadecimal number; write one, or leave it empty") from None

@@ -107,3 +107,10 @@ def test_features_that_do_not_fit_the_model() -> None:
         Features.of(model({"fields": FIELDS}, floats))
     with pytest.raises(ModelError, match="not JSON"):
         Features.of(Model(Path("a.onnx"), INPUTS, metadata={"features": "{"}))
+
+
+@pytest.mark.parametrize("text", ["zz", "1_0", "-5"])
+def test_what_is_no_hexadecimal_number_is_told(text: str) -> None:
+    field = {"name": "C1", "input": "ids", "kind": "hashed", "hash": "hex", "size": 7}
+    with pytest.raises(DataError, match=f"C1 '{text}' is no hexadecimal number"):
+        Features.from_json({"fields": [field]}).encoded([{"C1": text}])
