@@ -47,8 +47,8 @@ def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda mo
         path: the file. before_data: sees the model before external data is read, and may refuse it by an error.
 
     Raises:
-        ModelError: missing, empty, cut short or not ONNX; data of weights missing or cut short; opset or IR version out
-            of range; nodes that form a cycle.
+        ModelError: missing, empty, cut short or not ONNX; data of weights missing, cut short or more than memory
+            holds; opset or IR version out of range; nodes that form a cycle.
     """
     model = _parse(path)
     _check_versions(model, path)
@@ -92,17 +92,25 @@ def _check_versions(model: ModelProto, path: Path) -> None:
 
 
 def _load_external(model: ModelProto, path: Path) -> None:
+    files = set[Path]()
     for tensor in (t for t in tensors(model.graph) if t.data_location == TensorProto.EXTERNAL):
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if not (path.parent / location).is_file():
             raise ModelError(
                 f"{path}: weights {tensor.name!r} lie in external file {location!r}, which is not beside it; copy both"
             )
+        files.add(path.parent / location)
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
         fix = "copy the file itself beside the model, or export it again"
         raise ModelError(f"{path}: external data cannot be read: {one_line(error)}; {fix}") from error
+    except MemoryError as error:
+        size = sum(file.stat().st_size for file in files)
+        raise ModelError(
+            f"{path}: its weights take {size / 2**20:.0f} MB, more than this machine has free; free some memory, use a "
+            "machine with more, or a smaller model"
+        ) from error
 
 
 def _check_sizes(model: ModelProto, path: Path) -> None:

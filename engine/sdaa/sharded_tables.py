@@ -75,9 +75,15 @@ class ShardedTables(Engine):
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self.bind(inputs, outputs, dims, partial(batching_of, model))
-        self._refuse(self.static_batch is not None, "its batch is fixed, and the tables of all SPA are asked at once")
+        self._refuse(
+            self.static_batch is not None,
+            "its batch is fixed, and the tables of all SPA are asked at once; export it with a dynamic batch",
+        )
         self._refuse(self.independent is not True, f"its samples depend on one another ({self.why_dependent})")
-        self._refuse(any(None in _but_batch(one) for one in self.inputs), "a dimension beside the batch is open")
+        self._refuse(
+            any(None in _but_batch(one) for one in self.inputs),
+            "a dimension beside the batch is open; fix it in the export",
+        )
         parts = split_tables(model, count, spec.ckpt)
         self.tables = parts.tables
         """Names of the tables that are split."""

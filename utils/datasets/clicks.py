@@ -78,7 +78,7 @@ class RatedRows(Dataset):
     def __init__(self, ratings: Ratings, wanted: Wanted) -> None:
         self._ratings, self._wanted = ratings, wanted
         self.rejected = ratings.rejected
-        parts = split(ratings.users, ratings.times, wanted.how, wanted.seed)
+        parts = split(ratings.users, ratings.times, wanted.how, wanted.seed, where=str(ratings.files[0]))
         self.clicked = ratings.ratings >= wanted.positive
         self.baseline = item_means(ratings.items, self.clicked, parts == PARTS.index("train"), len(ratings.item_names))
         chosen = np.ones(len(parts), bool) if wanted.part == EVERY else parts == PARTS.index(wanted.part)

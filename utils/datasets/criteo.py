@@ -33,8 +33,8 @@ _NUMBER, _HASH = re.compile(rb"(?:-?\d{1,18})?"), re.compile(rb"[0-9a-fA-F]{0,16
 _FIELDS = rb"\t".join([_NUMBER.pattern] * len(NUMBERS) + [_HASH.pattern] * len(CATEGORIES)) + rb"\r?\n?"
 _UNLABELLED, _LABELLED = re.compile(_FIELDS), re.compile(rb"[01]\t" + _FIELDS)
 _GZIP = b"\x1f\x8b"
-_LONGEST = 1 << 16
-_TRIED = 5
+_LONGEST = 1 << 13
+_TRIED = 100
 """Lines that tell what a file is, and bytes of one at most."""
 
 
@@ -46,16 +46,20 @@ def is_criteo(path: Path) -> bool:
     """
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as file:
-            lines = [file.readline(_LONGEST) for _ in range(_TRIED)]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
+    lines = _first(path)
     if lines[0].startswith(_GZIP):
         raise DataError(f"{path} is packed; unpack it first: gunzip {path.name}")
     if _has_names(lines[0]):
         return False
     return any(_LABELLED.fullmatch(line) or _UNLABELLED.fullmatch(line) for line in lines)
+
+
+def _first(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            return [file.readline(_LONGEST) for _ in range(_TRIED)]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
 
 
 def _has_names(line: bytes) -> bool:
@@ -72,7 +76,7 @@ class CriteoRows(Dataset):
     its own: nothing tells whose it is. In memory it takes 8 bytes a line.
 
     Args:
-        file: its lines are 40 fields each, or 39 where the first one is.
+        file: its lines are 40 fields each; or 39, where more of the first ones are so.
 
     Raises:
         DataError: the file cannot be read, or no line can be used.
@@ -83,12 +87,13 @@ class CriteoRows(Dataset):
         self.rejected: list[Rejected] = []
         self.notes = {"columns": list(FIELDS)}
         digest, starts, numbers = sha256(), array("q"), array("q")
-        self.labelled = True
+        first = _first(file)
+        # not the first line alone: a labelled one that has lost its last field is a line without a label, too
+        without = sum(_UNLABELLED.fullmatch(line) is not None for line in first)
+        self.labelled = without <= sum(_LABELLED.fullmatch(line) is not None for line in first)
         try:
             for number, start, line in _lines(file):
                 digest.update(line)
-                if not starts:  # the first line that can be used tells whether there are labels
-                    self.labelled = _UNLABELLED.fullmatch(line) is None
                 if (_LABELLED if self.labelled else _UNLABELLED).fullmatch(line):
                     starts.append(start)
                     numbers.append(number)
@@ -97,8 +102,8 @@ class CriteoRows(Dataset):
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
         if not starts:
-            first = f": {self.rejected[0].path}: {self.rejected[0].reason}" if self.rejected else ", it is empty"
-            raise DataError(f"{file}: no line can be used{first}")
+            why = f": {self.rejected[0].path}: {self.rejected[0].reason}" if self.rejected else ", it is empty"
+            raise DataError(f"{file}: no line can be used{why}")
         self._digest = digest.hexdigest()
         self._starts, self._numbers = np.frombuffer(starts, np.int64), np.frombuffer(numbers, np.int64)
 

@@ -80,7 +80,7 @@ def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDatase
     """
     if part not in PARTS[1:]:
         raise ConfigError(f"part {part!r} is none of {', '.join(PARTS[1:])}")
-    parts = split(ratings.users, ratings.times, how, seed)
+    parts = split(ratings.users, ratings.times, how, seed, where=_where(ratings))
     number = PARTS.index(part)
     before, asked = sequences(ratings, parts < number), sequences(ratings, parts == number)
     samples, unasked = [], {"nothing before it": 0, "nothing new in it": 0}
@@ -94,9 +94,10 @@ def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDatase
             continue
         samples.append(_history(ratings, user, own, new))
     if not samples:
+        told = ", ".join(f"{count} with {why}" for why, count in unasked.items() if count) or "none has both parts"
         raise DataError(
-            f"{_where(ratings)}: no user has something in the {part} part of the split {how} and something before it; "
-            "choose another --split"
+            f"{_where(ratings)}: no user has something new in the {part} part of the split {how} and something before "
+            f"it ({told}); choose another --split"
         )
     return _dataset(ratings, samples, parts == TRAIN, {HOW: how, UNASKED: unasked}, ratings.rejected)
 

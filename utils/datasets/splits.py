@@ -18,7 +18,14 @@ PARTS = ("train", "valid", "test")
 TRAIN, VALID, TEST = range(3)
 
 
-def split(users: Array, times: Array, how: str, seed: int = 0, shares: Sequence[float] = (0.8, 0.1, 0.1)) -> Array:
+def split(
+    users: Array,
+    times: Array,
+    how: str,
+    seed: int = 0,
+    shares: Sequence[float] = (0.8, 0.1, 0.1),
+    where: str = "the ratings",
+) -> Array:
     """Return the part of each row.
 
     - ``random``: rows are shuffled by ``numpy.random.default_rng(seed).permutation``; the first ``round(R * test)`` of
@@ -34,7 +41,7 @@ def split(users: Array, times: Array, how: str, seed: int = 0, shares: Sequence[
     Args:
         users: int64 R, who did it. times: float64 R, when; any unit.
         how: one of :data:`HOWS`. seed: of the shuffle.
-        shares: of training, validation and test, together 1.
+        shares: of training, validation and test, together 1. where: the rows are from, for messages.
 
     Returns:
         int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
@@ -48,7 +55,10 @@ def split(users: Array, times: Array, how: str, seed: int = 0, shares: Sequence[
     if users.shape != times.shape or users.ndim != 1:
         raise ConfigError(f"users of shape {users.shape} and times of shape {times.shape}; give one of each per row")
     if how != "random" and not np.isfinite(times).all():
-        raise ConfigError(f"{int((~np.isfinite(times)).sum())} of {len(times)} rows have no time; use the split random")
+        timeless = int((~np.isfinite(times)).sum())
+        raise ConfigError(
+            f"{where}: {timeless} of {len(times)} rows have no time, which the split {how} needs; use --split random"
+        )
     if how == "leave_one_out":
         return _last_ones(users, times)
     valid, test = _counts(len(users), shares)

@@ -113,13 +113,14 @@ class Options(argparse.Namespace):
     Attributes:
         script: ``valid``, ``single`` or ``multi``. task: name of the task.
         ckpt: the ONNX file, or files by name. data_path: the data, several by name, or ``None``.
-        flags: names of the task's own flags.
+        flags: names of the task's own flags. given: names of the flags whose value is not the script's default.
     """
 
     script: str
     task: str
     flags: tuple[str, ...]
     traded: tuple[tuple[str, Any], ...]
+    given: frozenset[str]
     default_ckpt: bool
     ckpt: Path | dict[str, Path]
     data_path: Path | dict[str, Path] | None
@@ -294,12 +295,14 @@ def options(
         defaults.setdefault("data_path", task.sample_data)
     parser = argparse.ArgumentParser(description=description, formatter_class=FlagHelp)
     add_version(parser)
+    own = {flag.key: _argument(flag, defaults.get(flag.key, flag.default)) for flag in flags}
     for flag in flags:
-        parser.add_argument(flag.name, **_argument(flag, defaults.get(flag.key, flag.default)))
+        parser.add_argument(flag.name, **own[flag.key])
     parsed = parser.parse_args(argv, namespace=Options(**_hidden(task, flags, defaults)))
     parsed.script, parsed.task = script, task.name
     parsed.flags = tuple(flag.key for flag in task.flags)
     parsed.traded = tuple((flag.key, flag.exact) for flag in task.flags if flag.exact is not None)
+    parsed.given = frozenset(key for key, argument in own.items() if getattr(parsed, key) is not argument["default"])
     parsed.default_ckpt = parsed.ckpt is defaults.get("ckpt")
     parsed.ckpt = models_of(parsed.ckpt, task)
     parsed.data_path = named_paths(parsed.data_path, "--data_path")

@@ -117,7 +117,7 @@ class Field:
     def key(self, value: str) -> str:
         """Return what counts of a value: its step, its first letters, or all of it."""
         if self.step and value:
-            return f"{math.floor(number(self.name, value) / self.step) * self.step:g}"
+            return f"{math.floor(number(self.name, value) / self.step) * self.step:.15g}"
         return value[: self.letters] if self.letters else value
 
     def _several(self, values: Sequence[str]) -> Array:
@@ -147,6 +147,8 @@ def hexadecimal(name: str, value: str, size: int) -> int:
         DataError: it is none.
     """
     try:
+        if not set("_-").isdisjoint(value):  # Python takes 1_0 for a number, data do not
+            raise ValueError
         return int(value or "0", 16) % size
     except ValueError:
         raise DataError(f"{name} {value[:40]!r} is no hexadecimal number; write one, or leave it empty") from None
@@ -159,7 +161,7 @@ def number(name: str, value: str) -> float:
         DataError: it is none.
     """
     try:
-        found = float(value)
+        found = math.nan if "_" in value else float(value)  # Python takes 1_000 for a number, data do not
     except ValueError:
         found = math.nan
     if not math.isfinite(found):

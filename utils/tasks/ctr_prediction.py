@@ -18,7 +18,7 @@ from utils.datasets.clicks import EVERY, RatedRows, Wanted, load_table
 from utils.datasets.criteo import CriteoRows, is_criteo
 from utils.datasets.ratings import is_ratings, read_ratings
 from utils.datasets.splits import HOWS, PARTS
-from utils.datasets.text_table import ENCODING
+from utils.datasets.text_table import ENCODING, ENDINGS
 from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.preprocess.features import Features, Row
@@ -69,6 +69,12 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
         if user:
             raise ConfigError(f"{path}: lines of Criteo's layout do not say whose they are; leave out --user {user}")
         found = CriteoRows(path)
+    elif path.is_file() and path.suffix.lower() not in ENDINGS:
+        what = "its first lines are none of Criteo's (label, 13 counts, 26 categories, with tabs between)"
+        raise DataError(
+            f"{path}: {what if path.stat().st_size else 'it is empty'}, and its name is not that of ratings and ends "
+            f"in none of {' '.join(ENDINGS)}; correct the file, or its name"
+        )
     elif path.is_dir():
         raise DataError(f"{path}: neither ratings (MovieLens' files) nor a table; give a folder or a file with some")
     else:

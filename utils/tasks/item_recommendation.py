@@ -85,9 +85,18 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
         return held_out(ratings, options.split, options.part, options.seed)
     if options.history is not None:
         return typed(ratings, options.history)
-    found = whole(ratings, options.users)
+    found = whole(ratings, _users(ratings.user_names, options))
     one = options.script == "single" and options.users is None
     return found.select(range(1)) if one else found
+
+
+def _users(names: Sequence[str], options: Options) -> Sequence[str] | None:
+    """Return whose histories are shown; of a script's own users those that the ratings have, or else everybody."""
+    users: Sequence[str] | None = options.users
+    if users is None or "users" in options.given:
+        return users
+    known = set(names)
+    return [one for one in users if one in known] or None
 
 
 def prepare(samples: Sequence[History], model: Model, options: Options) -> Prepared:
@@ -275,11 +284,15 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
 
     titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
     return save_drawn(
-        Path(who),
+        Path(f"{crc32(who.encode('utf-8', 'surrogatepass')):08x}", who.replace("/", "_")[:_NAMED]),
         [f"{who}: {titles[0]}"] if titles else [who],
         folder,
         draw_recommended(who, answer["before"], titles, scores),
     )
+
+
+_NAMED = 80
+"""Letters of a user's name in that of a file."""
 
 
 class Said:
@@ -321,7 +334,7 @@ def check(options: Options) -> None:
             raise ConfigError(f"--{key} {getattr(options, key)} must be 0 or more")
     if options.script == "valid" and options.depth < options.cut:
         raise ConfigError(f"--depth {options.depth} finds fewer items than --cut {options.cut} looks at; raise it")
-    if options.script != "valid" and options.users is not None and options.history is not None:
+    if options.script != "valid" and {"users", "history"} <= options.given:
         raise ConfigError("--users and --history are both given; leave one of them out")
 
 

@@ -261,6 +261,20 @@ def test_hash_follows_the_weights_wherever_they_lie(tmp_path: Path) -> None:
     assert file_hash(path) not in (first, second)
 
 
+def test_weights_beyond_the_memory_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse("g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 4096), np.float32), "w"))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, str(path), save_as_external_data=True, location="m.data", size_threshold=0)
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(onnx, "load_external_data_for_model", full)
+    with pytest.raises(ModelError, match=r"m\.onnx: its weights take 1 MB, more than this machine has free"):
+        load_model(path)
+
+
 # ------------------------------------------------------------------------------------------------------------- float16
 
 

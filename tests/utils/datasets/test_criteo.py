@@ -106,3 +106,14 @@ def test_made_up_lines_are_of_the_layout() -> None:
     assert {len(one) for one in fields} == {1 + len(NUMBERS) + len(CATEGORIES)}
     assert 0.25 < sum(one[0] == "1" for one in fields) / 300 < 0.45
     assert 0.1 < sum(one.count("") for one in fields) / (300 * 39) < 0.2
+
+
+def test_one_damaged_line_does_not_say_what_the_others_are(tmp_path: Path) -> None:
+    """A labelled line without its last field is, by itself, a line without a label."""
+    short = "\t".join(line(number="1").split("\t")[:-1])
+    file = write(tmp_path, *["junk"] * 30, short, *[line(), line(label="0")] * 2)
+    assert is_criteo(file)
+    data = CriteoRows(file)
+    assert (len(data), len(data.rejected)) == (4, 31)
+    assert [one.clicked for one in data.batch(range(4)).targets or ()] == [True, False, True, False]
+    assert "39 fields, and there must be 40" in data.rejected[-1].reason

@@ -73,7 +73,7 @@ def test_what_cannot_be_is_one_line(ratings: Ratings) -> None:
     with pytest.raises(ConfigError, match="part 'train' is none of valid, test"):
         held_out(ratings, "leave_one_out", "train")
     alone = ratings._replace(users=np.arange(6), user_names=[str(i) for i in range(6)])
-    with pytest.raises(DataError, match="no user has something in the test part"):
+    with pytest.raises(DataError, match="no user has something new in the test part"):
         held_out(alone, "leave_one_out", "test")
 
 

@@ -56,7 +56,16 @@ def test_any_text_has_a_row_of_its_field(rows: list[dict[str, str]]) -> None:
     assert ((ids[:, 1] >= 8) & (ids[:, 1] < 18)).all()
 
 
-@pytest.mark.parametrize("text", ["ten", "nan", "inf", "1e999"])
+@pytest.mark.parametrize(
+    ("step", "value", "key"),
+    [(86400, "1700000123", "1699920000"), (0.1, "0.35", "0.3"), (5, "-3", "-5"), (5, "24.9", "20")],
+)
+def test_a_step_keeps_every_digit(step: float, value: str, key: str) -> None:
+    field = {"name": "when", "input": "ids", "kind": "vocabulary", "values": [key], "step": step}
+    assert Features.from_json({"fields": [field]}).encoded([{"when": value}])["ids"].tolist() == [[1]]
+
+
+@pytest.mark.parametrize("text", ["ten", "nan", "inf", "1e999", "1_000"])
 def test_what_is_no_number_is_told(text: str) -> None:
     features = Features.from_json({"fields": FIELDS})
     for name in ("age", "price"):
@@ -98,3 +107,10 @@ def test_features_that_do_not_fit_the_model() -> None:
         Features.of(model({"fields": FIELDS}, floats))
     with pytest.raises(ModelError, match="not JSON"):
         Features.of(Model(Path("a.onnx"), INPUTS, metadata={"features": "{"}))
+
+
+@pytest.mark.parametrize("text", ["zz", "1_0", "-5"])
+def test_what_is_no_hexadecimal_number_is_told(text: str) -> None:
+    field = {"name": "C1", "input": "ids", "kind": "hashed", "hash": "hex", "size": 7}
+    with pytest.raises(DataError, match=f"C1 '{text}' is no hexadecimal number"):
+        Features.from_json({"fields": [field]}).encoded([{"C1": text}])

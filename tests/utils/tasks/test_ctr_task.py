@@ -117,6 +117,12 @@ def test_what_is_no_data(tmp_path: Path) -> None:
         loaded(tmp_path / "gone")
     with pytest.raises(DataError, match=r"neither ratings .* nor a table"):
         loaded(tmp_path)
+    (tmp_path / "clicks.txt").write_text("1 2 3\n")
+    with pytest.raises(DataError, match=r"clicks.txt: its first lines are none of Criteo's .* \.tsv \.csv"):
+        loaded(tmp_path / "clicks.txt")
+    (tmp_path / "clicks.txt").write_text("")
+    with pytest.raises(DataError, match=r"clicks\.txt: it is empty"):
+        loaded(tmp_path / "clicks.txt")
 
 
 def stored(**notes: str) -> Model:
@@ -168,6 +174,10 @@ def test_an_answer_is_drawn(tmp_path: Path) -> None:
     assert shown.answer == {"probability": 0.75, "title": "Dr. Strangelove (1963)", "row": row}
     assert shown.save is not None
     assert shown.save(tmp_path / "out").name == "7_Dr_Strangelove_1963.png"
+    assert shown.save(tmp_path / "out").name == "7_Dr_Strangelove_1963.png"
+    other = show({**row, "item_id": "8"}, Likely(0.25, "Dr. Strangelove (1963)"), stored(), options(CTR_PREDICTION))
+    assert other.save is not None
+    assert other.save(tmp_path / "out").name.startswith("7_Dr_Strangelove_1963-")
 
 
 def test_the_committed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

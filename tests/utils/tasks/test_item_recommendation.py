@@ -204,3 +204,24 @@ def test_numbers_of_items_above_2048_are_kept_on_the_card(tmp_path: Path) -> Non
     plain = _run("valid", tmp_path, two, data_path=tmp_path / "r.inter", batch_size=64)
     card = _run("valid", tmp_path, two, "--target", "sdaa", data_path=tmp_path / "r.inter", batch_size=64)
     assert card["metric"] == pytest.approx(plain["metric"], rel=0.01)
+
+
+def test_a_script_that_names_users_takes_a_history_and_other_ratings(data: Path, tmp_path: Path) -> None:
+    ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next())}
+    (found,) = _run("multi", tmp_path, ckpt, "--history", "i3", data_path=data, users=["u1"])["answers"]
+    assert found["answer"]["items"][0]["id"] == "i4"
+    some = _run("multi", tmp_path, ckpt, data_path=data, users=["nobody", "u2", "u1"])
+    assert (some["code"], [one["answer"]["user"] for one in some["answers"]]) == (0, ["u2", "u1"])
+    assert len(_run("multi", tmp_path, ckpt, data_path=data, users=["nobody"])["answers"]) == 7
+    with pytest.raises(ConfigError, match="--users and --history are both given"):
+        _run("multi", tmp_path, ckpt, "--users", "u1", "--history", "i1", data_path=data, users=["u1"])
+
+
+def test_why_nobody_can_be_asked_is_told(data: Path, tmp_path: Path) -> None:
+    ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next())}
+    (data / "r.inter").write_text("\n".join([HEAD, *["u1\ti1\t4\t1"] * 3]))
+    with pytest.raises(DataError, match=r"before it \(1 with nothing new in it\)"):
+        _run("valid", tmp_path, ckpt, data_path=data)
+    (data / "r.inter").write_text("\n".join([HEAD, "u1\ti1\t4\t1", "u1\ti2\t4\t"]))
+    with pytest.raises(ConfigError, match=r"r.inter: 1 of 2 rows have no time.*use --split random"):
+        _run("valid", tmp_path, ckpt, data_path=data)

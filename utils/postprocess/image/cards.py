@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -31,7 +32,7 @@ def bar(share: float) -> Image.Image:
 
 
 def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name: str = "") -> Path:
-    """Write a card as a PNG and return its path.
+    """Write a card as a PNG and return its path; where another row has that name, the file's name ends in a hash.
 
     Args:
         folder: where. title: the first line, which the share is put before. share: 0 to 1. lines: what else to write.
@@ -42,7 +43,8 @@ def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name
     """
     stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:_LONGEST] or "row"
     told = [f"{100 * share:.1f} %   {title}", *lines]
-    return save_drawn(folder / stem, told, folder, bar(share))
+    row = sha256("\n".join([name, title, *lines]).encode("utf-8", "surrogatepass")).hexdigest()
+    return save_drawn(folder / row / stem, told, folder, bar(share))
 
 
 _LONGEST = 80
