@@ -69,7 +69,7 @@ class Dueling(nn.Module):  # type: ignore[misc]
         return found
 
 
-class Acting(nn.Module):
+class Acting(nn.Module):  # type: ignore[misc]
     """A dueling network as it is exported: what each action is better than the mean one, and its value.
 
     An action is chosen by the first, since the second adds V(s) to it: in float16 a sum of a few hundred is rounded to
