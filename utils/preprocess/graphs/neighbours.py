@@ -79,6 +79,17 @@ class Neighbours:
         found[targets, sources] = weights
         return found
 
+    def reached(self, first: Array, hops: int | None) -> Array:
+        """Return which nodes hear of those of ``first`` (bool [N]) within so many hops; ``None``: any number."""
+        found, left = np.array(first), hops
+        while left is None or left > 0:
+            more = found.copy()
+            more[self.targets[found[self.sources]]] = True
+            if (more == found).all():
+                break
+            found, left = more, None if left is None else left - 1
+        return found
+
     def sampled(self, number: int, fanout: Sequence[int], seed: int) -> Tree:
         """Return a node with at most so many neighbours, at most so many of each of these, and so on.
 
