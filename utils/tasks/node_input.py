@@ -165,7 +165,7 @@ def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How
 @lru_cache(maxsize=4)
 def lost_of(graph: NodeGraph, both: bool, adjacency: str, hops: int | None) -> Array:
     """Return which nodes NaN or infinity reaches within so many hops, bool [N]; ``None``: any number of hops."""
-    wrong: Array = ~np.isfinite(graph.found.graph.nodes).all(axis=1)
+    wrong: Array = np.asarray(~np.isfinite(graph.found.graph.nodes).all(axis=1))
     return neighbours_of(graph, both, adjacency).reached(wrong, hops) if wrong.any() else wrong
 
 
