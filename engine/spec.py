@@ -67,9 +67,9 @@ class EngineSpec:
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
         open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
-            all that have such a dimension; or by a symbol, which a model may lack. One size binds the dimension,
-            several become the sizes of its symbol in ``dims``. What the model, ``input_size`` or ``dims`` settles
-            already stays as it is.
+            all that have such a dimension; or by a symbol, which a model may lack. Of a place one size binds the
+            dimension; several, and those of a symbol, go to ``dims``, so that no symbol is taken for the batch. What
+            the model, ``input_size`` or ``dims`` settles already stays as it is.
         shard_tables: on a card, split the rows of embedding tables over its SPA, where they do not fit one of them;
             other targets hold them whole.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
@@ -145,7 +145,7 @@ class EngineSpec:
             return self
         bound = [list(shape) for shape in self.input_size or [[None] * len(shape) for shape in shapes]]
         dims = dict(self.dims)
-        for (place, axis), sizes in _of_each(self.open_sizes, shapes):
+        for (place, axis), sizes, by_symbol in _of_each(self.open_sizes, shapes):
             if place >= len(shapes) or axis >= len(shapes[place]):
                 raise ConfigError(
                     f"{self.ckpt}: sizes are given for dimension {axis} of input {place}, and its inputs have "
@@ -155,7 +155,7 @@ class EngineSpec:
             symbol = shapes[place][axis]
             if isinstance(symbol, int) or bound[place][axis] is not None or symbol in self.dims:
                 continue
-            if len(sizes) == 1:
+            if len(sizes) == 1 and not by_symbol:
                 bound[place][axis] = sizes[0]
             elif symbol is not None:
                 dims[symbol] = tuple(sizes)
@@ -164,18 +164,18 @@ class EngineSpec:
 
 def _of_each(
     sizes: Mapping[tuple[int, int] | str, tuple[int, ...]], shapes: Sequence[Sequence[int | str | None]]
-) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
-    """Yield places and their sizes: all that have a symbol, and of the place of every input those that have it."""
+) -> Iterator[tuple[tuple[int, int], tuple[int, ...], bool]]:
+    """Yield places, their sizes, and whether a symbol names them: all that have it, and each place of every input."""
     for key, wanted in sizes.items():
         if isinstance(key, str):
             found = ((each, axis) for each, shape in enumerate(shapes) for axis in range(len(shape)))
-            yield from (((each, axis), wanted) for each, axis in found if shapes[each][axis] == key)
+            yield from (((each, axis), wanted, True) for each, axis in found if shapes[each][axis] == key)
             continue
         place, axis = key
         if place >= 0:
-            yield (place, axis), wanted
+            yield (place, axis), wanted, False
         else:
-            yield from (((each, axis), wanted) for each, shape in enumerate(shapes) if axis < len(shape))
+            yield from (((each, axis), wanted, False) for each, shape in enumerate(shapes) if axis < len(shape))
 
 
 _COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}

@@ -308,6 +308,8 @@ class SdaaEngine(Engine):
         sizes = [f"{name} {', '.join(map(str, self.spec.dims[name]))}" for name in self._places]
         plans = f", plans for {'; '.join(sizes)}" if sizes else ""
         spas = f"{len(self.card.spas)} SPA x batch {self.shard_size}"
+        if not any(tensor.batched for tensor in self.inputs):
+            spas = f"{len(self.card.spas)} SPA, no batch to split"
         if self.independent is False:
             spas = f"{len(self.card.spas)} SPA, the whole call on one (samples depend on one another)"
         return f"simulated T1 card: {spas}, {storage}{plans}; times are host wall time unless they say simulated"

@@ -78,7 +78,7 @@ def test_no_path_at_all_is_refused() -> None:
 
 
 def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
-    """One size binds, several become the symbol's; what is settled stays."""
+    """One size of a place binds, several and those of a symbol become the symbol's; what is settled stays."""
     path = save_onnx("one (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Relu(x) }")
     sizes = {(0, 1): (4,), (0, 2): (16,), (0, 3): (8, 32)}
     for target in ("onnx", "sdaa"):
@@ -92,7 +92,7 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
     with open_engine("onnx", EngineSpec(path, open_sizes=sizes, input_size=given)) as engine:
         assert engine.inputs[0].shape == (None, 3, 24, 40)
     with open_engine("onnx", EngineSpec(path, open_sizes={"h": (16,), "w": (8, 32), "none": (7,)})) as engine:
-        assert engine.inputs[0].shape == (None, 3, 16, None)  # by symbol, which a model may lack
-        assert engine.spec.dims == {"w": (8, 32)}
+        assert engine.inputs[0].shape == (None, 3, None, None)  # by symbol, which a model may lack
+        assert engine.spec.dims == {"h": (16,), "w": (8, 32)}
     with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))

@@ -89,7 +89,7 @@ def test_a_digits_script_without_flags(path: Path, run_python: RunPython, tmp_pa
     done = run_python(path, cwd=tmp_path, path=[])
     assert (done.returncode, done.stderr) == (0, "")
     first, *rest = done.stdout.splitlines()
-    assert first.startswith("target sdaa: simulated T1 card: 4 SPA x batch ")
+    assert first.startswith("target sdaa: simulated T1 card: 4 SPA")
     if path.stem == "example_valid":
         assert re.fullmatch(r"eval_metric 0\.9[89][0-9]*", rest[-2])
         assert SUMMARY.fullmatch(rest[-1])

@@ -23,12 +23,13 @@ class Wanted(NamedTuple):
 
     Attributes:
         properties: names of the data, or columns, that hold what is right of molecules. column: of the SMILES.
-        split: of OGB's folders: ``test``, ``SCHEME/test`` or ``all``. targets: whether they are wanted at all.
+        split: of OGB's folders: ``test`` (the default), ``SCHEME/test`` or ``all``; others have no parts.
+        targets: whether they are wanted at all.
     """
 
     properties: Sequence[str] = ()
     column: str | None = None
-    split: str = "test"
+    split: str | None = None
     targets: bool = True
 
 
@@ -53,6 +54,8 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
         DataError: nothing is there that can be used.
         ConfigError: targets are wanted and it is not said which.
     """
+    if wanted.split not in (None, "all") and not is_ogb(path):
+        raise ConfigError(f"--split {wanted.split}: {path} has no parts, only a folder of OGB has; leave the flag out")
     if path.is_dir() and not is_ogb(path):
         found = _joined(path, wanted)
     elif path.is_dir():
@@ -102,16 +105,16 @@ def _of_ogb(path: Path, wanted: Wanted) -> _Found:
     graphs, targets = read_ogb(path), labels(path)
     if targets is not None and len(targets) != len(graphs):
         raise DataError(f"{path}: {len(targets)} labels for {len(graphs)} graphs; get the data set again")
-    files = sorted(file for file in path.rglob("*.csv*") if file.is_file())
-    if wanted.split != "all":
-        scheme, _, part = wanted.split.rpartition("/")
+    files, chosen = sorted(file for file in path.rglob("*.csv*") if file.is_file()), wanted.split or "test"
+    if chosen != "all":
+        scheme, _, part = chosen.rpartition("/")
         places = split(path, part, scheme or None)
         if len(places) and not 0 <= places.min() <= places.max() < len(graphs):
             raise DataError(f"{path}: the split names graph {places.max()} of {len(graphs)}; get the data set again")
         graphs = [graphs[place] for place in places]
         targets = None if targets is None else targets[places]
     if not graphs:
-        raise DataError(f"{path}: --split {wanted.split} holds no graph; choose another, or all")
+        raise DataError(f"{path}: --split {chosen} holds no graph; choose another, or all")
     return _Found(graphs, targets, (), "", files, [])
 
 

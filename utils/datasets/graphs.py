@@ -71,8 +71,11 @@ class GraphFile(NamedTuple):
     features: str = ""
 
 
-def checked(graph: Graph) -> Graph:
+def checked(graph: Graph, *, finite: bool = True) -> Graph:
     """Return a graph whose arrays fit one another.
+
+    Args:
+        finite: whether NaN and infinity among the numbers of nodes and edges are refused.
 
     Raises:
         DataError: one line with what is wrong and what to do; the graph's name is not in it.
@@ -82,7 +85,7 @@ def checked(graph: Graph) -> Graph:
         raise DataError(
             f"has nodes of shape {nodes.shape}, so there is nothing to compute; give N x F with N at least 1"
         )
-    if not np.isfinite(nodes).all():
+    if finite and not np.isfinite(nodes).all():
         wrong = int(np.flatnonzero(~np.isfinite(nodes).all(axis=1))[0])
         raise DataError(f"has NaN or infinity among the numbers of node {wrong}; correct them, or leave the graph out")
     if edges.ndim != 2 or edges.shape[0] != 2:
@@ -92,6 +95,9 @@ def checked(graph: Graph) -> Graph:
         raise DataError(f"has an edge at node {wrong}, and its nodes are 0 to {len(nodes) - 1}; correct the edges")
     if weights is not None and (weights.ndim != 2 or len(weights) != edges.shape[1]):
         raise DataError(f"has weights of shape {weights.shape} for {edges.shape[1]} edges; give E x D")
+    if finite and weights is not None and not np.isfinite(weights).all():
+        wrong = int(np.flatnonzero(~np.isfinite(weights).all(axis=1))[0])
+        raise DataError(f"has NaN or infinity among the weights of edge {wrong}; correct them, or leave the graph out")
     return graph
 
 

@@ -23,7 +23,7 @@ from utils.datasets.graphs import Graph, both_ways, checked
 from utils.datasets.labelled_graph import SPLITS, TEST, Labelled
 
 ALL = "all"
-"""What ``--split`` takes beside the parts: every node with a class."""
+"""What ``--split`` takes beside the parts: every node, where answers are compared every one with a class."""
 
 FIX = "save it with np.savez(file, x=..., edges=..., y=..., train_mask=..., val_mask=..., test_mask=...)"
 GRAPH = "graph"
@@ -88,24 +88,27 @@ class Nodes(Sequence[Node]):
         return Node(self.graph, int(self.numbers[place]))
 
 
-def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None) -> ListDataset:
+def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, compared: bool = True) -> ListDataset:
     """Return the nodes of a part of a graph, each with its class; the graph is the note :data:`GRAPH`.
 
     Args:
         path: as :func:`read_node_graph` takes it.
         split: one of :data:`SPLITS`, or :data:`ALL`.
         wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; one that is none is rejected.
+        compared: whether answers are compared with what is right; then nodes of the part without a class are rejected.
 
     Raises:
         DataError: the graph cannot be read, has no edges, or there is no node to answer.
     """
     graph = read_node_graph(path)
-    numbers, rejected = _chosen(graph, split) if wanted is None else _named(graph, wanted)
+    numbers, rejected = _chosen(graph, split, compared) if wanted is None else _named(graph, wanted)
     if not len(numbers):
-        why = rejected[0].reason if rejected else f"no node is in its part {split!r}; try --split {ALL}"
+        why = f"no node is in its part {split!r}; try --split {ALL}"
+        if rejected:
+            why = f"{rejected[0].path}: {rejected[0].reason}"
         raise DataError(f"{path}: {why}")
     labels = graph.found.labels[numbers]
-    known = wanted is None or bool((labels >= 0).all())
+    known = bool((labels >= 0).all())
     return ListDataset(
         Nodes(graph, numbers),
         labels.tolist() if known else None,
@@ -116,10 +119,12 @@ def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None) -> L
     )
 
 
-def _chosen(graph: NodeGraph, split: str) -> tuple[Array, list[Rejected]]:
-    """Return the nodes of a part that have a class, and those that have none."""
+def _chosen(graph: NodeGraph, split: str, compared: bool) -> tuple[Array, list[Rejected]]:
+    """Return the nodes of a part, and those whose class is not known where answers are compared."""
     parts, labels = graph.found.parts, graph.found.labels
     inside = np.ones(len(parts), bool) if split == ALL else parts == SPLITS.index(split)
+    if not compared:
+        return np.flatnonzero(inside), []
     unknown = np.flatnonzero(inside & (labels < 0) & (split != ALL))
     reason = "its class is not known, so there is nothing to compare with"
     return np.flatnonzero(inside & (labels >= 0)), [Rejected(Path(graph.name(int(one))), reason) for one in unknown]
@@ -167,7 +172,7 @@ def read_node_graph(path: Path) -> NodeGraph:
 def _read(path: Path, changed: int) -> NodeGraph:
     found, files = _of_layout(path)
     try:
-        checked(found.graph)
+        checked(found.graph, finite=False)  # NaN costs the nodes that hear of it, not the graph
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if not found.graph.edges.size:

@@ -367,7 +367,7 @@ FLAGS = (
     Flag("--smiles", "molecules to run instead of data", None, nargs="+", metavar="SMILES"),
     Flag("--property", "names of the SDF data, or columns, that hold what is right", [], nargs="+", metavar="NAME"),
     Flag("--smiles_column", "column of the SMILES, where its name is not a usual one", None, metavar="NAME"),
-    Flag("--split", "of OGB's folders: train, valid, test, SCHEME/test or all", "test"),
+    Flag("--split", "of OGB's folders: train, valid, test, SCHEME/test or all (default: test)", None),
     Flag("--nodes", "nodes that a graph is padded to: the card has a plan for each", [16, 32, 64], int, nargs="+"),
     Flag(
         "--edges", "edges of a graph in packed batches, for each of --nodes (default: 4 per node)", None, int, nargs="+"

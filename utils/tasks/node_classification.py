@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, Engine, InputError, ModelError, Timeline
+from engine import Array, Engine, InputError, ModelError, Timeline
 from utils.datasets.base import Dataset
 from utils.datasets.labelled_graph import SPLITS, TRAIN
 from utils.datasets.node_graphs import GRAPH, Node, NodeGraph, load_nodes
@@ -32,6 +32,7 @@ from utils.tasks.node_input import (
     now,
     open_sizes,
     packed,
+    refuse_lost,
     sampled_nodes,
     share_of,
     whole_graph,
@@ -52,9 +53,7 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     The script for one sample takes the first nodes of the part, a batch of them, unless ``--nodes`` names some.
     """
     wanted = getattr(options, "nodes", None) if options.script != "valid" else None
-    found = load_nodes(paths["data"], options.split, wanted)
-    if options.script == "valid" and found.targets is None:
-        raise DataError(f"{paths['data']}: its nodes have no classes, so there is nothing to evaluate; add 'y'")
+    found = load_nodes(paths["data"], options.split, wanted, compared=options.script == "valid")
     return found if options.script != "single" or wanted else found.select(range(min(len(found), options.batch_size)))
 
 
@@ -63,11 +62,12 @@ def prepare(samples: Sequence[Node], model: Model, options: Options) -> Prepared
 
     Raises:
         ConfigError: the graph has too many nodes for the model's form, or flags do not go together.
-        ModelError: the model is no classifier of such nodes.
+        DataError: a node hears of NaN. ModelError: the model is no classifier of such nodes.
     """
     graph = samples[0].graph
     how = how_of(model, graph, options)
     numbers = [sample.number for sample in samples]
+    refuse_lost(numbers, model, graph, how, options)
     degrees = neighbours_of(graph, how.both, how.adjacency).degrees
     contexts = [Context(number, not degrees[number]) for number in numbers]
     if not how.fanout:

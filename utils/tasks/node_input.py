@@ -113,8 +113,13 @@ def fanout_of(form: str, layers: int, options: Options) -> tuple[int, ...]:
 
 
 def _refuse_many(form: str, graph: NodeGraph, fanout: Sequence[int], ckpt: Path, options: Options) -> None:
-    """Refuse a matrix of too many nodes."""
+    """Refuse a matrix of too many nodes, and so many sampled neighbours of one node that the graph has far fewer."""
     count = places_of(fanout) if fanout else len(graph)
+    if fanout and count > options.node_limit:
+        raise ConfigError(
+            f"--fanout {' '.join(map(str, fanout))} makes {count} nodes of one and its neighbours, which are more than "
+            f"--node_limit {options.node_limit}; sample fewer, or give a higher limit"
+        )
     if form == DENSE and count > options.node_limit:
         raise ConfigError(
             f"{graph.path}: {count} nodes are more than --node_limit {options.node_limit}, as a matrix of them takes "
@@ -131,12 +136,37 @@ def neighbours_of(graph: NodeGraph, both: bool, adjacency: str) -> Neighbours:
 
 @lru_cache(maxsize=4)
 def rows_of(graph: NodeGraph, features: str) -> Array:
-    """Return the numbers of every node, float32 [N, F]."""
+    """Return the numbers of every node, float32 [N, F]; 0 for what is not finite (:func:`refuse_lost`)."""
     found = graph.found.graph.nodes
+    found = np.where(np.isfinite(found), found, 0)
     if features == FEATURES[0]:
         return found
     sums = found.sum(axis=1, keepdims=True)
     return np.asarray(np.divide(found, sums, out=np.zeros_like(found), where=sums != 0))
+
+
+def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
+    """Refuse nodes whose answer NaN or infinity among some numbers reaches; in a matrix it would reach all nodes.
+
+    Raises:
+        DataError: one of them does, of its own numbers or by as many hops as the model looks (any, where that is not
+            stored).
+    """
+    notes = model.stored.json(NOTE, {})
+    hops = int(now("layers", model, options)) if isinstance(notes, dict) and "layers" in notes else None
+    lost = lost_of(graph, how.both, how.adjacency, hops)
+    reached = next((number for number in numbers if lost[number]), None)
+    if reached is not None:
+        wrong = np.flatnonzero(~np.isfinite(graph.found.graph.nodes).all(axis=1)).tolist()
+        heard = f"numbers that it hears of, such as those of number {wrong[0]}"
+        raise DataError(f"NaN or infinity is among {'its own numbers' if reached in wrong else heard}; correct them")
+
+
+@lru_cache(maxsize=4)
+def lost_of(graph: NodeGraph, both: bool, adjacency: str, hops: int | None) -> Array:
+    """Return which nodes NaN or infinity reaches within so many hops, bool [N]; ``None``: any number of hops."""
+    wrong: Array = np.asarray(~np.isfinite(graph.found.graph.nodes).all(axis=1))
+    return neighbours_of(graph, both, adjacency).reached(wrong, hops) if wrong.any() else wrong
 
 
 def dtype_of(model: Model) -> str:
@@ -170,7 +200,7 @@ def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
 
 def _size(needed: int, spec: TensorSpec, axis: int, what: str, model: Model) -> int:
     """Return the size of an input that holds so many: the model's own, a planned one, or as many as are needed."""
-    own, symbol = spec.shape[axis], spec.symbols[axis] if spec.symbols else None
+    own, symbol = spec.shape[axis], _symbol(spec, axis)
     sizes = (own,) if own is not None else model.dims.get(symbol or "", ())
     if not sizes:
         return needed
@@ -253,8 +283,11 @@ def share_of(batch: int) -> int:
 # -------------------------------------------------------------------------------------------------------------- sizes
 
 
-def open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-    """Return the sizes of a model's open dimensions: those of the graph, or of sampled neighbours."""
+def open_sizes(options: Options) -> dict[str, dict[Any, tuple[int, ...]]]:
+    """Return the sizes of a model's open dimensions: those of the graph, or of sampled neighbours.
+
+    Those of the form ``scatter``, which has no batch, go by their symbols where the model has some.
+    """
     path = getattr(options, "data_path", None)
     ckpt = options.ckpt
     if not isinstance(path, Path) or not isinstance(ckpt, Path) or not ckpt.is_file():
@@ -284,7 +317,12 @@ def open_sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, .
         batch = {} if how.fanout else {(0, 0): (1,), (1, 0): (1,)}
         return {"model": {**batch, (0, 1): (count,), (1, 1): (count,), (1, 2): (count,)}}
     share = share_of(options.batch_size) if how.fanout else 1
-    return {"model": {(0, 0): (count * share,), (1, 1): (edges * share,), (2, 0): (edges * share,)}}
+    places = {(0, 0): count * share, (1, 1): edges * share, (2, 0): edges * share}
+    return {"model": {_symbol(model.inputs[at], axis) or (at, axis): (size,) for (at, axis), size in places.items()}}
+
+
+def _symbol(spec: TensorSpec, axis: int) -> str | None:
+    return spec.symbols[axis] if spec.symbols else None
 
 
 def _edge_count(graph: NodeGraph, how: How) -> int:
@@ -334,6 +372,6 @@ FLAGS = (
         choices=FEATURES,
     ),
     Flag("--both", "edges hold in both directions (default: as the layout says)", None, str2bool, nargs="?"),
-    Flag("--node_limit", "most nodes of a graph as a matrix", 10_000, int),
+    Flag("--node_limit", "most nodes of a graph as a matrix, or of a node with its sampled neighbours", 10_000, int),
     Flag("--topk", "classes that are shown", 1, int, scripts=("single", "multi")),
 )

@@ -131,3 +131,18 @@ def test_some_with_weights_and_some_without_are_not_written(tmp_path: Path) -> N
     graphs = [graph(2, [(0, 1)]), graph(2, [(0, 1)], weights=np.ones((1, 1), np.float32))]
     with pytest.raises(ConfigError, match="give them to all or to none"):
         save_graphs(tmp_path / "g.npz", GraphFile(graphs))
+
+
+def test_a_part_of_what_has_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "one.smi"
+    file.write_text("CC\n")
+    with pytest.raises(ConfigError, match=r"^--split train: .*one\.smi has no parts"):
+        load_graphs(file, Wanted(split="train", targets=False))
+    assert len(load_graphs(file, Wanted(split="all", targets=False))) == 1
+
+
+def test_nan_among_the_weights_of_edges_is_refused() -> None:
+    weights = np.array([[1.0], [np.nan]], np.float32)
+    graph = Graph(np.ones((2, 1), np.float32), np.array([[0, 1], [1, 0]]), weights)
+    with pytest.raises(DataError, match="among the weights of edge 1"):
+        checked(graph)

@@ -13,6 +13,7 @@ from support import ROOT
 
 from engine import Array, ConfigError, DataError, InputError, ModelError, TensorSpec
 from utils.datasets.node_graphs import load_nodes
+from utils.pipeline import answers
 from utils.pipeline.options import described, options
 from utils.tasks.model import Model
 from utils.tasks.node_classification import NODE_CLASSIFICATION, decode, metric, remarks, show
@@ -86,13 +87,32 @@ def test_all_neighbours_sampled_are_the_whole_graph(tmp_path: Path, ckpt: Path) 
     np.testing.assert_allclose(sampled, whole, atol=1e-5)
 
 
-def test_nan_in_a_node_costs_it_and_who_hears_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ckpt", [DENSE, SCATTER], ids=["dense", "scatter"])
+def test_nan_in_a_node_costs_it_and_who_hears_it(tmp_path: Path, ckpt: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A matrix would spread it to all nodes: those that it does not reach have the answers that they have without."""
+    ends = np.arange(30)
     x = np.random.default_rng(3).random((30, 64), np.float32)
     x[4] = np.nan
-    _, found = ran(SCATTER, "--target", "onnx", data=small(tmp_path / "nan.npz", x=x))
-    lost = np.isnan(found).any(axis=1)
-    assert lost[4]
-    assert 1 < lost.sum() < 30
+    data = small(tmp_path / "nan.npz", edges=np.stack([ends[:-1], ends[1:]]), x=x)
+    found: dict[str, dict[int, Any]] = {}
+    for name, path in (("nan", data), ("whole", small(tmp_path / "whole.npz", edges=np.stack([ends[:-1], ends[1:]])))):
+        words = ["--target", "onnx", "--nodes", "0-29", "--json", str(tmp_path / "found.json")]
+        code = answers.main(None, NODE_CLASSIFICATION, "multi", argv=words, ckpt=ckpt, data_path=path, batch_size=8)
+        assert code == (name == "nan")
+        rows = json.loads((tmp_path / "found.json").read_text())["answers"]
+        found[name] = {row["answer"]["node"]: row["answer"] for row in rows}
+    assert set(range(30)) - set(found["nan"]) == {4, 5, 6}  # it is heard one way, two hops far
+    assert all(found["whole"][node] == answer for node, answer in found["nan"].items())
+    said = capfd.readouterr()
+    assert "node 4: NaN or infinity is among its own numbers; correct them" in said.out + said.err
+    assert "node 6: NaN or infinity is among numbers that it hears of, such as those of number 4" in said.out + said.err
+
+
+def test_nodes_without_a_class_are_answered_and_not_evaluated(tmp_path: Path) -> None:
+    data = small(tmp_path / "some.npz", y=np.where(np.arange(30) < 10, np.arange(30), -1))
+    assert len(load_nodes(data, "test").rejected) == 20
+    found = load_nodes(data, "test", compared=False)
+    assert (len(found), len(found.rejected), found.targets) == (30, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def dense(nodes: Array, found: Messages) -> Dense:
     Args:
         nodes: float [N, F]. found: the edges with their weights.
     """
-    matrix = np.zeros((len(nodes), len(nodes)), np.float32)
-    np.add.at(matrix, (found.target, found.source), found.weight)
-    return Dense(np.asarray(nodes, np.float32), matrix, np.ones(len(nodes), np.float32))
+    return Dense(np.asarray(nodes, np.float32), matrix_of(found, len(nodes)), np.ones(len(nodes), np.float32))
+
+
+def matrix_of(found: Messages, size: int, dtype: str = "float32") -> Array:
+    """Return edges as a matrix, size x size: a row is a target. Places behind the last node are 0."""
+    matrix = np.zeros((size, size), dtype)
+    np.add.at(matrix, (found.target, found.source), found.weight.astype(dtype))
+    return matrix

@@ -39,21 +39,33 @@ def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array 
     Raises:
         ConfigError: an unknown kind.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"messages of kind {kind!r} are none of {', '.join(KINDS)}")
     source, target = edges
     weight = np.ones(len(source)) if values is None else np.asarray(values, np.float64)
     if loops:
         own = np.arange(nodes)
         source, target = np.concatenate([source, own]), np.concatenate([target, own])
         weight = np.concatenate([weight, np.ones(nodes)])
-    heard = np.bincount(target, weight, nodes)
-    if kind == "mean":
-        weight = weight * _inverse(heard)[target]
-    elif kind == "symmetric":
-        root = np.sqrt(_inverse(heard))
-        weight = weight * root[source] * root[target]
+    weight = weight * shares(kind, np.bincount(target, weight, nodes), source, target)
     return Messages(source, target, weight.astype(np.float32))
+
+
+def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
+    """Return what edges of value 1 count, float64 [E], as :func:`messages` says of each kind.
+
+    Args:
+        kind: one of :data:`KINDS`. heard: float [N], what each node hears in all. source, target: int [E].
+
+    Raises:
+        ConfigError: an unknown kind.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"messages of kind {kind!r} are none of {', '.join(KINDS)}")
+    if kind == "sum":
+        return np.ones(len(source))
+    if kind == "mean":
+        return np.asarray(_inverse(heard)[target])
+    root = np.sqrt(_inverse(heard))
+    return np.asarray(root[source] * root[target])
 
 
 def _inverse(sums: Array) -> Array:

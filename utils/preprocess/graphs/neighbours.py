@@ -1,6 +1,7 @@
 """The neighbours of a node: as a matrix, as a list of edges, or a few that are sampled.
 
-What stands at an edge is one of :data:`ADJACENCIES`, by what the network was trained with:
+What stands at an edge is one of :data:`ADJACENCIES`, by what the network was trained with; the sums are those of
+:mod:`utils.preprocess.graphs.messages`:
 
 - ``symmetric`` (GCN): every node is its own neighbour too, and an edge has 1 / sqrt(d(source) d(target)), where d
   counts a node's neighbours and itself.
@@ -16,8 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array
+from utils.preprocess.graphs.dense import matrix_of
+from utils.preprocess.graphs.messages import Messages, messages, shares
 
 SYMMETRIC, MEAN, ATTENTION = ADJACENCIES = ("symmetric", "mean", "attention")
+
+_MESSAGES = {SYMMETRIC: "symmetric", MEAN: "mean", ATTENTION: "sum"}
+"""What each is called among :data:`~utils.preprocess.graphs.messages.KINDS`."""
 
 
 class Tree(NamedTuple):
@@ -52,14 +58,11 @@ class Neighbours:
         self.targets = edges[1][order]
         self.degrees = np.bincount(edges[1], minlength=count)
         self.starts = np.concatenate([[0], np.cumsum(self.degrees)])
-        self._root = np.sqrt(self.degrees + 1.0)
+        self._heard = self.degrees + float(self.loops)
 
     def weights(self, sources: Array, targets: Array) -> Array:
         """Return what stands at edges between these nodes, float64; a node may be its own neighbour."""
-        if self.kind == SYMMETRIC:
-            return np.asarray(1 / (self._root[sources] * self._root[targets]))
-        found: Array = 1 / np.maximum(self.degrees[targets], 1) if self.kind == MEAN else np.ones(len(sources))
-        return found
+        return shares(_MESSAGES[self.kind], self._heard, sources, targets)
 
     @property
     def loops(self) -> bool:
@@ -68,15 +71,26 @@ class Neighbours:
 
     def listed(self) -> tuple[Array, Array]:
         """Return all edges, int64 [2, E], and what stands at them, float32 [E]; a node's edge to itself comes last."""
-        own = np.arange(self.count if self.loops else 0)
-        sources, targets = np.concatenate([self.sources, own]), np.concatenate([self.targets, own])
-        return np.stack([sources, targets]), self.weights(sources, targets).astype(np.float32)
+        found = self._messages()
+        return np.stack([found.source, found.target]), found.weight
+
+    def _messages(self) -> Messages:
+        edges = np.stack([self.sources, self.targets])
+        return messages(self.count, edges, _MESSAGES[self.kind], loops=self.loops)
 
     def matrix(self, size: int, dtype: str = "float32") -> Array:
         """Return what stands at all edges, size x size: a row is a target. Places behind the last node are 0."""
-        found = np.zeros((size, size), dtype)
-        (sources, targets), weights = self.listed()
-        found[targets, sources] = weights
+        return matrix_of(self._messages(), size, dtype)
+
+    def reached(self, first: Array, hops: int | None) -> Array:
+        """Return which nodes hear of those of ``first`` (bool [N]) within so many hops; ``None``: any number."""
+        found, left = np.array(first), hops
+        while left is None or left > 0:
+            more = found.copy()
+            more[self.targets[found[self.sources]]] = True
+            if (more == found).all():
+                break
+            found, left = more, None if left is None else left - 1
         return found
 
     def sampled(self, number: int, fanout: Sequence[int], seed: int) -> Tree:
