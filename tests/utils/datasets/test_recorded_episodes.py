@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import ConfigError, DataError
+from engine import DataError
 from utils.datasets.episodes import Recording, load_episodes, read_recording, write_recording
 
 GOOD = Recording("X-v0", np.array([3, 3, 5]), np.array([0, 1, 0]), np.ones((3, 2), np.float32), np.array([0, 1, 1]))
@@ -25,8 +25,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     data = load_episodes([3, 4, 5], tmp_path / "a.npz")
     assert [len(sample.actions) for sample in data.samples] == [2, 0, 1]
     assert data.names == ["seed 3", "seed 4", "seed 5"]
-    with pytest.raises(ConfigError, match="is of seeds 3 to 5, and this run has 7 to 8"):
-        load_episodes([7, 8], tmp_path / "a.npz")
+    others = load_episodes([7, 8], tmp_path / "a.npz")  # the run says that nothing is compared
+    assert [len(sample.actions) for sample in others.samples] == [0, 0]
 
 
 @pytest.mark.parametrize(
