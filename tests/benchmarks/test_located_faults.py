@@ -69,6 +69,7 @@ def test_nothing_is_named_in_a_healthy_model(located_faults: Any, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_the_whole_of_it(
     located_faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -69,7 +69,14 @@ def test_a_fixed_batch_is_costed_as_it_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("arch", ["mobilenet_v2", "shufflenet_v2_x0_5", pytest.param("swin_t", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        pytest.param("mobilenet_v2", marks=pytest.mark.long),
+        "shufflenet_v2_x0_5",
+        pytest.param("swin_t", marks=pytest.mark.long),
+    ],
+)
 def test_counts_are_those_that_torchvision_publishes(arch: str, tmp_path: Path) -> None:
     if not find_spec("torchvision"):
         pytest.skip("torchvision is not installed")
