@@ -28,10 +28,10 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict
     monkeypatch.syspath_prepend(str(FOLDER / request.param))
     names = ("model", "export_onnx")
     for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
     found = {name: importlib.import_module(name) for name in names}
-    for name in names:
-        monkeypatch.delitem(sys.modules, name)
+    for name in names:  # no monkeypatch: it would put them back
+        del sys.modules[name]
     return found
 
 

@@ -26,8 +26,10 @@ Loader = Callable[[str], ModuleType]
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
-    """Import a script of the folder by name; afterwards no module of these common names is left."""
+    """Import a script of the folder by name; before and afterwards no module of these common names is there."""
     monkeypatch.syspath_prepend(DIGITS)
+    for name in SCRIPTS:
+        sys.modules.pop(name, None)
     yield importlib.import_module
     for name in SCRIPTS:
         sys.modules.pop(name, None)
@@ -134,7 +136,6 @@ def test_training_twice_gives_the_same_weights(load: Loader, monkeypatch: pytest
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
-@pytest.mark.slow
 @pytest.mark.torch
 def test_export_writes_the_committed_files_again(
     load: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
