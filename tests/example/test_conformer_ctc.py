@@ -23,10 +23,10 @@ def own(monkeypatch) -> dict[str, ModuleType]:
     monkeypatch.syspath_prepend(str(FOLDER))
     names = ("model", "weights")
     for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
     found = {name: importlib.import_module(name) for name in names}
-    for name in names:
-        monkeypatch.delitem(sys.modules, name)
+    for name in names:  # no monkeypatch: it would put them back
+        del sys.modules[name]
     return found
 
 

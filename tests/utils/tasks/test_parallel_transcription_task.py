@@ -53,10 +53,10 @@ def own(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The folder's modules."""
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in NAMES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
     found = {name: importlib.import_module(name) for name in NAMES}
-    for name in NAMES:
-        monkeypatch.delitem(sys.modules, name)
+    for name in NAMES:  # no monkeypatch: it would put them back
+        del sys.modules[name]
     return found
 
 
