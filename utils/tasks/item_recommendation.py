@@ -16,11 +16,11 @@ from utils.datasets.base import Dataset
 from utils.datasets.histories import CATALOGUE, TYPED, UNASKED, Catalogue, History
 from utils.metrics.base import Metric
 from utils.preprocess.features import Features
-from utils.tasks.base import Artifact, Flag, Options, Saver, Task, str2bool
+from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
 from utils.tasks.item_index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.ranked import Found, Run, agreement, answers
+from utils.tasks.ranked import Found, agreement, answers, hinter, saver
 from utils.tasks.templates.rounds import TEMPLATE
 
 HISTORY, NOTE = "history", "recommendation"
@@ -293,31 +293,6 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
 
 _NAMED = 80
 """Letters of a user's name in that of a file."""
-
-
-class Said:
-    """Tells what is to be said of a run: of the items, and of users that were not asked."""
-
-    def __init__(self) -> None:
-        self._said: Sequence[str] = ()
-
-    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
-        """Take in a batch."""
-        self._said = getattr(outputs, "said", self._said)
-
-    def hints(self) -> Sequence[str]:
-        """Return the lines."""
-        return list(self._said)
-
-
-def hinter(model: Model, options: Options) -> Said:
-    """Return what tells of the run."""
-    return Said()
-
-
-def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:
-    """Return what writes a TREC run."""
-    return Run(path)
 
 
 def check(options: Options) -> None:

@@ -116,6 +116,31 @@ class Run:
             raise ConfigError(f"--save_predictions: {self._path} cannot be written ({why})") from error
 
 
+class Said:
+    """Tells what is to be said of a run: of what is ranked, and of samples that were cut or left out."""
+
+    def __init__(self) -> None:
+        self._said: Sequence[str] = ()
+
+    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
+        """Take in a batch; its outputs may have lines as ``said``."""
+        self._said = getattr(outputs, "said", self._said)
+
+    def hints(self) -> Sequence[str]:
+        """Return the lines."""
+        return list(self._said)
+
+
+def hinter(model: Model, options: Options) -> Said:
+    """Return what tells of the run."""
+    return Said()
+
+
+def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Run:
+    """Return what writes a TREC run."""
+    return Run(path)
+
+
 def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> list[list[str] | None]:
     """Read the source's run as the names of the first :data:`TOP` passages of each query; ``None`` where it has none.
 

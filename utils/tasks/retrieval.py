@@ -15,11 +15,11 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.lengths import count_cut, say_cut
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Artifact, Flag, Options, Saver, Task
+from utils.tasks.base import Artifact, Flag, Options, Task
 from utils.tasks.embedding import BGE_QUERY, EMBEDDING_FLAGS, ENOUGH, Embedder, Notes, check_embedding, choices
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.ranked import Found, Judge, Run, agreement, answers, shown
+from utils.tasks.ranked import Found, Judge, agreement, answers, hinter, saver, shown
 from utils.tasks.text_input import LENGTH_FLAGS, check_lengths, longest, open_lengths
 
 EMBEDDER, RERANKER = "embedder", "reranker"
@@ -158,31 +158,6 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
 def show(sample: Query, prediction: Found, model: Model, options: Options) -> Artifact:
     """Return the best passages with their scores."""
     return shown(one_line(sample.text), prediction, options.topk)
-
-
-class Said:
-    """Tells what is to be said of a run: of the corpus, and of queries that were cut."""
-
-    def __init__(self) -> None:
-        self._said: Sequence[str] = ()
-
-    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
-        """Take in a batch."""
-        self._said = getattr(outputs, "said", self._said)
-
-    def hints(self) -> Sequence[str]:
-        """Return the lines."""
-        return list(self._said)
-
-
-def hinter(model: Model, options: Options) -> Said:
-    """Return what tells of the corpus."""
-    return Said()
-
-
-def saver(path: Path, dataset: Dataset, model: Model, options: Options) -> Saver:
-    """Return what writes a TREC run."""
-    return Run(path)
 
 
 def sizes(options: Options) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
