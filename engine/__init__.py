@@ -42,7 +42,13 @@ if TYPE_CHECKING:
         version_line as version_line,
     )
     from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
-    from engine.host.files import hash_files as hash_files, write_file as write_file
+    from engine.host.files import (
+        check_regular as check_regular,
+        hash_files as hash_files,
+        open_regular as open_regular,
+        read_regular as read_regular,
+        write_file as write_file,
+    )
     from engine.host.source_file import import_file as import_file
     from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
@@ -85,11 +91,15 @@ if TYPE_CHECKING:
         find_pass as find_pass,
     )
     from engine.text import (
+        MOST_SHOWN as MOST_SHOWN,
         did_you_mean as did_you_mean,
         nearest as nearest,
         one_line as one_line,
+        printable as printable,
         reason_of as reason_of,
         shape_text as shape_text,
+        shortened as shortened,
+        shown_value as shown_value,
         typed_reason as typed_reason,
     )
     from engine.timeline import (
@@ -98,6 +108,15 @@ if TYPE_CHECKING:
         is_recording as is_recording,
         recording as recording,
         stage as stage,
+    )
+    from engine.yaml_files import (
+        YamlError as YamlError,
+        build_yaml as build_yaml,
+        check_yaml as check_yaml,
+        compose_yaml as compose_yaml,
+        keys_twice as keys_twice,
+        read_yaml as read_yaml,
+        yaml_text as yaml_text,
     )
 
 _explain()
@@ -174,8 +193,12 @@ _HOMES = {
         "did_you_mean",
         "nearest",
         "one_line",
+        "printable",
         "reason_of",
         "shape_text",
+        "shortened",
+        "shown_value",
+        "MOST_SHOWN",
         "typed_reason",
     ),
     "engine.backends.ort": (
@@ -196,11 +219,23 @@ _HOMES = {
         "usable_cores",
     ),
     "engine.host.files": (
+        "check_regular",
         "hash_files",
+        "open_regular",
+        "read_regular",
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
     "engine.host.version_flag": ("add_version",),
+    "engine.yaml_files": (
+        "YamlError",
+        "build_yaml",
+        "check_yaml",
+        "compose_yaml",
+        "keys_twice",
+        "read_yaml",
+        "yaml_text",
+    ),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
+from engine.calls import Calls
 from engine.card_sizes import per_spa
 from engine.dims import Places, call_sizes, check_dims, shown_shape
 from engine.errors import (
@@ -112,8 +113,7 @@ class Engine(ABC):
         self.streams = 1
         """Calls that :meth:`run_async` computes side by side; a backend that can sets what its spec asks for."""
         self.timeline = Timeline()
-        self._queue: ThreadPoolExecutor | None = None
-        self._released = False
+        self._running = Calls(type(self).__name__)
         self._warned: set[str] = set()
         self.batching: BatchAxes | None = None
         """What the graph says of the batch, where it was asked."""
@@ -271,14 +271,15 @@ class Engine(ABC):
     @property
     def released(self) -> bool:
         """Whether :meth:`release` was called."""
-        return self._released
+        return self._running.released
 
     def release(self) -> None:
-        """Free the engine's resources; a second call does nothing."""
-        if not self._released:
-            self._released = True
-            if self._queue is not None:
-                self._queue.shutdown(cancel_futures=True)
+        """Free the engine's resources, after the calls under way; a second call does nothing.
+
+        Calls in other threads end as they would have, after :meth:`cancel` sooner; queued ones are cancelled, and
+        whoever calls from now on gets an :class:`EngineError`.
+        """
+        if self._running.release():
             self.close()
 
     def __enter__(self) -> Self:
@@ -300,12 +301,11 @@ class Engine(ABC):
             InputError: wrong number, shape or dtype of inputs, or an empty batch.
             EngineError: the backend failed, or the engine was released.
         """
-        if self._released:
-            raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
-        arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else as_list(inputs))
-        start = time.perf_counter()
-        results = self.infer(arrays)
-        end = time.perf_counter()
+        with self._running:
+            arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else as_list(inputs))
+            start = time.perf_counter()
+            results = self.infer(arrays)
+            end = time.perf_counter()
         self.run_time = end - start
         self.timeline.add("engine", start, end, batch_of(arrays, self.inputs))
         return results[0] if len(results) == 1 else results
@@ -313,11 +313,7 @@ class Engine(ABC):
     @property
     def queue(self) -> ThreadPoolExecutor:
         """The threads that run queued calls, one per stream, started on first use."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        if self._queue is None:
-            self._queue = ThreadPoolExecutor(self.streams, thread_name_prefix="engine")
-        return self._queue
+        return self._running.queue(self.streams)
 
     def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Run what each SPA is to get, made by the caller, where samples cannot be split by rows.
@@ -333,14 +329,13 @@ class Engine(ABC):
             InputError: no shards, or one whose arrays do not fit.
             EngineError: the backend failed, or the engine was released.
         """
-        if self._released:
-            raise EngineError(f"{type(self).__name__} was used after release(); open a new engine")
         if not isinstance(shards, (list, tuple)) or not shards:
             raise InputError("call_shards() got no shards; pass a list of shards, each a list of one array per input")
-        checked = [self._checked_shard(i, shard) for i, shard in enumerate(shards)]
-        start = time.perf_counter()
-        results = self.infer_shards(checked)
-        end = time.perf_counter()
+        with self._running:
+            checked = [self._checked_shard(i, shard) for i, shard in enumerate(shards)]
+            start = time.perf_counter()
+            results = self.infer_shards(checked)
+            end = time.perf_counter()
         self.run_time = end - start
         self.timeline.add("engine", start, end, sum(batch_of(shard, self.inputs) for shard in checked))
         return results

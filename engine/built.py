@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.host.files import open_regular
+
 SUFFIX = ".tecoengine"
 """Ending of the engines the zoo saves for the simulated card."""
 
@@ -23,7 +25,7 @@ def is_built(ckpt: object) -> bool:
     if path.suffix in BUILT_SUFFIXES or path.suffix == ".onnx":
         return path.suffix != ".onnx"
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:  # who opens it says why it cannot be read
         return False

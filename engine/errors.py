@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from engine.text import printable, shortened
+
 
 class TecoInferError(Exception):
-    """Base of every error the zoo raises on purpose; its text is one line that names the value and the fix."""
+    """Base of every error the zoo raises on purpose; its text is one line that names the value and the fix.
+
+    Each argument is a line. Names of files and values may hold anything: control characters are shown as escapes, and
+    of a very long line the middle is left out.
+    """
+
+    def __str__(self) -> str:
+        """Return the lines as people may read them."""
+        return "\n".join(shortened(printable(str(line), keep="")) for line in self.args)
 
 
 class ConfigError(TecoInferError, ValueError):

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from engine.errors import InputError
 from engine.signature import Array
+from engine.text import shape_text
+
+MOST = 2**29
+"""Numbers that are drawn: several seconds' work, and 4 GiB."""
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], *, lean: bool = False) -> Array:
@@ -19,8 +25,15 @@ def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype
         lean: draw float32 and int8 rather than float64 and int64, which takes less memory and gives other numbers.
 
     Raises:
+        InputError: it has more than :data:`MOST` numbers, or four times as many where it is lean.
         MemoryError, ValueError: the array is too large.
     """
+    most = 4 * MOST if lean else MOST
+    if prod(shape) > most:
+        what = (
+            f"an input of shape {shape_text(shape)} has {prod(shape)} numbers, and at random at most {most} are drawn"
+        )
+        raise InputError(f"{what}; choose a smaller shape or batch, or give data of your own")
     if dtype.kind == "f":
         drawn = rng.standard_normal(shape, np.float32 if lean else np.float64)
     else:

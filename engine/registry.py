@@ -17,8 +17,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.base import Engine, EngineSpec, TargetError
-from engine.text import did_you_mean, reason_of
+from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
+from engine.text import did_you_mean, reason_of, typed_reason
 from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
@@ -171,14 +171,43 @@ def default_dtype(target: str) -> str:
     return engine_class(target).default_dtype
 
 
+def _unforeseen(spec: EngineSpec, target: str, error: Exception) -> ModelError:
+    """Return what to say of a model that made a target fail in a way that has no line of its own."""
+    try:
+        engine_class("onnx")(EngineSpec(ckpt=spec.ckpt)).release()
+    except ModelError as refused:
+        return refused
+    except Exception:  # noqa: BLE001 - then the first one's words say as much
+        _log.debug("ONNX Runtime alone does not open %s either", spec.ckpt, exc_info=True)
+    return ModelError(
+        f"{spec.ckpt}: target {target} cannot open it, for a reason that nobody foresaw ({typed_reason(error, 300)}); "
+        "report the model to the zoo, and use --target onnx meanwhile"
+    )
+
+
 def open_engine(target: str, spec: EngineSpec) -> Engine:
     """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
+
+    Whatever else goes wrong while a built-in target opens a model is the model's: it holds what nobody foresaw. That
+    becomes one ``ModelError`` too, with ONNX Runtime's own words where it refuses the file as well.
 
     Raises:
         TargetError: the target is unknown or its packages are missing.
         ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
     """
-    engine = engine_class(target).opened(spec)
+    opened = engine_class(target).opened
+    try:
+        engine = opened(spec)
+    except ModelError as error:
+        if type(error) is not ModelError or str(spec.ckpt) in "".join(map(str, error.args)):
+            raise
+        raise ModelError(f"{spec.ckpt}: {error}") from error
+    except (TecoInferError, OSError):
+        raise
+    except Exception as error:
+        if provider(target) != "built-in":
+            raise
+        raise _unforeseen(spec, target, error) from error
     if engine.dtype == "int8":
         from engine.int8 import measured
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from engine.errors import ConfigError, InputError
+from engine.json_types import items, text, whole
 from engine.text import level_of_user
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ Dim: TypeAlias = int | str | None
 
 NO_TENSOR = "engines take and return arrays: export the model with tensors in and out"
 """What to do where a sequence or an optional goes in or comes out."""
+
+_DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    "bool",
+    "object",
+    *(f"{sign}int{n}" for sign in ("", "u") for n in (8, 16, 32, 64)),
+)
 
 # Names that exporters make up for a dimension the user did not name; two of them differing says nothing.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
@@ -348,21 +358,43 @@ def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
     """Read what :func:`tensor_to_json` returned.
 
     Raises:
-        KeyError, TypeError: it is something else.
+        KeyError, TypeError, ValueError: it is something else.
     """
-    shape, symbols = tuple(entry["shape"]), tuple(entry["symbols"])
-    return TensorSpec(entry["name"], np.dtype(entry["dtype"]), shape, axis_from_json(entry["batch_axis"]), symbols)
+    shape = tuple(None if size is None else whole(size) for size in items(entry["shape"]))
+    symbols = tuple(None if symbol is None else text(symbol) for symbol in items(entry["symbols"]))
+    axis = axis_from_json(entry["batch_axis"], len(shape))
+    if symbols and len(symbols) != len(shape):
+        raise ValueError(f"{len(symbols)} symbols of {len(shape)} dimensions")
+    return TensorSpec(text(entry["name"]), dtype_from_json(entry["dtype"]), shape, axis, symbols)
 
 
-def axis_from_json(value: Any) -> int | None:
-    """Read a batch axis.
+def dtype_from_json(value: Any) -> np.dtype[Any]:
+    """Read the name of a dtype that tensors have.
 
     Raises:
-        TypeError: it is neither a whole number nor ``None``.
+        TypeError: it is something else.
     """
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise TypeError(f"{value!r} is no axis")
-    return value
+    if value not in _DTYPES:
+        raise TypeError("not the dtype of a tensor")
+    return np.dtype(str(value))
+
+
+def dim_from_json(value: Any) -> Dim:
+    """Read a declared dimension.
+
+    Raises:
+        TypeError: it is no dimension.
+    """
+    return value if value is None else text(value) if isinstance(value, str) else whole(value)
+
+
+def axis_from_json(value: Any, rank: int) -> int | None:
+    """Read the batch axis of a tensor of so many dimensions; that of an output which has fewer, or 0, is there too.
+
+    Raises:
+        TypeError: it is neither a whole number of that range nor ``None``.
+    """
+    return None if value is None else whole(value, 0, max(0, rank - 1))
 
 
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:

@@ -215,7 +215,7 @@ def engine_nums() -> int:
         ConfigError: the variable is not a whole number from 1 to 8.
     """
     text = os.environ.get("MAX_ENGINE_NUMS", "4")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_SPA:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_SPA:
         raise ConfigError(
             f"environment variable MAX_ENGINE_NUMS={text!r} must be a whole number from 1 to {MAX_SPA} "
             "(real cards: 3 or 4)"
@@ -238,7 +238,7 @@ def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Pat
     path = Path(name)
     names = [path] if path.suffix == ".py" or not path.name else [path, path.with_name(f"{path.name}.py")]
     places = (root / one for root in (Path(), folder, PASS_PATH) for one in names)
-    found = next((place for place in places if place.is_file()), None)
+    found = next((place for place in places if os.path.isfile(place)), None)  # false where a name is too long
     if found is None:
         known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass*.py"))
         raise PassError(f"pass file {name} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}")

@@ -8,7 +8,55 @@ from collections.abc import Iterable
 
 def one_line(text: object) -> str:
     """Return a text, or an error's, with all white space as single blanks."""
-    return " ".join(str(text).split())
+    try:
+        return " ".join(str(text).split())
+    except Exception as error:  # noqa: BLE001 - an error of somebody else's code may fail at telling what it is
+        return f"{type(text).__name__}, whose text raises {type(error).__name__}"
+
+
+_KEPT = "\n"
+_CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
+_TURNING = [0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF]
+"""Marks that turn the text around, lines' and paragraphs' ends, and one without any width (Unicode Annex 9)."""
+_WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in (*_CONTROL, *_TURNING)}
+
+_LONGEST_WORD = 200
+"""Letters of a word that is compared with known ones."""
+
+MOST_SHOWN = 1200
+"""Characters of a line for people; of a longer one the middle is left out."""
+
+
+def printable(text: str, keep: str = _KEPT) -> str:
+    """Return a text with what would move a terminal's cursor, colour it or turn the text around as escapes.
+
+    Args:
+        keep: control characters that stay. A file's name, which may hold any, is shown with ``keep=""``.
+    """
+    if text.isprintable():  # nearly always, and quicker to see; all of ours are not
+        return text
+    return text.translate({code: shown for code, shown in _WRITTEN_OUT.items() if chr(code) not in keep})
+
+
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """Return a line without its middle where it has more than ``most`` characters, and say how many are left out."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 2 // 3, most // 4
+    return f"{text[:head]} [... {len(text) - head - tail} characters ...] {text[-tail:]}"
+
+
+def shown_value(value: object, most: int = 80) -> str:
+    """Return a wrong value as a message shows it: on one line, and not all of one that is long or nested."""
+    import reprlib  # only an error needs it
+
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = most
+    try:
+        text = one_line(short.repr(value))
+    except ValueError:  # Python writes no whole number of thousands of digits, which YAML and JSON may hold
+        return "a number of thousands of digits"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def reason_of(error: BaseException) -> str:
@@ -39,6 +87,8 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """
     import difflib  # only an error needs it
 
+    if len(word) > _LONGEST_WORD:
+        return None
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 

@@ -10,7 +10,11 @@ names that a user's own folders have too. A script that begins with
 ends with one line that names both folders where one of them stands in the way.
 """
 
-from tecoinfer_modelzoo.distribution import (
+from tecoinfer_modelzoo.interrupts import guard
+
+guard()  # before anything that takes time
+
+from tecoinfer_modelzoo.distribution import (  # noqa: E402
     NAME as NAME,
     clone as clone,
     has_packages as has_packages,
@@ -18,7 +22,7 @@ from tecoinfer_modelzoo.distribution import (
     python_path as python_path,
     version as version,
 )
-from tecoinfer_modelzoo.own_packages import (
+from tecoinfer_modelzoo.own_packages import (  # noqa: E402
     ForeignPackageError as ForeignPackageError,
     check as check,
     explain as explain,

@@ -55,7 +55,7 @@ def install_command(*extras: str) -> str:
     Args:
         extras: names of ``[project.optional-dependencies]`` in ``pyproject.toml``.
     """
-    wanted, root = f"[{','.join(extras)}]", clone()
+    wanted, root = f"[{','.join(extras)}]" if extras else "", clone()
     if root is None:
         return f'pip install "{NAME}{wanted}"'
     if root == Path(os.path.abspath(os.curdir)):

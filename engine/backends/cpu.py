@@ -229,7 +229,7 @@ def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | Non
         raise ConfigError(
             f"dtype bfloat16 on target cpu is OpenVINO's; run: {install_command('openvino')}, or use --dtype float32"
         )
-    if not os.access(spec.ckpt, os.R_OK) or spec.ckpt.is_dir():
+    if not os.access(spec.ckpt, os.R_OK) or not os.path.isfile(spec.ckpt):
         return _onnx_runtime(spec, "float32"), None  # of a file that cannot be read it says best why
     if dtype == "float16" or not openvino_installed():
         return _onnx_runtime(spec, dtype), None
@@ -291,7 +291,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "cores": usable_cores(),
         "processor": _processor(),
         "engines": [_name("onnxruntime"), _name("openvino")],
-        "judged": True,  # trials before that took models that the baseline refuses
+        "judged": 2,  # trials before that took models that the baseline refuses, or cannot compute
     }
     if spec.open_sizes:
         facts["open_sizes"] = sorted([str(place), *sizes] for place, sizes in spec.open_sizes.items())

@@ -18,6 +18,7 @@ from engine.backends.trt_plan import (
     is_whole,
     plan_path,
     profile_shapes,
+    read_plan,
     read_record,
     record_path,
     smallest_shape,
@@ -89,7 +90,7 @@ class CudaEngine(Engine):
         path = self.spec.ckpt
         if not path.is_file():
             raise ModelError(f"{path} does not exist; check ckpt")
-        plan, record = path.read_bytes(), read_record(path)
+        plan, record = read_plan(path), read_record(path)
         if record is None:
             session = backend.open(plan)
             inputs, outputs, dims, shapes = session.signature()
@@ -146,11 +147,10 @@ class CudaEngine(Engine):
         if not path.is_file():
             return None
         try:
-            record = read_record(path)
+            record, plan = read_record(path), read_plan(path)
         except ModelError as error:
             reason: str | None = str(error)
         else:
-            plan = path.read_bytes()
             reason = stale_reason(record, key, plan) if record else f"{record_path(path)} does not exist"
             if record and reason is None:
                 return record, plan

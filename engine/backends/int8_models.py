@@ -18,6 +18,7 @@ from engine.base import Array, Engine, EngineSpec, ModelError, TecoInferError
 from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
 from engine.host.files import hash_files
 from engine.int8 import agreements
+from engine.json_types import Problems, number, text, whole
 from engine.onnx.load import file_hash
 from engine.spec import GOOD_COSINE
 
@@ -136,7 +137,7 @@ class Int8Maker:
         facts = json.dumps([made.key, self.processor, sorted(self.engines), str(self.names)])
         key = f"agreement-{hashlib.sha256(facts.encode()).hexdigest()}"
         kept = _recalled(read_entry(_KIND, key))
-        if kept is None:
+        if kept is None or kept.keys().isdisjoint(self.engines):
             kept = self._compared(made)
             write_entry(_KIND, key, {name: [one.cosine, one.output, one.samples] for name, one in kept.items()})
         return {name: replace(one, recipe=made.recipe.name) for name, one in kept.items() if name in self.engines}
@@ -157,8 +158,11 @@ def _recalled(entry: Mapping[str, Any] | None) -> dict[str, Agreement] | None:
     if entry is None:
         return None
     try:
-        return {name: Agreement(float(cosine), str(output), int(n)) for name, (cosine, output, n) in entry.items()}
-    except (TypeError, ValueError):
+        return {
+            name: Agreement(number(cosine, -1.001, 1.001), text(output), whole(n))
+            for name, (cosine, output, n) in entry.items()
+        }
+    except Problems:
         return None
 
 

@@ -6,6 +6,7 @@ The only file that imports onnxruntime.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,9 @@ _DTYPES = {
     "tensor(bool)": np.bool_,
     "tensor(string)": np.object_,
 }
+
+# What is wrong is raised; what its own logger writes to stderr besides, in colour, helps nobody.
+ort.set_default_logger_severity(4)
 
 # ONNX Runtime's exceptions share no base class of their own.
 _state = ort.capi.onnxruntime_pybind11_state
@@ -83,6 +87,8 @@ ends the process with a segmentation fault in the next optimisation. Operators t
 _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")
 """What ONNX Runtime's messages begin with, and ours around them."""
 
+_NOT_TEXT = "names or texts in it are not UTF-8, so the file is damaged; export it again"
+
 # A serialised protobuf message cannot pass 2 GiB; the rest is room for the graph itself.
 _PROTOBUF_LIMIT = 2**31 - 2**24
 
@@ -110,6 +116,7 @@ class HostSession:
             saw is written by :meth:`end_profiling`.
         weights: arrays in the place of weights that the model says are external, by name; they are not copied.
         optimised: ``False`` runs every node as it is written.
+        source: the file that a model was made of, which messages name.
     """
 
     def __init__(
@@ -120,7 +127,9 @@ class HostSession:
         profile_prefix: Path | str | None = None,
         weights: Mapping[str, Array] | None = None,
         optimised: bool = True,
+        source: Path | None = None,
     ) -> None:
+        self._source = "" if source is None else f"{source}: "
         options = _options(threads, profile_prefix)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -128,8 +137,15 @@ class HostSession:
         if self._weights:
             options.add_external_initializers(list(self._weights), list(self._weights.values()))
         self._session = _session(model, options, providers)
+        try:
+            self._take_signature()
+        except UnicodeDecodeError as error:
+            raise ModelError(_NOT_TEXT) from error
         self._one_thread = threads == 1
         self._run_options = ort.RunOptions()
+
+    def _take_signature(self) -> None:
+        """Take over what the session says of its inputs and outputs."""
         self.providers: list[str] = self._session.get_providers()
         self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
         axes = batch_axes(self.raw_shapes)
@@ -177,7 +193,7 @@ class HostSession:
         try:
             results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
-            raise EngineError(f"ONNX Runtime failed while computing: {one_line(error)}") from error
+            raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
         return results
 
 
@@ -199,9 +215,16 @@ def _session(
         return _session_from_proto(without_clashes(model), options, providers)
     except ORT_ERRORS as error:
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_line(error)}") from error
+    except UnicodeDecodeError as error:  # of a message that quotes the model
+        raise ModelError(_NOT_TEXT) from error
 
 
 def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Sequence[str]) -> ort.InferenceSession:
+    if not isinstance(model, bytes):
+        try:
+            str(model).encode()
+        except UnicodeEncodeError as error:
+            raise ModelError("ONNX Runtime opens no file whose name is not UTF-8; rename it") from error
     return ort.InferenceSession(
         model if isinstance(model, bytes) else str(model),
         options,
@@ -233,12 +256,12 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
     Raises:
         ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
     """
-    if not path.is_file() or not path.stat().st_size:
+    if not os.path.isfile(path) or not os.path.getsize(path):
         from engine.onnx.load import load_model
 
         load_model(path)  # raises with the reason
     try:
-        session = HostSession(path, threads, providers)
+        session = HostSession(path, threads, providers, source=path)
         if not session.outputs:
             raise ModelError("it has no outputs")
         return session
@@ -247,7 +270,7 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
 
         model = load_model(path)  # raises with the reason, or repairs the order of the nodes
         try:
-            return HostSession(model, threads, providers)
+            return HostSession(model, threads, providers, source=path)
         except ModelError:
             raise ModelError(f"{path}: {refused}") from refused
 
@@ -300,7 +323,7 @@ class OnnxRuntimeEngine(Engine):
             from engine.onnx.load import load_model
 
             try:
-                self._host = HostSession(to_float16(load_model(spec.ckpt)), threads)
+                self._host = HostSession(to_float16(load_model(spec.ckpt)), threads, source=spec.ckpt)
             except ModelError as error:
                 raise ModelError(f"{spec.ckpt}: as float16: {error}; use --dtype float32") from error
         elif self._takes_float16():
@@ -330,8 +353,10 @@ class OnnxRuntimeEngine(Engine):
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))
 
     def cancel(self) -> None:
-        """Stop the calls that are under way at their next node."""
-        self._host.cancel()
+        """Stop the calls that are under way at their next node; one that comes late does nothing."""
+        host = getattr(self, "_host", None)
+        if host is not None:
+            host.cancel()
 
     def close(self) -> None:
         """Drop the session and with it the weights."""

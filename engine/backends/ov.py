@@ -28,6 +28,9 @@ OV_ERRORS = (RuntimeError, TypeError, ValueError)
 _MESSAGE = 300
 """Characters of OpenVINO's messages that are passed on; some list every operator of the model."""
 
+_MOST_BODIES = 10
+"""Bodies within one another: each more takes OpenVINO (seen in 2026.4) twice as long, 7 s at 16."""
+
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
 """Lines of OpenVINO's source code, which begin its messages."""
 
@@ -49,10 +52,15 @@ class OpenVinoEngine(Engine):
         super().__init__(spec)
         openvino = _import()
         # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
+        from engine.onnx.bounds import depth_of_bodies
         from engine.onnx.load import load_model
         from engine.onnx.view import metadata, signature
 
         model = load_model(spec.ckpt)
+        if (depth := depth_of_bodies(model)) > _MOST_BODIES:
+            raise ModelError(
+                f"{spec.ckpt}: bodies of If, Loop or Scan lie {depth} deep, which OpenVINO takes hours for"
+            )
         self.bind(*signature(model))
         self.metadata = metadata(model)
         self._edges = exact_edges(model) if self.dtype == "bfloat16" else set()
@@ -114,7 +122,7 @@ class OpenVinoEngine(Engine):
                 # The inputs are only read while this call waits; outputs are copied, as the request reuses its own.
                 found: list[Array] = request.infer(dict(zip(self._names, arrays, strict=True)))
             except OV_ERRORS as error:
-                raise EngineError(f"OpenVINO failed while computing: {_short(error)}") from error
+                raise EngineError(f"{self.spec.ckpt}: OpenVINO failed while computing: {_short(error)}") from error
             finally:
                 self._idle.put(request)
         return [array.astype(tensor.dtype, copy=False) for array, tensor in zip(found, self.outputs, strict=True)]

@@ -18,15 +18,14 @@ def exact_edges(model: ModelProto) -> set[str]:
     Args:
         model: in topological order, as it is in its file.
     """
-    import onnx
-
+    from engine.errors import ModelError
     from engine.onnx.shapes import infer_shapes
     from engine.onnx.view import used_names
     from engine.onnx.whole_numbers import exact_outputs
 
     try:
         graph = infer_shapes(model).graph
-    except onnx.shape_inference.InferenceError:
+    except ModelError:
         return set()  # the runtimes judge it
     exact = exact_outputs(graph)
     fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}

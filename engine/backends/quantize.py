@@ -302,7 +302,12 @@ def _loaded(ckpt: Path) -> ModelProto:
         raise ModelError(f"{ckpt} is quantised already; use --dtype float32, which runs it as it is")
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _PROTOBUF_LIMIT:
         raise ModelError(f"{ckpt} cannot be quantised to int8: it holds more than 2 GiB of weights")
-    if next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")) < _MIN_OPSET:
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if opset is None:
+        raise ModelError(
+            f"{ckpt} cannot be quantised to int8: it names no opset of ONNX's own operators; export it again"
+        )
+    if opset < _MIN_OPSET:
         try:
             return onnx.version_converter.convert_version(model, _OPSET)
         except (RuntimeError, onnx.version_converter.ConvertError) as error:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from engine.base import Array, Engine, EngineError, TecoInferError, TensorSpec
 from engine.host.cache import exclusive, read_entry, write_entry
+from engine.json_types import Problems, entries, number, text
 
 TRIAL_SECONDS = 2.0
 """After this long no further round is begun; every engine is warmed up once and timed at least once."""
@@ -27,6 +28,9 @@ TRIAL_NUMBERS = 8 * 3 * 224 * 224
 TOLERANCE = 1e-3
 """Largest difference of two float32 engines' outputs, as a part of the largest output."""
 
+SHORTEST = 1e-9
+"""Seconds that no call takes less than; a time that is remembered and is shorter was not measured."""
+
 _KIND = "trials"
 
 _log = logging.getLogger(__name__)
@@ -37,7 +41,7 @@ class Contender:
     """An engine that could be used, or (``may_win`` false) is only measured to compare with.
 
     ``name`` is how reports call it, version included, and tells it from the others. A ``judge`` says what is a model:
-    what it cannot open no other one may answer for.
+    what it cannot open or compute no other one that may win answers for.
     """
 
     name: str
@@ -108,16 +112,15 @@ def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
     entry = read_entry(_KIND, key)
     if entry is None:
         return None
-    chosen, seconds, refused = (entry.get(name) for name in ("chosen", "seconds", "refused"))
-    if not _are_times(seconds) or not isinstance(refused, dict):
+    try:
+        chosen = text(entry["chosen"])
+        seconds = {name: number(taken, SHORTEST) for name, taken in entries(entry["seconds"]).items()}
+        refused = {name: text(reason) for name, reason in entries(entry["refused"]).items()}
+    except Problems:
         return None
-    known = chosen in {c.name for c in contenders if c.may_win}
-    return TrialResult(str(chosen), seconds, refused) if known and (not seconds or chosen in seconds) else None
-
-
-def _are_times(entry: Any) -> TypeGuard[Mapping[str, float]]:
-    """Say whether an entry holds nothing but seconds by name."""
-    return isinstance(entry, dict) and all(isinstance(s, float) and s > 0 for s in entry.values())
+    known, may_win = {c.name for c in contenders}, {c.name for c in contenders if c.may_win}
+    whole = chosen in may_win and (not seconds or chosen in seconds) and known.issuperset((*seconds, *refused))
+    return TrialResult(chosen, seconds, refused) if whole else None
 
 
 def _trial(
@@ -132,7 +135,12 @@ def _trial(
         arrays = feed(engines[able[0]]) if len(engines) > 1 else None
         if arrays is not None:
             seconds = _measure(engines, able, arrays, refused, agree)
-            able = [name for name in able if name in seconds]
+            judges = [c.name for c in contenders if c.judge and c.name in able and c.name in refused]
+            if judges:  # what it cannot compute no other one answers for: a call is told in its own words
+                why = f"{judges[0]} failed in the trial: {refused.pop(judges[0])}"
+                refused |= {name: EngineError(why) for name in seconds}
+                able, seconds = judges, {}
+            able = [name for name in able if name in seconds or name in judges]
         if not able:
             raise next(iter(refused.values()))
         chosen = min(able, key=lambda name: seconds.get(name, 0.0))

@@ -16,12 +16,16 @@ from typing import Any, TypeAlias
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.dims import how_to_bind, shown_shape
-from engine.host.files import write_file
-from engine.signature import Dim, tensor_from_json, tensor_to_json
+from engine.host.files import open_regular, read_regular, write_file
+from engine.json_types import Problems, entries, items, parsed, text, whole
+from engine.signature import Dim, dim_from_json, tensor_from_json, tensor_to_json
 from engine.text import typed_reason
 
 SCHEMA_VERSION = 2
 """Of the record; 2 has batch axes and symbols."""
+
+MOST_RECORD = 1 << 26
+"""Bytes of the largest record that is read."""
 
 Shapes: TypeAlias = dict[str, list[list[int]]]
 """Input name -> [smallest, typical, largest] shape, the form of a TensorRT optimisation profile."""
@@ -147,6 +151,19 @@ def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
     write_file(record_path(path), json.dumps(_to_json(record), indent=2).encode())
 
 
+def read_plan(path: Path) -> bytes:
+    """Read the bytes of a plan.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}; check the path, or rebuild it") from error
+
+
 def read_record(plan: Path) -> PlanRecord | None:
     """Read the record beside a plan; ``None`` where there is none.
 
@@ -157,8 +174,8 @@ def read_record(plan: Path) -> PlanRecord | None:
     if not path.is_file():
         return None
     try:
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _from_json(parsed(read_regular(path, MOST_RECORD)))
+    except (OSError, *Problems) as error:
         raise ModelError(f"{path} is not a plan record ({typed_reason(error)}); delete it and rebuild") from error
 
 
@@ -174,12 +191,27 @@ def _to_json(record: PlanRecord) -> dict[str, Any]:
     }
 
 
-def _from_json(data: Mapping[str, Any]) -> PlanRecord:
+def _from_json(data: Any) -> PlanRecord:
+    key = {field.name: entries(data)[field.name] for field in fields(PlanKey)}
+    for name in key.keys() - {"input_shapes", "schema_version"}:
+        text(key[name])
+    key |= {"input_shapes": _shapes(key["input_shapes"]), "schema_version": whole(key["schema_version"])}
     return PlanRecord(
-        key=PlanKey(**{field.name: data[field.name] for field in fields(PlanKey)}),
-        plan_sha256=data["plan_sha256"],
-        inputs=[tensor_from_json(entry) for entry in data["inputs"]],
-        outputs=[tensor_from_json(entry) for entry in data["outputs"]],
-        dims=[list(entry["dims"]) for entry in data["inputs"]],
-        metadata={str(name): str(value) for name, value in data["metadata"].items()},
+        key=PlanKey(
+            **{**key, "input_shapes": _shapes(key["input_shapes"]), "schema_version": whole(data["schema_version"])}
+        ),
+        plan_sha256=text(data["plan_sha256"]),
+        inputs=[tensor_from_json(entry) for entry in items(data["inputs"])],
+        outputs=[tensor_from_json(entry) for entry in items(data["outputs"])],
+        dims=[[dim_from_json(dim) for dim in items(entry["dims"])] for entry in data["inputs"]],
+        metadata={name: text(value) for name, value in entries(data["metadata"]).items()},
     )
+
+
+def _shapes(value: Any) -> Shapes:
+    found = {
+        name: [[whole(d) for d in items(shape)] for shape in items(shapes)] for name, shapes in entries(value).items()
+    }
+    if any(len(shapes) != 3 for shapes in found.values()):
+        raise ValueError("a profile has the smallest, the typical and the largest shape")
+    return found

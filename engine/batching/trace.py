@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from engine.batching.counting import counted, places
 from engine.batching.elementwise import Rule
@@ -17,6 +17,8 @@ from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
+from engine.errors import ModelError
+from engine.onnx.functions import inlined
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import dims, graph_inputs, sort_nodes, subgraphs, used_names
 from engine.signature import Array, Dim
@@ -56,12 +58,10 @@ class View:
 def view_of(model: ModelProto) -> View:
     """Return a model made ready to be followed; no large constant is copied."""
     light = _light(model)
-    if light.functions:
-        light = inliner.inline_local_functions(light)
-    light = sort_nodes(light)
+    light = sort_nodes(inlined(light))
     try:
         light = infer_shapes(light)
-    except (onnx.shape_inference.InferenceError, ValueError):  # a shape that is not inferred counts as not known
+    except ModelError:  # a shape that is not inferred counts as not known
         del light.graph.value_info[:]
     shapes = {info.name: dims(info) for info in _infos(light.graph) if info.type.tensor_type.HasField("shape")}
     opset = max((entry.version for entry in light.opset_import if entry.domain in ("", "ai.onnx")), default=0)

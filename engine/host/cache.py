@@ -6,6 +6,7 @@ is ever needed: what is missing or damaged is made again, and a folder that cann
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -14,7 +15,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
-from engine.host.files import write_file
+from engine.host.files import read_regular, write_file
+from engine.json_types import Problems, parsed
+
+_CHECK = "entry_sha256"
+
+MOST_BYTES = 1 << 24
+"""Bytes of the largest entry that is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,18 +52,26 @@ def read_entry(kind: str, key: str) -> dict[str, Any] | None:
         return None
     path = folder / f"{key}.json"
     try:
-        entry = json.loads(path.read_bytes())
+        entry = parsed(read_regular(path, MOST_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, *Problems) as error:
         _log.info("%s is ignored: %s", path, error)
         return None
-    return entry if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or entry.pop(_CHECK, None) != _digest(entry):
+        _log.info("%s is ignored: it was changed after it was written", path)
+        return None
+    return entry
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    """Return a hash of an entry: what a disk or an editor did to a number in it is then seen."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def write_entry(kind: str, key: str, entry: Mapping[str, Any]) -> None:
     """Store an entry of JSON's types, whole or not at all."""
-    write_cached(kind, f"{key}.json", json.dumps(entry, indent=1).encode())
+    write_cached(kind, f"{key}.json", json.dumps({**entry, _CHECK: _digest(entry)}, indent=1).encode())
 
 
 def write_cached(kind: str, name: str, content: bytes) -> Path | None:
@@ -91,11 +106,13 @@ def exclusive_file(path: Path) -> Iterator[None]:
             lock.close()  # which releases it, as does the end of the process
 
 
-def _locked(path: Path) -> IO[str] | None:
+def _locked(path: Path) -> IO[bytes] | None:
     try:
         import fcntl
 
-        lock = path.open("w")
+        # Not waited for, nor written to: there may lie a pipe, or a link to some other file.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.fdopen(os.open(path, flags, 0o666), "rb+", buffering=0)
     except (ImportError, OSError) as error:
         _log.debug("%s is not locked: %s", path.parent, error)
         return None

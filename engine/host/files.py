@@ -2,14 +2,89 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+MOST_BYTES = 4 << 30
+"""Bytes of a file that is read as a whole: MS MARCO's passages have 3 GB, and a hole of 10 GB is none of data."""
 
 _CHUNK = 2**20
+
+_SPECIAL = "it is a pipe, a socket or a device, and no file"
+
+_PATIENCE = 5.0
+"""Seconds that a pipe which nobody reads yet is waited for."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; what is none is not waited for, as a pipe without a writer would be.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no file has such a name", str(path)) from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise OSError(errno.EINVAL, _SPECIAL, str(path)) from error
+        raise
+    try:
+        _refuse_special(os.fstat(handle).st_mode, path)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raise where a path is there and leads to no regular file: for readers that open a file by its name themselves.
+
+    Raises:
+        OSError: it is a folder, a pipe, a socket or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return  # whoever opens it says what is wrong
+    _refuse_special(mode, path)
+
+
+def _refuse_special(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _SPECIAL, os.fspath(path))
+
+
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: the file. most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, and {most} are read at most; divide it", str(path))
+        content = file.read(size + 1) or b""
+        if len(content) > size:  # it has grown, or is one of those that the kernel makes as they are read
+            content += file.read(most + 1 - len(content)) or b""
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes; divide it", str(path))
+    return content
 
 
 def write_file(path: Path, *parts: bytes) -> None:
@@ -35,18 +110,34 @@ def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
     """
     special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: written to, kept
     place = None if special else path.parent
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=suffix, dir=place)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}-", suffix=suffix, dir=place)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         if special:
-            path.write_bytes(temporary.read_bytes())
+            _pour(path, temporary.read_bytes())
         else:
             temporary.chmod(0o644)
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _pour(path: Path, content: bytes) -> None:
+    """Write into a pipe or a device; whoever reads a pipe may come a little later, and nobody waits for ever."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
 
 
 def hash_files(*paths: Path) -> str:
@@ -57,7 +148,7 @@ def hash_files(*paths: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -89,7 +89,7 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
                 check_fp16_ready=False,
                 disable_shape_infer=True,
             )
-    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+    except (ValueError, RuntimeError) as error:
         raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
     join_outputs(converted.graph, ends)
     return converted

@@ -12,6 +12,9 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from engine.errors import ModelError
+from engine.text import one_line
+
 if TYPE_CHECKING:
     from onnx import ModelProto
 
@@ -32,7 +35,8 @@ def clashing(model: Path | str | bytes) -> ModelProto | None:
         model: a file or its bytes; what cannot be read is for the runtime to complain about.
 
     Raises:
-        ModelError: it has such functions, and weights that are missing.
+        ModelError: it has functions, and is beyond what a model may hold (:mod:`engine.onnx.bounds`); or such
+            functions, and weights that are missing.
     """
     try:
         with io.BytesIO(model) if isinstance(model, bytes) else Path(model).open("rb") as file:
@@ -47,6 +51,9 @@ def clashing(model: Path | str | bytes) -> ModelProto | None:
         bare = onnx.ModelProto.FromString(model if isinstance(model, bytes) else Path(model).read_bytes())
     except DecodeError:
         return None
+    from engine.onnx.bounds import check_bounds
+
+    check_bounds(bare, "model" if isinstance(model, bytes) else Path(model))
     if not _standard_names(bare):
         return None
     if isinstance(model, bytes):
@@ -59,11 +66,27 @@ def clashing(model: Path | str | bytes) -> ModelProto | None:
 def without_clashes(model: ModelProto) -> ModelProto:
     """Return a model with the bodies of its functions that bear a standard operator's name in place of their calls."""
     names = _standard_names(model)
-    if not names:
-        return model
-    from onnx import inliner
+    return _inlined(model, names) if names else model
 
-    return inliner.inline_selected_functions(model, names)
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Return a model with the bodies of all its functions in place of their calls.
+
+    Raises:
+        ModelError: they cannot be.
+    """
+    return _inlined(model, None) if model.functions else model
+
+
+def _inlined(model: ModelProto, names: list[tuple[str, str]] | None) -> ModelProto:
+    from onnx import checker, inliner
+
+    try:
+        if names is None:
+            return inliner.inline_local_functions(model)
+        return inliner.inline_selected_functions(model, names)
+    except (checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
+        raise ModelError(f"the model's functions cannot be put in place of their calls: {one_line(error)}") from error
 
 
 def _standard_names(model: ModelProto) -> list[tuple[str, str]]:

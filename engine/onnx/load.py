@@ -6,6 +6,7 @@ with the file or float16 is asked of a float32 model, because importing ``onnx``
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -16,8 +17,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from engine.errors import ModelError
 from engine.host.files import hash_files, in_place_of
+from engine.onnx.bounds import check_bounds
+from engine.onnx.external import external_tensors, place_of, read_external
 from engine.onnx.view import sort_nodes, tensors
-from engine.text import one_line
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
@@ -53,16 +55,13 @@ def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda mo
     model = _parse(path)
     _check_versions(model, path)
     before_data(model)
-    _load_external(model, path)
+    read_external(model, path)
     _check_sizes(model, path)
     return sort_nodes(model, path)
 
 
 def _parse(path: Path) -> ModelProto:
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise ModelError(f"model file {path} {what}; pass the path of an .onnx file (export_onnx.py writes one)")
-    size = path.stat().st_size
+    size = _size(path)
     if size == 0:
         raise ModelError(f"model file {path} is empty (0 bytes); export it again")
     try:
@@ -74,10 +73,27 @@ def _parse(path: Path) -> ModelProto:
         raise ModelError(f"model file {path} cannot be read: {error.strerror}; check its permissions") from error
     if not model.graph.output or not model.opset_import:
         raise ModelError(f"model file {path} ({size} bytes) {_BUILT.get(path.suffix, _NO_GRAPH)}")
+    check_bounds(model, path)
     return model
 
 
+def _size(path: Path) -> int:
+    """Return the bytes of a model file, which is a regular one: reading a pipe would never end."""
+    try:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size
+        what = "is a folder" if stat.S_ISDIR(found.st_mode) else "is a pipe, a socket or a device"
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        what = "does not exist"
+    except OSError as error:
+        what = f"cannot be opened ({error.strerror})"
+    raise ModelError(f"model file {path} {what}; pass the path of an .onnx file (export_onnx.py writes one)")
+
+
 def _check_versions(model: ModelProto, path: Path) -> None:
+    if not model.HasField("ir_version"):
+        raise ModelError(f"{path}: does not say its IR version, so ONNX Runtime takes it nowhere; export it again")
     if model.ir_version > onnx.IR_VERSION:
         raise ModelError(
             f"{path}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that onnx "
@@ -89,28 +105,6 @@ def _check_versions(model: ModelProto, path: Path) -> None:
             where = f"{MIN_OPSET} to {newest}, the range this zoo runs (onnx {onnx.__version__})"
             fix = "export with opset_version=17, use onnx.version_converter, or upgrade onnx and onnxruntime"
             raise ModelError(f"{path}: opset {opset.version} is outside {where}; {fix}")
-
-
-def _load_external(model: ModelProto, path: Path) -> None:
-    files = set[Path]()
-    for tensor in (t for t in tensors(model.graph) if t.data_location == TensorProto.EXTERNAL):
-        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
-        if not (path.parent / location).is_file():
-            raise ModelError(
-                f"{path}: weights {tensor.name!r} lie in external file {location!r}, which is not beside it; copy both"
-            )
-        files.add(path.parent / location)
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except (onnx.checker.ValidationError, ValueError, OSError) as error:
-        fix = "copy the file itself beside the model, or export it again"
-        raise ModelError(f"{path}: external data cannot be read: {one_line(error)}; {fix}") from error
-    except MemoryError as error:
-        size = sum(file.stat().st_size for file in files)
-        raise ModelError(
-            f"{path}: its weights take {size / 2**20:.0f} MB, more than this machine has free; free some memory, use a "
-            "machine with more, or a smaller model"
-        ) from error
 
 
 def _check_sizes(model: ModelProto, path: Path) -> None:
@@ -152,10 +146,13 @@ def external_files(path: Path) -> list[str]:
     """Return the files beside a model that hold weights of it, as the model names them, sorted.
 
     Raises:
-        ModelError: the file is missing or not ONNX.
+        ModelError: the file is missing or not ONNX, or one of those is no file in its folder.
     """
-    named = (e.value for t in tensors(_parse(path).graph) for e in t.external_data if e.key == "location")
-    return sorted(set(named))
+    found = set()
+    for tensor in external_tensors(_parse(path)):
+        place_of(tensor, path)  # reading a pipe would never end
+        found.add(next(entry.value for entry in tensor.external_data if entry.key == "location"))
+    return sorted(found)
 
 
 def file_hash(path: Path) -> str:

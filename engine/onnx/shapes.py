@@ -22,11 +22,24 @@ _VALUES = ("raw_data", "float_data", "int32_data", "double_data")
 _SMALL = 1024
 """Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
 
+INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+)
+"""What onnx raises of shapes that do not fit, of nodes that are none, and, from within C++, of absurd sizes."""
+
 _UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, which is as its first input
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference."""
+    """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference.
+
+    Raises:
+        ModelError: shapes or dtypes contradict one another, or the model is no model.
+    """
     return _inferred(_light(model), model)
 
 
@@ -66,7 +79,14 @@ def _sized(light: ModelProto, model: ModelProto) -> ModelProto:
     untyped = [i for i, node in enumerate(light.graph.node) if (node.domain, node.op_type) == _UNTYPED]
     for node in (light.graph.node[i] for i in untyped):
         node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
-    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    for info in (*light.graph.input, *light.graph.output, *light.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:  # a negative size is an open one; of some onnx's inference aborts the process
+                dim.Clear()
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except INFERENCE_ERRORS as error:
+        raise ModelError(f"the shapes of the model's tensors do not fit one another: {one_line(error)}") from error
     for i in untyped:
         inferred.graph.node[i].CopyFrom(model.graph.node[i])
     return inferred
@@ -89,10 +109,11 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
             dim.dim_value = size
     _open_outputs(bound, changed=before != [dims(info) for info in graph_inputs(bound)])
     del bound.graph.value_info[:]
+    declared = _untyped(bound)
     try:
-        return _fill_outputs(_inferred(bound, model))
-    except onnx.shape_inference.InferenceError as error:
-        raise ModelError(f"the model cannot take inputs of shape {given}: {one_line(error)}") from error
+        return _fill_outputs(_typed(_inferred(bound, model), declared))
+    except ModelError as error:
+        raise ModelError(f"the model cannot take inputs of shape {given}: {error}") from error
 
 
 def _open_outputs(model: ModelProto, changed: bool) -> None:
@@ -106,6 +127,31 @@ def _open_outputs(model: ModelProto, changed: bool) -> None:
         for dim in info.type.tensor_type.shape.dim:
             if (changed and info.name not in weights) or not is_fixed(dim):
                 dim.Clear()
+
+
+def _untyped(model: ModelProto) -> list[int]:
+    """Forget the element types of a model's outputs, which hide what is inferred; return them."""
+    declared = [info.type.tensor_type.elem_type for info in model.graph.output]
+    known = {info.name for info in (*graph_inputs(model), *model.graph.initializer)}
+    for info, kind in zip(model.graph.output, declared, strict=True):
+        if kind and info.name not in known:
+            info.type.tensor_type.elem_type = onnx.TensorProto.UNDEFINED
+    return declared
+
+
+def _typed(model: ModelProto, declared: Sequence[int]) -> ModelProto:
+    """Give the outputs their element types back; another one that was inferred is an error, as in ONNX Runtime.
+
+    What is stored in float16 is cast to the type of its output, whatever it was.
+    """
+    for info, kind in zip(model.graph.output, declared, strict=True):
+        found = info.type.tensor_type.elem_type
+        if kind and found not in (kind, onnx.TensorProto.UNDEFINED):
+            have, want = (onnx.TensorProto.DataType.Name(one).lower() for one in (found, kind))
+            raise ModelError(f"output {info.name!r} is declared as {want}, but computed as {have}; export it again")
+        if kind:
+            info.type.tensor_type.elem_type = kind
+    return model
 
 
 def _fill_outputs(model: ModelProto) -> ModelProto:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from engine.base import PassError
 from engine.host.source_file import import_file
 from engine.spec import find_pass
-from engine.text import typed_reason
+from engine.text import shown_value, typed_reason
 
 if TYPE_CHECKING:
     import onnx
@@ -118,7 +118,7 @@ class PassOptions:
         except Exception as error:
             raise PassError(f"{where} failed: {short_reason(error)}; correct it, or remove convert_judge") from error
         if not isinstance(verdict, bool):
-            raise PassError(f"{where} returned {verdict!r}; return True (convert) or False (keep float32)")
+            raise PassError(f"{where} returned {shown_value(verdict)}; return True (convert) or False (keep float32)")
         return verdict
 
 
@@ -133,7 +133,7 @@ def _import(path: Path) -> Any:
         raise PassError(f"pass file {path} is not a Python file; give it the ending .py")
     try:
         return import_file(path, f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise PassError(
             f"pass file {path}{line} cannot be imported: {short_reason(error)}; correct the file"
@@ -147,13 +147,17 @@ def _checked(path: Path, name: str, value: Any) -> Any:
     if name in {"use_passes", "convert_judge"}:
         if value is None or callable(value):
             return value
-        raise PassError(f"pass file {path}: {name} = {value!r} is not a function; write `def {name}(...)` or remove it")
+        raise PassError(
+            f"pass file {path}: {name} = {shown_value(value)} is not a function; write `def {name}(...)` or remove it"
+        )
     if name == "layout":
         if isinstance(value, str):
             return value
-        raise PassError(f"pass file {path}: layout = {value!r} must be the name of a layout, such as 'plain'")
+        raise PassError(
+            f"pass file {path}: layout = {shown_value(value)} must be the name of a layout, such as 'plain'"
+        )
     if not isinstance(value, bool):
-        raise PassError(f"pass file {path}: {name} = {value!r} must be True or False")
+        raise PassError(f"pass file {path}: {name} = {shown_value(value)} must be True or False")
     return value
 
 
@@ -164,4 +168,6 @@ def _names(path: Path, name: str, value: Any) -> frozenset[str]:
         return frozenset({value})
     if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
         return frozenset(value)
-    raise PassError(f'pass file {path}: {name} = {value!r} must be a list of names, such as ["Softmax"], or None')
+    raise PassError(
+        f'pass file {path}: {name} = {shown_value(value)} must be a list of names, such as ["Softmax"], or None'
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any
 
 from engine.base import ConfigError, EngineSpec, engine_nums
 from engine.sdaa.status import CARDS_VARIABLE, card_count
-from engine.text import one_line
+from engine.text import one_line, shown_value
+from engine.yaml_files import YamlError, read_yaml
 
 CARDS = Path(__file__).resolve().parent
 """Folder of the descriptions that come with the zoo."""
@@ -21,6 +23,9 @@ CARD_VARIABLE = "TECO_SIM_CARD"
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
 
+_DIGITS = 9
+"""Digits of a device's number; Python reads none of thousands."""
+
 MARKS = ("published", "fitted", "assumed")
 
 _FIGURES = (
@@ -28,6 +33,12 @@ _FIGURES = (
 )
 _COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
 """Figures that may be 0: times that are added. The others are divided by, or are nothing at 0."""
+
+_LEAST, _MOST = 1e-9, 1e12
+"""The figures of a card, in the units of the file; beyond them times and sizes are no numbers any more."""
+
+_LONGEST_NAME = 100
+"""Characters of a card's or a layout's name."""
 
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
@@ -140,7 +151,7 @@ def spa_count(spec: EngineSpec) -> int:
 
 def _selected(text: str, devices: list[int]) -> list[int]:
     entries = [entry.strip() for entry in text.split(",")]
-    numbers = [int(entry) for entry in entries if entry.isascii() and entry.isdigit()]
+    numbers = [int(entry) for entry in entries if entry.isascii() and entry.isdigit() and len(entry) <= _DIGITS]
     if len(numbers) != len(entries) or len(set(numbers)) != len(numbers) or not set(numbers) <= set(devices):
         raise ConfigError(
             f"environment variable {VISIBLE_VARIABLE}={text!r} must list devices from 0 to {devices[-1]}, each once, "
@@ -151,34 +162,34 @@ def _selected(text: str, devices: list[int]) -> list[int]:
 
 def _named(text: str) -> Path:
     own = CARDS / f"{text}.yaml"
-    if own.is_file():
-        return own
-    if Path(text).is_file():
-        return Path(text)
+    for path in (own, Path(text)):
+        with contextlib.suppress(OSError, ValueError):  # a text that is too long for a path
+            if path.is_file():
+                return path
     known = ", ".join(sorted(path.stem for path in CARDS.glob("*.yaml")))
     raise ConfigError(f"{CARD_VARIABLE}={text!r} is neither a card description file nor one of: {known}")
 
 
 @lru_cache(maxsize=8)
 def _load(path: Path) -> CardDescription:
-    import yaml
-
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = read_yaml(path)
+    except (OSError, YamlError) as error:
         raise ConfigError(f"card description {path} cannot be read: {one_line(error)}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"card description {path} is not a mapping; see {CARDS / 't1.yaml'}")
     _refuse_keys(data, {"schema_version", "name", "layouts", *_FIGURES}, path, "")
     if data.get("schema_version") != 1:
-        raise ConfigError(f"{path}: schema_version {data.get('schema_version')!r} is not 1, the version this zoo reads")
+        raise ConfigError(
+            f"{path}: schema_version {shown_value(data.get('schema_version'))} is not 1, the version this zoo reads"
+        )
     layouts = data.get("layouts")
     if not isinstance(layouts, dict) or not layouts:
         raise ConfigError(f"{path}: layouts must map layout names to figures")
     return CardDescription(
-        name=str(data.get("name", path.stem)),
+        name=_name(data.get("name", path.stem), path),
         **{key: _figure(data, key, path, key) for key in _FIGURES},
-        layouts={str(name): _layout(figures, path, f"layouts.{name}") for name, figures in layouts.items()},
+        layouts={str(name): _layout(figures, path, f"layouts.{_word(name)}") for name, figures in layouts.items()},
         source=path,
     )
 
@@ -193,19 +204,34 @@ def _layout(data: Any, path: Path, where: str) -> Layout:
 def _refuse_keys(data: Mapping[str, Any], known: set[str], path: Path, where: str) -> None:
     for key in data:
         if key not in known:
-            raise ConfigError(f"{path}: unknown key {where}{key}; known: {', '.join(sorted(known))}")
+            raise ConfigError(f"{path}: unknown key {where}{_word(key)}; known: {', '.join(sorted(known))}")
+
+
+def _name(given: object, path: Path) -> str:
+    """Return the card's name, in one line."""
+    name = str(given) if isinstance(given, (str, int, float)) else ""
+    if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
+        raise ConfigError(f"{path}: name {shown_value(given)} must be a text of 1 to {_LONGEST_NAME} characters")
+    return name
+
+
+def _word(key: object) -> str:
+    """Return a key as a message shows it: words as they are."""
+    return key if isinstance(key, str) and len(key) <= _LONGEST_NAME else shown_value(key)
 
 
 def _figure(data: Mapping[str, Any], key: str, path: Path, where: str) -> float:
     """Read ``{value, mark, source}``: a number, how it is known, and from where."""
     entry = data.get(key)
     if not isinstance(entry, dict) or set(entry) != {"value", "mark", "source"}:
-        raise ConfigError(f"{path}: {where} must be {{value: ..., mark: ..., source: ...}}, it is {entry!r}")
+        raise ConfigError(f"{path}: {where} must be {{value: ..., mark: ..., source: ...}}, it is {shown_value(entry)}")
     value = entry["value"]
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-    if not number or (value == 0 and key not in _COSTS):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MOST
+    if not number or (value < _LEAST and (value != 0 or key not in _COSTS)):
         at_least = "of at least 0" if key in _COSTS else "above 0"
-        raise ConfigError(f"{path}: {where}.value {value!r} must be a number {at_least}")
-    if entry["mark"] not in MARKS:
-        raise ConfigError(f"{path}: {where}.mark {entry['mark']!r} must be one of: {', '.join(MARKS)}")
+        raise ConfigError(
+            f"{path}: {where}.value {shown_value(value)} must be a number {at_least} (from {_LEAST:g} to {_MOST:g})"
+        )
+    if not isinstance(entry["mark"], str) or entry["mark"] not in MARKS:
+        raise ConfigError(f"{path}: {where}.mark {shown_value(entry['mark'])} must be one of: {', '.join(MARKS)}")
     return float(value)

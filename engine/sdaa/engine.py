@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections import deque
 from collections.abc import Sequence
@@ -248,7 +249,7 @@ class SdaaEngine(Engine):
         """Take over the saved engine that is the ``ckpt``, or the one beside it where it fits."""
         path = saved_path(self.spec.ckpt)
         by_itself = path == self.spec.ckpt
-        if not by_itself and not path.is_file():
+        if not by_itself and not os.path.isfile(path):
             return None
         try:
             if any(len(sizes) > 1 for sizes in self.spec.dims.values()):
@@ -275,7 +276,8 @@ class SdaaEngine(Engine):
         saved.check_shapes(self.spec.ckpt, key.rows, self._lowering.shapes(key), axes)
         self.metadata, self._dims = saved.metadata, saved.dims
         model, weights = read_model(path, saved), {"": saved.work.weights}
-        return self._lowering.open(key, model, saved.inputs, saved.outputs, saved.work, weights, self._threads())
+        made = (key, model, saved.inputs, saved.outputs, saved.work, weights, self._threads())
+        return self._lowering.open(*made, saved.check_model)
 
     def _save(self, path: Path, origin: Origin, plan: Plan) -> None:
         assert plan.stored is not None  # noqa: S101 -- for the type checker

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import prod
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from engine.onnx.functions import inlined as _inlined
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import exact_outputs
@@ -137,7 +138,7 @@ def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = 
 
 def inlined(model: ModelProto) -> ModelProto:
     """Return a model with the bodies of its functions in place of their calls: they hold kernels too."""
-    return inliner.inline_local_functions(model) if model.functions else model
+    return _inlined(model)
 
 
 def widen(model: ModelProto) -> ModelProto:

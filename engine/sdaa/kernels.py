@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
+from engine.errors import ModelError
+from engine.text import shape_text
+
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
@@ -243,7 +246,12 @@ def _flops(node: NodeView) -> float:
     written = sum(prod(_shape(name, node)) for name in node.outputs if name)
     if not written:
         return 0.0
-    return _COUNTS.get(node.op_type, _elementwise)(node, written)
+    try:
+        return _COUNTS.get(node.op_type, _elementwise)(node, written)
+    except (IndexError, KeyError, ValueError, ZeroDivisionError) as error:
+        shapes = ", ".join(shape_text(node.shapes.get(name, ())) for name in node.inputs)
+        what = f"node {node.name!r}: no {node.op_type} reads inputs of the shapes {shapes}"
+        raise ModelError(f"{what}; export the model again") from error
 
 
 def _elementwise(node: NodeView, written: int) -> float:

@@ -6,7 +6,7 @@ the card's storage, a host session to compute them, and a cost of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ _checked_passes: set[tuple[Any, ...]] = set()
 
 @dataclass(frozen=True, slots=True)
 class PlanKey:
-    """What tells the plans of an engine apart: samples of a shard, and the sizes of its symbolic dimensions."""
+    """What check the plans of an engine apart: samples of a shard, and the sizes of its symbolic dimensions."""
 
     rows: int
     sizes: tuple[int, ...] = ()
@@ -174,14 +174,20 @@ class Lowering:
         work: ShardWork,
         weights: Mapping[str, int],
         threads: int | None,
+        check: Callable[[Path, Sequence[TensorSpec], Sequence[TensorSpec]], None] | None = None,
     ) -> Plan:
-        """Open what was lowered, now or when it was saved; arguments as the fields of :class:`Plan`."""
+        """Open what was lowered, now or when it was saved; arguments as the fields of :class:`Plan`.
+
+        ``check`` refuses a model whose inputs and outputs are not those that were saved.
+        """
         session = None
         if not self.spec.simulate_only:
             try:
-                session = HostSession(stored, threads)
+                session = HostSession(stored, threads, source=self.spec.ckpt)
             except ModelError as error:
                 raise ModelError(f"{self.spec.ckpt}: {error}") from error
+            if check is not None:
+                check(self.spec.ckpt, session.inputs, session.outputs)
             axes = [tensor.batch_axis for tensor in outputs]
             inputs = session.inputs
             outputs = [replace(o, batch_axis=a) for o, a in zip(session.outputs, axes, strict=True)]

@@ -1,18 +1,20 @@
 """Saved engines: ``<model>.tecoengine``, what a SPA runs together with what it was made from.
 
 One line of text (format version, size and hash of the manifest), the manifest (JSON), and the model (ONNX with shapes
-bound, passes applied and floats in the card's storage). Nothing in it is executed or unpacked. Times are not in it:
-they follow from the kernels and the card's description of the moment. Nothing here needs the ``onnx`` package.
+bound, passes applied and floats in the card's storage). Nothing in it is executed or unpacked. The hashes find what
+accidents change; they are no signature, so every value is read by its type all the same. Times are not in it: they
+follow from the kernels and the card's description of the moment. Nothing here needs the ``onnx`` package.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
+from math import prod
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +22,22 @@ import numpy as np
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.built import MAGIC, SUFFIX, is_built
-from engine.host.files import hash_files, write_file
+from engine.host.files import hash_files, open_regular, write_file
+from engine.json_types import Problems, entries, flag, items, number, parsed, text, whole
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.sdaa.lower import MADE_OF
-from engine.signature import BatchAxes, Dim, axis_from_json, sizes_of, symbols_of, tensor_from_json, tensor_to_json
+from engine.sdaa.versions import versions
+from engine.signature import (
+    BatchAxes,
+    Dim,
+    axis_from_json,
+    dim_from_json,
+    dtype_from_json,
+    sizes_of,
+    symbols_of,
+    tensor_from_json,
+    tensor_to_json,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -38,10 +51,11 @@ MAX_MANIFEST = 2**26
 MAX_MODEL = 2**31 - 2**24
 """Largest model that is saved, in bytes: a protobuf message ends at 2 GiB."""
 
+MOST_PER_COPIED = 8
+"""Bytes of an input as stored to one that is copied to the card: as a rule 1; 2 where a float32 input is kept."""
+
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
-
-_COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
 T = TypeVar("T")
 
@@ -182,29 +196,28 @@ class Saved:
         _same(path, "batch axes", self.batch_axes, dict(axes))
         _same(path, "shard size", self.shard_size, size)
 
+    def check_model(self, ckpt: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Refuse an engine whose model does not have the tensors that the manifest speaks of.
+
+        Args:
+            ckpt: the engine, or the model beside it. inputs, outputs: those of the model, in its order.
+
+        Raises:
+            ModelError: they are others.
+        """
+        told = [(name, kind) for name, kind in self.dtypes.items()]
+        shapes = [self.shapes.get(tensor.name, ()) for tensor in inputs]
+        same = told == [(tensor.name, tensor.dtype.name) for tensor in inputs] and all(
+            len(tensor.shape) == len(shape) and all(a in (None, b) for a, b in zip(tensor.shape, shape, strict=True))
+            for tensor, shape in zip(inputs, shapes, strict=True)
+        )
+        if not same or [(t.name, t.dtype) for t in self.outputs] != [(t.name, t.dtype) for t in outputs]:
+            raise _damaged(saved_path(ckpt))
+
 
 def saved_path(ckpt: Path) -> Path:
     """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``; itself if it is one."""
     return ckpt if is_built(ckpt) else ckpt.with_suffix(SUFFIX)
-
-
-@lru_cache(maxsize=1)
-def versions() -> Mapping[str, str]:
-    """Return the versions of what decides the contents of a saved engine."""
-    from engine.host.components import components
-
-    found = components()
-    return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
-
-
-def sources() -> list[Path]:
-    """Return the zoo's own files that decide what is saved: those of :data:`engine.sdaa.lower.MADE_OF`."""
-    root = Path(__file__).resolve().parents[2]
-    return [file for name in MADE_OF for file in _files(root.joinpath(*name.split(".")))]
-
-
-def _files(module: Path) -> list[Path]:
-    return sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
 
 
 # --------------------------------------------------------------------------------------------------------------- write
@@ -256,19 +269,19 @@ def read_saved(path: Path) -> Saved:
         ModelError: the file is missing, damaged, or of another version.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
             start = file.read(_HEADER_BYTES)
             offset, length, digest = _header(path, start)
             file.seek(offset)
             manifest = file.read(length)
     except OSError as error:
-        raise ModelError(f"saved engine {path} cannot be read: {error.strerror}; check the path") from error
+        raise _unreadable(path, error) from error
     if hashlib.sha256(manifest).hexdigest() != digest:
         raise _damaged(path)
     try:
-        saved = _from_json(json.loads(manifest))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        saved = _from_json(parsed(manifest))
+    except Problems as error:
         raise _damaged(path) from error
     if size != offset + length + saved.model_bytes:
         raise _damaged(path)
@@ -282,11 +295,11 @@ def read_model(path: Path, saved: Saved) -> bytes:
         ModelError: it is not the model the manifest speaks of.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(-saved.model_bytes, 2)
             model = file.read(saved.model_bytes)
     except OSError as error:
-        raise ModelError(f"saved engine {path} cannot be read: {error.strerror}; check the path") from error
+        raise _unreadable(path, error) from error
     if hashlib.sha256(model).hexdigest() != saved.model_sha256:
         raise _damaged(path)
     return model
@@ -309,52 +322,87 @@ def _header(path: Path, start: bytes) -> tuple[int, int, str]:
     return match.end(), int(match[2]), match[3].decode()
 
 
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    return ModelError(f"saved engine {path} cannot be read: {error.strerror}; check the path")
+
+
 def _damaged(path: Path) -> ModelError:
     return ModelError(f"saved engine {path} is damaged: cut short, or changed after it was written; {_AGAIN}")
 
 
-def _from_json(data: Mapping[str, Any]) -> Saved:
-    """Read a manifest; whatever is not of its type raises, so nothing later meets it."""
-    origin = data["origin"]
-    plain = {field.name: data[field.name] for field in fields(Saved)}
-    plain |= {
-        "origin": Origin(
-            **origin
-            | {"external": tuple(_beside(name) for name in origin["external"]), "versions": dict(origin["versions"])}
-        ),
-        "shapes": {str(name): tuple(int(d) for d in shape) for name, shape in data["shapes"].items()},
-        "batch_axes": {str(name): axis_from_json(axis) for name, axis in data["batch_axes"].items()},
-        "independent": _known(data["independent"]),
-        "reason": str(data["reason"]),
-        "outputs": [tensor_from_json(entry) for entry in data["outputs"]],
-        "work": _parse(ShardWork, data["work"]),
-        "model_bytes": int(data["model_bytes"]),
-    }
-    saved = Saved(**plain)
-    if [tensor.name for tensor in saved.inputs] != sorted(saved.shapes, key=list(saved.dtypes).index):
-        raise ValueError("the inputs and their shapes are not the same tensors")
+def _from_json(data: Any) -> Saved:
+    """Read a manifest; whatever is not of its type, or no size, raises, so nothing later meets it."""
+    found = _fields(Saved, data, ("schema_version",))
+    shapes = {name: tuple(map(whole, items(shape))) for name, shape in entries(found["shapes"]).items()}
+    axes = entries(found["batch_axes"])
+    saved = Saved(
+        origin=_origin(found["origin"]),
+        card=text(found["card"]),
+        card_sha256=text(found["card_sha256"]),
+        shard_size=whole(found["shard_size"], 1),
+        shapes=shapes,
+        batch_axes={name: axis_from_json(axes[name], len(shape)) for name, shape in shapes.items()},
+        independent=None if found["independent"] is None else flag(found["independent"]),
+        reason=text(found["reason"]),
+        dims={name: [dim_from_json(dim) for dim in items(shape)] for name, shape in entries(found["dims"]).items()},
+        dtypes={name: dtype_from_json(kind).name for name, kind in entries(found["dtypes"]).items()},
+        outputs=[tensor_from_json(entry) for entry in items(found["outputs"])],
+        metadata={name: text(value) for name, value in entries(found["metadata"]).items()},
+        layout=text(found["layout"]),
+        converted=flag(found["converted"]),
+        work=_parse(ShardWork, found["work"]),
+        model_bytes=whole(found["model_bytes"], 0, MAX_MODEL),
+        model_sha256=text(found["model_sha256"]),
+    )
+    _check_tensors(saved)
     return saved
 
 
-def _parse(kind: type[T], entry: Mapping[str, Any]) -> T:
+def _origin(data: Any) -> Origin:
+    found: dict[str, Any] = _fields(Origin, data)
+    found["external"] = tuple(_beside(text(name)) for name in items(found["external"]))
+    found["versions"] = {name: text(version) for name, version in entries(found["versions"]).items()}
+    for name in found.keys() - {"external", "versions"}:
+        text(found[name])
+    return Origin(**found)
+
+
+def _fields(kind: type[Any], data: Any, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the values of an object that has the fields of a dataclass, ``more`` keys, and no others."""
+    names = {field.name for field in fields(kind)}
+    if set(entries(data)) != names.union(more):
+        raise KeyError(kind.__name__)
+    return {name: data[name] for name in names}
+
+
+def _check_tensors(saved: Saved) -> None:
+    """Refuse inputs that are described as different tensors in different places, or that are larger than is copied."""
+    names = set(saved.dtypes)
+    if not names or names != set(saved.shapes) or names != set(saved.dims) or not saved.outputs:
+        raise ValueError("the inputs, their shapes and their dtypes are not of the same tensors")
+    for name, shape in saved.shapes.items():
+        both = list(zip(saved.dims[name], shape, strict=True))
+        if any(isinstance(dim, int) and dim != size for dim, size in both):
+            raise ValueError("a shape is not what the model declares")
+    sizes = sum(prod(shape) * np.dtype(saved.dtypes[name]).itemsize for name, shape in saved.shapes.items())
+    if sizes > MOST_PER_COPIED * saved.work.bytes_in:
+        raise ValueError("the inputs are larger than what is copied")
+
+
+def _parse(kind: type[T], entry: Any) -> T:
     """Read a dataclass whose fields are of the types in :data:`_READERS`."""
-    return kind(**{field.name: _READERS[str(field.type)](entry[field.name]) for field in fields(kind)})  # type: ignore[arg-type]
+    found = _fields(kind, entry)
+    return kind(**{field.name: _READERS[str(field.type)](found[field.name]) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-    "tuple[str, ...]": lambda names: tuple(map(str, names)),
-    "tuple[Kernel, ...]": lambda entries: tuple(_parse(Kernel, entry) for entry in entries),
+    "bool": flag,
+    "int": whole,
+    "float": number,
+    "str": text,
+    "tuple[str, ...]": lambda names: tuple(map(text, items(names))),
+    "tuple[Kernel, ...]": lambda kernels: tuple(_parse(Kernel, kernel) for kernel in items(kernels)),
 }
-
-
-def _known(value: Any) -> bool | None:
-    if value is not None and not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true, false nor null")
-    return value
 
 
 def _beside(name: str) -> str:

@@ -22,6 +22,7 @@ from engine.host.components import zoo_version
 from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
+from tecoinfer_modelzoo.interrupts import ended, first_raises
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
@@ -292,6 +293,7 @@ def _text(*, as_object: bool, one_line: bool) -> str:
 def _watch(seconds: float, *, as_object: bool) -> None:
     redraw = sys.stdout.isatty() and not as_object
     try:
+        first_raises(lambda: "")
         while True:
             text = _text(as_object=as_object, one_line=True)
             if redraw:  # from the top left corner, line over line, which flickers less than clearing the screen
@@ -301,6 +303,8 @@ def _watch(seconds: float, *, as_object: bool) -> None:
             time.sleep(seconds)
     except KeyboardInterrupt:
         return
+    finally:
+        ended()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from engine.host.files import read_regular
+from engine.json_types import Problems, items, number, parsed, text, whole
+from engine.text import shortened
 
 DIRECTORY_VARIABLE = "TECO_SMI_DIR"
 """Environment variable naming another folder for the files."""
@@ -93,7 +96,7 @@ def card_count() -> int:
         ConfigError: the variable is not a whole number in that range.
     """
     text = os.environ.get(CARDS_VARIABLE, "1")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_CARDS:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_CARDS:
         raise ConfigError(
             f"environment variable {CARDS_VARIABLE}={text!r} must be a whole number from 1 to {MAX_CARDS}"
         )
@@ -275,7 +278,7 @@ def _warn(error: OSError) -> None:
     global _warned
     if not _warned:
         _warned = True
-        _log.warning("teco-smi will not show this process: %s", error)
+        _log.warning("teco-smi will not show this process: %s", shortened(str(error)))
 
 
 def _remove(path: Path, pid: int) -> None:
@@ -318,9 +321,8 @@ def read_all() -> list[ProcessStatus]:
 def _read(path: Path, pid: int) -> ProcessStatus | None:
     """Read one file; ``None`` where its process is dead (the file then goes) or it is not a whole file of ours."""
     try:
-        with path.open("rb") as file:
-            start, status = _parse(file.read(_MAX_BYTES))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        start, status = _parse(read_regular(path, _MAX_BYTES))
+    except (OSError, *Problems) as error:
         _log.debug("%s ignored: %s", path, error)
         start, status = None, None
     if not _alive(pid, start):
@@ -336,28 +338,24 @@ def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
     Raises:
         ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: no publisher wrote this.
     """
-    import json
-
-    data = json.loads(content)
+    data = parsed(content)
     if data["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {data['schema_version']!r}")
-    devices = tuple(_device(entry) for entry in data["devices"])
-    updated = float(data["updated"])
+    devices = tuple(_device(entry) for entry in items(data["devices"]))
+    updated = number(data["updated"])
     if not abs(time.time() - updated) <= STALE_SECONDS and data.get("computing") is not True:
         devices = tuple(replace(device, utilisation=0.0, host_busy=0.0) for device in devices)
     start = data["start_time"]
-    status = ProcessStatus(int(data["pid"]), data["name"].strip(), devices, updated)
-    return None if start is None else int(start), status
+    status = ProcessStatus(whole(data["pid"]), text(data["name"]).strip(), devices, updated)
+    return None if start is None else whole(start), status
 
 
 def _device(entry: dict[str, Any]) -> DeviceStatus:
-    index, memory = entry["index"], entry["memory_used"]
-    shares = float(entry["utilisation"]), float(entry.get("host_busy", 0.0))
-    if not 0 <= index < MAX_DEVICES or not 0 <= memory < 2**60 or not all(map(math.isfinite, shares)):
-        raise ValueError(f"device {entry!r}")
+    index, memory = whole(entry["index"], 0, MAX_DEVICES - 1), whole(entry["memory_used"], 0, 2**60)
+    shares = [number(share, -1e9, 1e9) for share in (entry["utilisation"], entry.get("host_busy", 0.0))]
     if entry["health"] not in HEALTHS:
-        raise ValueError(f"health {entry['health']!r}")
-    return DeviceStatus(int(index), entry["health"], int(memory), *(min(1.0, max(0.0, share)) for share in shares))
+        raise ValueError("no health of a device")
+    return DeviceStatus(index, entry["health"], memory, *(min(1.0, max(0.0, share)) for share in shares))
 
 
 def _alive(pid: int, start: int | None) -> bool:

@@ -1,0 +1,201 @@
+"""What a model may hold at most, so that reading it ends soon and its texts are texts; checked as soon as it is read.
+
+A file of a few kilobytes may stand for 2**28 nodes, or for bodies within bodies that some runtimes need hours for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from engine.errors import ModelError
+from engine.onnx.view import subgraphs
+
+MOST_NODES = 10_000
+"""Nodes of a model once its functions stand in place of their calls: ONNX Runtime (1.31.1) takes a millisecond each."""
+
+MOST_CALLS = 64
+"""Functions that call one another, the one in the other."""
+
+MOST_BODIES = 24
+"""Bodies of If, Loop and Scan within one another; protobuf itself reads 32."""
+
+MOST_DIMS = 64
+"""Dimensions of a numpy array."""
+
+MOST_NUMBERS = 2**48
+"""Numbers of a tensor: with eight bytes each more than any machine can address."""
+
+_EXPORT = "export it again"
+_DEFAULT = ("", "ai.onnx")
+Key = tuple[str, str, str]
+_KINDS = frozenset(TensorProto.DataType.values())
+
+
+def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
+    """Refuse what no exporter writes and what reading would not end of.
+
+    Raises:
+        ModelError: a text is not UTF-8; functions call themselves, or stand for too many nodes; bodies lie too deep
+            within one another; a tensor has too many dimensions or a type that onnx does not know.
+    """
+    for message in _messages(model, path):
+        texts, _ = _fields(message.DESCRIPTOR)
+        for name, repeated in texts:
+            value = getattr(message, name)
+            for text in value if repeated else (value,):
+                if isinstance(text, bytes):
+                    raise ModelError(
+                        f"{path}: the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name} is not UTF-8, "
+                        f"so the file is damaged; {_EXPORT}"
+                    )
+        if isinstance(message, TensorProto):
+            _check_tensor(message, path)
+        elif isinstance(message, ValueInfoProto):
+            _check_info(message, path)
+    _check_functions(model, path)
+
+
+def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
+    """Yield a model and all messages within it, without a copy of any weight's data.
+
+    Raises:
+        ModelError: bodies lie too deep within one another.
+    """
+    waiting: list[tuple[Message, int]] = [(model, 0)]
+    while waiting:
+        message, depth = waiting.pop()
+        yield message
+        if isinstance(message, AttributeProto) and (message.HasField("g") or message.graphs):
+            depth += 1
+            if depth > MOST_BODIES:
+                raise ModelError(
+                    f"{path}: bodies of If, Loop or Scan lie more than {MOST_BODIES} deep within one another; "
+                    "export the model without control flow, or with less"
+                )
+        for name, repeated in _fields(message.DESCRIPTOR)[1]:
+            if repeated:
+                waiting.extend((one, depth) for one in getattr(message, name))
+            elif message.HasField(name):
+                waiting.append((getattr(message, name), depth))
+
+
+def depth_of_bodies(model: ModelProto) -> int:
+    """Return how many bodies of If, Loop and Scan of a model lie within one another at most."""
+    deepest, waiting = 0, [(node, 1) for node in model.graph.node]
+    while waiting:
+        node, depth = waiting.pop()
+        for graph in subgraphs(node):
+            deepest = max(deepest, depth)
+            waiting.extend((inner, depth + 1) for inner in graph.node)
+    return deepest
+
+
+@cache
+def _fields(kind: Descriptor) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
+    """Return the fields of a message that are texts, and those that are messages, each with whether it is repeated."""
+    texts = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_STRING]
+    inner = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_MESSAGE]
+    return tuple((f.name, _is_repeated(f)) for f in texts), tuple((f.name, _is_repeated(f)) for f in inner)
+
+
+def _is_repeated(field: Any) -> bool:
+    repeated = getattr(field, "is_repeated", None)  # protobuf before 6.31 has labels only
+    return field.label == FieldDescriptor.LABEL_REPEATED if repeated is None else bool(repeated)
+
+
+def _check_tensor(tensor: TensorProto, path: Path | str) -> None:
+    sizes = list(tensor.dims)
+    if len(sizes) > MOST_DIMS:
+        raise ModelError(
+            f"{path}: weight {tensor.name!r} has {len(sizes)} dimensions, {MOST_DIMS} are possible; {_EXPORT}"
+        )
+    if any(size < 0 for size in sizes) or prod(max(size, 1) for size in sizes) > MOST_NUMBERS:
+        raise ModelError(f"{path}: weight {tensor.name!r} cannot have the shape {sizes}; {_EXPORT}")
+    if tensor.data_type not in _KINDS:
+        raise ModelError(f"{path}: weight {tensor.name!r} {_unknown(tensor.data_type)}")
+
+
+def _check_info(info: ValueInfoProto, path: Path | str) -> None:
+    kind = info.type.tensor_type
+    if info.type.HasField("tensor_type") and kind.elem_type == TensorProto.UNDEFINED:
+        raise ModelError(f"{path}: {info.name!r} is a tensor of no type; {_EXPORT}")
+    if kind.elem_type not in _KINDS:
+        raise ModelError(f"{path}: {info.name!r} {_unknown(kind.elem_type)}")
+    if len(kind.shape.dim) > MOST_DIMS:
+        raise ModelError(
+            f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, {MOST_DIMS} are possible; {_EXPORT}"
+        )
+
+
+def _unknown(kind: int) -> str:
+    return f"is of type {kind}, which is none of ONNX's ({min(_KINDS)} to {max(_KINDS)}); upgrade onnx, or {_EXPORT}"
+
+
+def _check_functions(model: ModelProto, path: Path | str) -> None:
+    """Refuse functions that call themselves, or that stand for more nodes than anybody can hold."""
+    if not model.functions:
+        return
+    functions = {(one.domain, one.name, one.overload): one for one in model.functions}
+    for one in model.functions:
+        imported = {entry.domain for entry in one.opset_import}
+        if imported.isdisjoint(_DEFAULT) and any(node.domain in _DEFAULT for node in _nodes(one.node)):
+            raise ModelError(f"{path}: function {one.name!r} names no opset for the operators that it uses; {_EXPORT}")
+    sizes: dict[Key, tuple[int, int]] = {}
+    for key in functions:
+        _size(key, functions, sizes, path)
+    calls = [sizes.get((node.domain, node.op_type, node.overload)) for node in _nodes(model.graph.node)]
+    nodes = sum(call[0] for call in calls if call)
+    if nodes > MOST_NODES:
+        raise ModelError(
+            f"{path}: its functions stand for {nodes} nodes, {MOST_NODES} at most are taken; export it without them"
+        )
+
+
+def _size(
+    start: Key,
+    functions: Mapping[Key, FunctionProto],
+    sizes: dict[Key, tuple[int, int]],
+    path: Path | str,
+) -> None:
+    """Find how many nodes a function stands for, and how many calls deep; of those that it calls too."""
+    waiting, within = [start], set[Key]()
+    while waiting:
+        key = waiting[-1]
+        calls = [(node.domain, node.op_type, node.overload) for node in _nodes(functions[key].node)]
+        open_ = [call for call in calls if call in functions and call not in sizes] if key not in sizes else []
+        if not open_:
+            found = [sizes.get(call, (1, 0)) for call in calls]
+            sizes[key] = sum(nodes for nodes, _ in found), 1 + max((deep for _, deep in found), default=0)
+            if sizes[key][1] > MOST_CALLS:
+                raise ModelError(
+                    f"{path}: its functions call one another more than {MOST_CALLS} deep; export it without functions"
+                )
+            within.discard(key)
+            waiting.pop()
+            continue
+        within.add(key)
+        if not within.isdisjoint(open_):
+            name = ".".join(filter(None, key))
+            raise ModelError(f"{path}: function {name!r} calls itself, which ONNX does not allow; {_EXPORT}")
+        waiting.extend(dict.fromkeys(open_))
+
+
+def _nodes(nodes: Any) -> Iterator[NodeProto]:
+    """Yield nodes, and those in their bodies."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                waiting += attribute.g.node
+            for graph in attribute.graphs:
+                waiting += graph.node
