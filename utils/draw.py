@@ -11,11 +11,16 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
-from engine import ConfigError
+from engine import ConfigError, DataError
 from utils.preprocess.image.images import open_image, to_rgb
+from utils.preprocess.image.opened import opened
 
 _MIN_SIDE = 256
 """Pixels below which a picture is enlarged (longer side) or its canvas widened, so that text is legible."""
+_LARGEST_LETTER = 256
+"""Pixels of a letter at most: a picture of 65 535 pixels' width would get a band of gigabytes."""
+_LONGEST_NAME = 255
+"""Bytes of a file's name at most, on all file systems that are met."""
 _BAND, _TEXT = (24, 24, 24), (255, 255, 255)
 _SOURCE = "source-sha256"
 """PNG text chunk that says which input a drawn picture belongs to, without showing its path."""
@@ -41,7 +46,7 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
     factor = max(1, _MIN_SIDE // max(picture.size))
     picture = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
     width = max(picture.width, _MIN_SIDE)
-    size = max(16, width // 24)
+    size = min(max(16, width // 24), _LARGEST_LETTER)
     font, lines = _lettered(lines, size)
     margin, step = size // 2, size * 5 // 4
     rows = [row for line in lines for row in _wrapped(line, font, width - 2 * margin)]
@@ -99,8 +104,8 @@ def save_drawn(
         folder.mkdir(parents=True, exist_ok=True)
         try:
             drawn.save(draft, format="PNG", pnginfo=note)
-            first = folder / f"{stem}.png"
-            target = first if _claimed(first, source) else folder / f"{stem}-{source[:12]}.png"
+            first = folder / file_name(stem, ".png")
+            target = first if _claimed(first, source) else folder / file_name(stem, f"-{source[:12]}.png")
             return draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
@@ -108,6 +113,11 @@ def save_drawn(
         raise ConfigError(
             f"cannot write drawn pictures to {folder} ({error.strerror or error}); choose another folder"
         ) from error
+
+
+def file_name(stem: str, ending: str) -> str:
+    """Return a file's name; of a stem that leaves no room for the ending the first bytes."""
+    return os.fsdecode(os.fsencode(stem)[: _LONGEST_NAME - len(ending)]) + ending
 
 
 def _claimed(target: Path, source: str) -> bool:
@@ -122,9 +132,9 @@ def _claimed(target: Path, source: str) -> bool:
 def _source_of(path: Path) -> str | None:
     """Return which input a drawn picture belongs to; ``None`` for any other file."""
     try:
-        with Image.open(path) as image:
+        with opened(path, path) as image:
             return str(image.info.get(_SOURCE))
-    except (OSError, SyntaxError, ValueError):  # not a picture: somebody else's file
+    except (DataError, OSError):  # not a picture: somebody else's file
         return None
 
 

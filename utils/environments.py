@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,19 @@ from utils.extra import extra
 NO_LIMIT = 10_000
 """Steps after which an episode is given up, where neither the environment nor the user sets a limit."""
 
-FAULTS = (Exception, SystemExit)
-"""What an environment may raise that costs it alone; ``sys.exit`` in its code is no wish of the user's."""
+
+@contextmanager
+def of_environment(refusal: Callable[[str], TecoInferError]) -> Iterator[None]:
+    """Raise what a reason makes in place of whatever an environment raises, which may be anything.
+
+    ``sys.exit`` in its code is no wish of the user's; Ctrl-C is.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, TecoInferError):
+        raise
+    except BaseException as error:
+        raise refusal(typed_reason(error)) from error
 
 
 def gymnasium() -> Any:
@@ -52,24 +63,21 @@ def make_environment(name: str, *, drawn: bool = False) -> Any:
         ConfigError: it is unknown, or cannot be made.
     """
     gym = gymnasium()
-    try:
-        return gym.make(name, disable_env_checker=True, **({"render_mode": "rgb_array"} if drawn else {}))
-    except gym.error.UnregisteredEnv as error:
-        raise ConfigError(
-            f"--env {name}: gymnasium knows no such environment ({reason_of(error)}); one of your own is "
-            "MODULE:NAME-v0, and its module registers it"
-        ) from error
-    except TecoInferError:
-        raise
-    except FAULTS as error:  # an environment may do anything while it is made
-        raise ConfigError(
-            f"--env {name}: the environment cannot be made ({typed_reason(error)}); check that it works alone"
-        ) from error
+    with of_environment(
+        lambda why: ConfigError(f"--env {name}: the environment cannot be made ({why}); check that it works alone")
+    ):
+        try:
+            return gym.make(name, disable_env_checker=True, **({"render_mode": "rgb_array"} if drawn else {}))
+        except gym.error.UnregisteredEnv as error:
+            raise ConfigError(
+                f"--env {name}: gymnasium knows no such environment ({reason_of(error)}); one of your own is "
+                "MODULE:NAME-v0, and its module registers it"
+            ) from error
 
 
 def close_environment(environment: Any) -> None:
     """Let an environment go; what it raises at that costs nothing that has been had of it."""
-    with suppress(*FAULTS):
+    with suppress(TecoInferError), of_environment(ConfigError):
         environment.close()
 
 
@@ -95,14 +103,15 @@ def facts_of(name: str) -> Facts:
     """
     environment = make_environment(name)
     try:
-        limit = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
-        drawn = "rgb_array" in (environment.metadata.get("render_modes") or ())
-        return Facts(environment.observation_space, environment.action_space, int(limit) if limit else None, drawn)
-    except FAULTS as error:
-        raise ConfigError(
-            f"--env {name}: the environment does not say what it shows and takes ({typed_reason(error)}); give it an "
-            "observation_space and an action_space"
-        ) from error
+        with of_environment(
+            lambda why: ConfigError(
+                f"--env {name}: the environment does not say what it shows and takes ({why}); give it an "
+                "observation_space and an action_space"
+            )
+        ):
+            limit = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
+            drawn = "rgb_array" in (environment.metadata.get("render_modes") or ())
+            return Facts(environment.observation_space, environment.action_space, int(limit) if limit else None, drawn)
     finally:
         close_environment(environment)
 

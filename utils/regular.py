@@ -1,34 +1,32 @@
-"""Files that may be opened: what data folders hold besides, such as a pipe, would make a reader wait for ever."""
+"""Texts out of regular files: of what data folders hold besides, such as a pipe, a reader would wait for ever."""
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from pathlib import Path
 
+from engine import check_regular, read_regular
 
-def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise where a path is there and leads to no regular file.
 
-    Raises:
-        OSError: it is a folder, a pipe, a socket or a device.
-    """
+def no_file(path: str | os.PathLike[str]) -> str:
+    """Return what a path is that is no regular file, as a message goes on after it: ``is a folder``, for one."""
     try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return  # whoever opens it says what is wrong
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a folder", os.fspath(path))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no file", os.fspath(path))
+        check_regular(path)
+    except IsADirectoryError:
+        return "is a folder"
+    except OSError:
+        return "is a pipe, a socket or a device, and no file"
+    return "does not exist"
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file.
+def text_of(path: Path, errors: str = "strict") -> str:
+    """Return the text of a regular file in UTF-8, with or without a byte order mark; line ends become line feeds.
+
+    Args:
+        errors: what becomes of bytes that are no UTF-8, as :meth:`bytes.decode` takes it.
 
     Raises:
-        OSError: it cannot be read, or is none.
+        OSError: it cannot be read, is none, or is too large. ValueError: it is no UTF-8.
     """
-    check_regular(path)
-    return path.read_bytes()
+    text = read_regular(path).decode("utf-8-sig", errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -26,11 +26,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from engine import ModelError, one_line
+from utils.plain_json import plain_json
 from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
 VOCABULARY, SAMPLE_RATE = "vocabulary", "sample_rate"
 NAMES, STRIDE = "names", "stride"
+
+LONGEST_LABEL = 250
+"""Characters of a class name: those of an answer stand in one line."""
 
 LONGEST = 1 << 16
 """Longest side of a picture that is believed, in pixels."""
@@ -110,20 +114,29 @@ class Stored:
         """Return what is stored under a key, as it is; ``None`` where nothing is."""
         return self.metadata.get(key)
 
-    def json(self, key: str, default: Any = None) -> Any:
-        """Return the value of the JSON under a key; ``default`` where nothing is stored."""
+    def json(self, key: str, default: Any = None, numbers: bool = True) -> Any:
+        """Return the value of the JSON under a key; ``default`` where nothing is stored.
+
+        ``numbers``: refuse those that are not finite, or whole and beyond 64 bits; ``False``: the caller does.
+        """
         text = self.text(key)
         if text is None:
             return default
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
+            return plain_json(text, numbers)
+        except ValueError as error:
             raise self._error(key, f"{_short(text)} is not JSON ({error})") from error
 
     @cached_property
     def labels(self) -> list[str] | None:
         """Class names in the order of the model's outputs; ``None`` where none are stored."""
-        return self._strings(LABELS) if self.text(LABELS) is not None else self._names()
+        key = LABELS if self.text(LABELS) is not None else NAMES
+        found = self._strings(LABELS) if key == LABELS else self._names()
+        longest = max(found or (), key=len, default="")
+        if len(longest) > LONGEST_LABEL:
+            what = f"the name {_short(longest)} has {len(longest)} characters, and at most {LONGEST_LABEL} are taken"
+            raise self._error(key, what)
+        return found
 
     @property
     def is_ultralytics(self) -> bool:
@@ -138,7 +151,7 @@ class Stored:
     @cached_property
     def sample_rate(self) -> int | None:
         """Samples of audio per second; ``None`` where none is stored."""
-        rate = self.json(SAMPLE_RATE)
+        rate = self.json(SAMPLE_RATE, numbers=False)
         if self.text(SAMPLE_RATE) is None:
             return None
         if not _is_whole(rate):
@@ -180,13 +193,13 @@ class Stored:
         return ModelError(f"{self.ckpt or 'the model'}: metadata {key!r}: {what}; {self.fix}")
 
     def _object(self, key: str) -> dict[str, Any]:
-        found = self.json(key, {})
+        found = self.json(key, {}, numbers=False)
         if not isinstance(found, dict):
             raise self._error(key, f"{_short(found)} is not a JSON object")
         return found
 
     def _strings(self, key: str) -> list[str] | None:
-        found = self.json(key)
+        found = self.json(key, numbers=False)
         if self.text(key) is None:
             return None
         if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):

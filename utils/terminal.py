@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, TextIO
 
+from engine import printable
 from utils.extra import extra
 from utils.text import NO_VALUE
 
@@ -23,6 +25,7 @@ def open_console(file: TextIO | None = None) -> Console:
     """
     with extra("the table"):
         from rich.console import Console
+    file = file or getattr(sys.stdout, "bare", None)  # colours are escapes too; what is printed goes by `encodable`
     console = Console(file=file, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
         return console
@@ -45,6 +48,7 @@ def print_line(console: Console, line: str, style: str = "") -> None:
 
 def encodable(line: str, console: Console) -> str:
     """Return the line with what the output's encoding lacks as escapes, so that printing cannot fail."""
+    line = printable(line)
     line = line if _has_signs(console) else line.replace(NO_VALUE, "-").replace("−", "-")
     return line.encode(console.encoding, "backslashreplace").decode(console.encoding)
 

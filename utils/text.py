@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ _ANSI = re.compile(
 _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+
+
+_FIGURE = re.compile(r"[+-][0-9.]+(e[+-]?[0-9]+)?( ?%)?\Z")
+"""A text that is one figure, such as ``+3.1 %``."""
 
 
 def clean(text: str) -> str:
@@ -46,6 +51,19 @@ def clean_line(text: str) -> str:
 
 def _last_state(line: str) -> str:
     return next((part for part in reversed(line.split("\r")) if part), "")
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxlist, _BRIEF.maxdict = 2, 4, 3
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 60
+
+
+def brief(value: Any) -> str:
+    """Return a value out of a file as a message shows it: at most some hundred characters, however deep or long it is.
+
+    ``repr`` itself may give megabytes, or raise RecursionError.
+    """
+    return _BRIEF.repr(value)
 
 
 def plural(count: int, word: str) -> str:
@@ -103,7 +121,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_csv(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows, the names of the columns first, as the text of a CSV file; every figure in full."""
+    """Return rows, the names of the columns first, as the text of a CSV file; every figure in full.
+
+    Texts that a spreadsheet would compute (a model's names may be chosen for that) stand behind an apostrophe.
+    """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(_not_computed, row) for row in rows)
     return text.getvalue()
+
+
+def _not_computed(cell: Any) -> Any:
+    computed = isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
+    return f"'{cell}" if computed and not _FIGURE.match(cell) else cell

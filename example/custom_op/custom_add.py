@@ -19,13 +19,17 @@ from typing import Any
 
 import onnx
 import onnxscript
-import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 from engine import add_version
-from utils.export.torch_export import export_onnx
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    import torch
+
+    from utils.export.torch_export import export_onnx
 
 custom = onnxscript.values.Opset("custom", 1)
 op = onnxscript.opset18

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import DataError, reason_of
+from engine import DataError, read_regular, reason_of
 from utils.datasets.base import Rejected
 from utils.datasets.folders import walk
-from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound
-from utils.regular import read_regular
+from utils.preprocess.audio.reading import MOST_SECONDS, NOT_SOUND, Recording, is_sound
+from utils.regular import no_file
+from utils.text import brief
 
 LISTS = (".jsonl", ".json", ".scp", ".trans.txt")
 """Endings of lists."""
@@ -171,23 +171,24 @@ def _json_entry(line: str, where: str) -> _Entry | str:
     if key is None:
         wrong = next((key for key in PATH_KEYS if key in row), None)
         if wrong is not None:
-            return f"{wrong} {str(row[wrong])[:40]} is no path; put it between quotes"
-        known = ", ".join(map(repr, list(row)[:6])) or "nothing"
+            return f"{wrong} {brief(row[wrong])} is no path; put it between quotes"
+        known = ", ".join(map(brief, list(row)[:6])) or "nothing"
         return f"no 'audio_filepath' among its keys ({known}); name the recording by that"
     start, seconds = row.get("offset", 0.0), row.get("duration")
     for name, value in (("offset", start), ("duration", seconds)):
-        if value is not None and not _is_time(value):
-            return f"{name} {value!r} is no number of seconds; correct it"
+        if value is not None and not is_time(value):
+            return f"{name} {brief(value)} is no number of seconds; correct it"
     if not isinstance(row.get("text", ""), str):
-        return f"text {str(row['text'])[:40]} is no text; put what is said between quotes"
+        return f"text {brief(row['text'])} is no text; put what is said between quotes"
     fields = {name: value for name, value in row.items() if name not in (key, "offset", "duration")}
     start = float(start or 0.0)
     name = f"{row[key]}@{start:g}" if start else ""
     return _Entry(where, row[key], start, None if seconds is None else float(seconds), name, fields)
 
 
-def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+def is_time(value: object) -> bool:
+    """Say whether a value is a place in a recording, in seconds: a number from 0 to :data:`MOST_SECONDS`."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS
 
 
 # ------------------------------------------------------------------------------------------------------------ Kaldi
@@ -239,8 +240,8 @@ def _segment(key: str, rest: str, where: str, recordings: Mapping[str, tuple[str
     try:
         start, end = float(parts[1]), float(parts[2])
     except ValueError:
-        return f"{where}: {parts[1]} to {parts[2]} are no seconds; correct the line"
-    if not (0 <= start < math.inf and (end == -1 or start < end < math.inf)):
+        return f"{where}: {brief(parts[1])} to {brief(parts[2])} are no seconds; correct the line"
+    if not is_time(start) or not (end == -1 or start < end <= MOST_SECONDS):
         return f"{where}: {parts[1]} s to {parts[2]} s is no part of a recording; correct the line"
     return _Entry(where, recordings[parts[0]][1], start, None if end == -1 else end - start, key)
 
@@ -328,7 +329,7 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder {root}; name another by audio=FOLDER"
     if not os.path.isfile(path):  # False, too, of a name that no file can have
-        return "listed, but it does not exist; correct the path"
+        return f"listed, but it {no_file(path)}; correct the path"
     return None if is_sound(path.name) else NOT_SOUND
 
 

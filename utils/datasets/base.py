@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, read_regular
 
 
 class Rejected(NamedTuple):
@@ -175,7 +175,7 @@ class ListDataset(Dataset):
         digest = sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
         for file in self.files:
             try:
-                digest.update(sha256(file.read_bytes()).digest())
+                digest.update(sha256(read_regular(file)).digest())
             except OSError:
                 digest.update(b"gone")
         if not self.files:

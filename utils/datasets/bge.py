@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, read_regular
 from utils.datasets.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
+from utils.regular import no_file
 from utils.torch_array import like
 
 __all__ = ["BATCH", "LENGTH", "PairLoader", "create_dataloader"]
@@ -100,10 +101,9 @@ def _arrays(rows: dict[str, Array], count: int) -> dict[str, Any]:
 def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, Any]]:
     """Return the inputs of each line; lines that cannot be used are left out, and a warning says so."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"data path {path} {what}; give a file with a list of two sentences per line")
+        raise DataError(f"data path {path} {no_file(path)}; give a file with a list of two sentences per line")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 text ({error}); save the file as UTF-8") from error
     left, found = Left(path, "lines are"), dict[str, dict[str, Any]]()

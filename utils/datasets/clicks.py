@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, did_you_mean
+from engine import Array, ConfigError, DataError, did_you_mean, read_regular
 from utils.datasets.base import Batch, Dataset, ListDataset, Rejected
 from utils.datasets.ratings import Ratings
 from utils.datasets.splits import PARTS, split
@@ -136,7 +136,7 @@ class RatedRows(Dataset):
         digest = sha256(repr(self._wanted).encode("utf-8", "surrogatepass"))
         for file in self._ratings.files:
             try:
-                digest.update(sha256(file.read_bytes()).digest())
+                digest.update(sha256(read_regular(file)).digest())
             except OSError:
                 digest.update(b"gone")
         return digest.hexdigest()

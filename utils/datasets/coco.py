@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, one_line
+from engine import DataError, one_line, read_regular
 from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, encodable, shown
 
 LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
@@ -94,7 +94,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
         DataError: it cannot be read, or holds no object.
     """
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_regular(file))
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ from utils.datasets.coco import categories_of, entries, images_of, is_id, pictur
 from utils.datasets.mask_codes import IGNORED
 from utils.datasets.objects import Gathered, shown
 from utils.datasets.regions import of_polygon, of_runs
+from utils.regular import no_file
 
 OVERLAPS = ("ignore", "last", "smallest")
 """Which class a pixel has that lies in several regions: none, the later annotation's, or the smaller region's."""
@@ -122,7 +123,7 @@ def load_coco(
     for key, entry in listed.items():
         path = Path(os.path.normpath(root / entry["file_name"]))
         declared = _length(entry, "height"), _length(entry, "width")
-        reason = broken.get(key) or ("" if os.path.isfile(path) else f"it does not exist but is listed in {file.name}")
+        reason = broken.get(key) or ("" if os.path.isfile(path) else f"it {no_file(path)} but is listed in {file.name}")
         if reason:
             gathered.reject(path, reason)
         else:

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 from engine import Array, ConfigError
+from utils.preprocess.image.images import open_image
 
 SIZE = 160
 """Height and width of a scene in pixels."""
@@ -155,8 +156,7 @@ def sources(part: str) -> Sources:
     photos = []
     for photo in PHOTOS:
         if photo.part == part:
-            with Image.open(_photo_path(photo)) as picture:
-                photos.append(picture.convert("RGB"))
+            photos.append(open_image(_photo_path(photo)))
     from sklearn.datasets import load_digits
 
     data = load_digits()

@@ -7,7 +7,6 @@ of its steps), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, reason_of
+from utils.arrays import read_npz
 from utils.datasets.base import ListDataset
 
 KEYS = ("environment", "seeds", "steps", "observations", "actions")
@@ -58,19 +58,19 @@ def read_recording(path: Path) -> Recording:
         DataError: the file is none, or its arrays do not go together.
     """
     again = "write one with example_valid.py --save_predictions FILE.npz"
-    with path.open("rb") as stream:  # an OSError names the file
-        if not zipfile.is_zipfile(stream):
-            raise DataError(f"{path}: is no recording (it is no .npz file); {again}")
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: is no recording (it is no .npz file); {again}")
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            missing = [key for key in KEYS if key not in file]
-            if missing:
-                raise DataError(f"{path}: has no {missing[0]!r}; a recording has {', '.join(KEYS)}")
-            found = Recording(str(file["environment"]), *(np.asarray(file[key]) for key in KEYS[1:]))
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, AttributeError, NotImplementedError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: is no recording ({reason_of(error)}); {again}") from error
+        file = read_npz(path, fix=again)
+    except DataError as error:
+        raise DataError(f"{path}: is no recording ({reason_of(error.__cause__ or error)}); {again}") from error
+    missing = [key for key in KEYS if key not in file]
+    if missing:
+        raise DataError(f"{path}: has no {missing[0]!r}; a recording has {', '.join(KEYS)}")
+    name = file["environment"]
+    if name.ndim or name.dtype.kind != "U":
+        raise DataError(f"{path}: environment has shape {name.shape} and dtype {name.dtype}, and is one text; {again}")
+    found = Recording(str(name), *(file[key] for key in KEYS[1:]))
     rows = {len(column) if column.ndim else -1 for column in found[1:]}
     if len(rows) != 1 or found.seeds.ndim != 1 or any(column.dtype.kind not in "iu" for column in found[1:3]):
         sizes = ", ".join(f"{key} {list(column.shape)}" for key, column in zip(KEYS[1:], found[1:], strict=True))

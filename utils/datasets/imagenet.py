@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import DataError
+from engine import DataError, check_regular, read_regular
 from utils.datasets.folders import class_folders
 from utils.datasets.matlab import read_matlab
 from utils.datasets.samples import Rejected, TableDataset
@@ -34,6 +34,9 @@ PICTURE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
 KIT, TRUTH, TABLE = "ILSVRC2012_devkit_t12", "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 KAGGLE, KAGGLE_PICTURES = "LOC_val_solution.csv", Path("ILSVRC", "Data", "CLS-LOC", "val")
 TORCHVISION = "meta.bin"
+
+LARGEST = 1 << 26
+"""Bytes of a file of the kit that is read; the largest has one millionth of the bytes that an archive can hold."""
 
 _UP = 4
 """How many folders above the pictures their labels are looked for."""
@@ -104,6 +107,7 @@ def _kaggle(file: Path) -> dict[int, int]:
     places = {wnid: place for place, wnid in enumerate(WNIDS)}
     found = {}
     try:
+        check_regular(file)
         with file.open(newline="", encoding="utf-8") as stream:
             for row in csv.DictReader(stream):
                 match = PICTURE.fullmatch(f"{row['ImageId']}.JPEG")
@@ -137,11 +141,14 @@ def _members(kit: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Yield the files of these names, out of a folder or an archive."""
     try:
         if kit.is_dir():
-            yield from ((name, (kit / "data" / name).read_bytes()) for name in names if (kit / "data" / name).is_file())
+            yield from ((name, read_regular(kit / "data" / name)) for name in names if (kit / "data" / name).is_file())
             return
+        check_regular(kit)
         with tarfile.open(kit) as archive:
             for member in archive:
                 name = member.name.rpartition("/")[2]
+                if name in names and member.size > LARGEST:
+                    raise DataError(f"{kit}: {name} has {member.size} bytes, and the kit's far fewer; get it again")
                 stream = archive.extractfile(member) if member.isfile() and name in names else None
                 if stream is not None:
                     yield name, stream.read()

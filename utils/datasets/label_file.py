@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine import DataError
+from engine import DataError, check_regular
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
+from utils.regular import no_file
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
@@ -39,7 +40,7 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
         if not is_picture(name):
             rejected.append(Rejected(Path(path), NOT_A_PICTURE))
         elif not os.path.isfile(path):
-            rejected.append(Rejected(Path(path), f"it does not exist but is listed in {file.name} line {number}"))
+            rejected.append(Rejected(Path(path), f"it {no_file(path)} but is listed in {file.name} line {number}"))
         else:
             listing.add(folder + separator, name, label)
     if not listing:
@@ -51,6 +52,7 @@ def _lines(file: Path) -> Iterator[str]:
     """Yield the lines of a file of any size, whatever their ends."""
     offset = 0
     try:
+        check_regular(file)
         with file.open("rb") as stream:
             # Split at line feeds only: str.splitlines would also break at characters that are legal in file names.
             for number, line in enumerate(stream):

@@ -6,6 +6,7 @@ The format is that of http://vis-www.cs.umass.edu/lfw/README.txt: ``name n1 n2``
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 import warnings
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, read_regular
 from utils.datasets.base import Rejected
 from utils.datasets.face_pairs import FOLDS, NO_FOLD, FacePairs, Listed
 from utils.datasets.folders import is_picture
@@ -66,7 +67,7 @@ class _People:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return {}
         folder = self.root / name
-        folder = folder if folder.is_dir() else self._alike().get(_composed(name), folder)
+        folder = folder if os.path.isdir(folder) else self._alike().get(_composed(name), folder)
         try:
             files = sorted(folder.iterdir())
         except OSError:
@@ -127,7 +128,7 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
 def _read(file: Path) -> list[str]:
     """Return the lines that are not blank at the file's end."""
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = read_regular(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start} is not UTF-8 text; save the list as UTF-8") from error
     except OSError as error:
@@ -183,7 +184,9 @@ def _root(file: Path, people: Sequence[str]) -> Path:
     places = [file.parent, *(file.parent / name for name in PICTURES)]
     for person in people[:20]:
         for place in places:
-            if "/" not in person and "\0" not in person and (place / person).is_dir():
+            if (
+                "/" not in person and "\0" not in person and os.path.isdir(place / person)
+            ):  # Path's own raises for a long name
                 return place
     return file.parent
 

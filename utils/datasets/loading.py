@@ -73,7 +73,8 @@ def _pictures_of(path: Path) -> Path:
     with (path / LABEL_FILE).open("rb") as stream:
         first = next((line.split() for line in stream if line.strip() and not line.startswith(b"#")), [])
     name = os.fsdecode(first[0]) if first else ""
-    is_beside = bool(name) and os.sep not in name and not (path / name).exists() and (path / "val" / name).is_file()
+    is_plain = bool(name) and os.sep not in name
+    is_beside = is_plain and not os.path.exists(path / name) and os.path.isfile(path / "val" / name)
     return path / "val" if is_beside else path
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from engine import Array, DataError, reason_of
+from engine import Array, DataError, PictureError, reason_of
 from utils.palette import Colour, palette
+from utils.preprocess.image.opened import opened
 
 IGNORED = -1
 """Class of a pixel that is not known, or counts for nothing."""
@@ -123,13 +123,16 @@ def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Arr
 def _values(path: Path, size: tuple[int, int]) -> Array:
     """Return a mask file's numbers, H x W or H x W x channels; its size is looked at before a pixel is decoded."""
     try:
-        with Image.open(path) as image:
+        with opened(path, path) as image:
             found = image.size
             if found == size[::-1]:
                 image.load()
                 mode, values = image.mode, np.asarray(image)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such mask; add it, or remove its picture") from error
+    except PictureError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise DataError(f"{path}: there is no such mask; add it, or remove its picture") from error
+        reason = str(error.args[0]).removeprefix(f"{path}: ")
+        raise DataError(f"{path}: cannot be read as a mask: {reason}") from error
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise DataError(f"{path}: cannot be read as a mask ({reason_of(error)}); replace the file") from error
     if found != size[::-1]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, one_line
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.coco import leaves
 from utils.datasets.folders import flat_folder, is_picture, single_picture
 from utils.datasets.mask_codes import CODES, read_mask
 from utils.datasets.objects import shown
+from utils.regular import no_file, text_of
 
 AUTO, COCO = "auto", "coco"
 FORMATS = (AUTO, *CODES, COCO)
@@ -224,9 +225,11 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
     listed = root / "ImageSets" / "Segmentation" / f"{how.split}.txt"
     code = _code(how, "voc")
     try:
-        stems = list(dict.fromkeys(listed.read_text(encoding="utf-8").split()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listed} cannot be read; give the list of a split, or another --split") from error
+        stems = list(dict.fromkeys(text_of(listed).split()))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{listed} cannot be read ({one_line(error)}); give the list of a split, or another --split"
+        ) from error
     outside = next((stem for stem in stems if leaves(root / "JPEGImages", f"{stem}.jpg")), None)
     if outside is not None:
         raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of pictures in JPEGImages")
@@ -356,9 +359,9 @@ def _paired(
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
     for (picture, mask), code in zip(pairs, listed, strict=True):
         if not os.path.isfile(picture):  # Path.is_file raises for a name that is too long
-            rejected.append(Rejected(picture, "it does not exist but is listed"))
+            rejected.append(Rejected(picture, f"it {no_file(picture)} but is listed"))
         elif not os.path.isfile(mask):
-            rejected.append(Rejected(picture, f"its mask {mask} does not exist"))
+            rejected.append(Rejected(picture, f"its mask {mask} {no_file(mask)}"))
         else:
             samples.append(Labelled(picture, MaskFile(mask, code, how.ignore)))
     return _dataset(samples, rejected, source)

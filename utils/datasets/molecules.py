@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, one_line
+from engine import Array, ConfigError, DataError, ModelError, one_line, read_regular
 from utils.datasets.base import Rejected
 from utils.datasets.graphs import Graph, Look
 from utils.extra import extra
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SDF = (".sdf", ".sd", ".mol")
 TABLES = (".csv", ".tsv", ".smi")
 END = "$$$$"
+
+MOST_ATOMS = 2000
+"""Atoms of a molecule that is taken, hydrogens that are written among them: rings of many more keep RDKit for hours."""
 
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "mol", "structure")
 NAME_COLUMNS = ("name", "mol_id", "molecule_chembl_id", "compound id", "id")
@@ -244,7 +247,7 @@ def _molecules(
 
 def _lines(file: Path) -> list[str]:
     try:
-        data = file.read_bytes()
+        data = read_regular(file)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
     try:
@@ -267,16 +270,20 @@ def parsed(molecule: Molecule) -> Mol:
         from rdkit import Chem, rdBase
     what = "mol block" if molecule.block else f"SMILES {molecule.text!r}"
     with rdBase.BlockLogs():  # what it would write to the terminal is in the error
-        if molecule.block:
-            found = Chem.MolFromMolBlock(molecule.text, sanitize=False, removeHs=False)
-        else:
-            found = Chem.MolFromSmiles(molecule.text, sanitize=False)
-        if found is None:
-            raise DataError(f"RDKit cannot read its {what}; correct it, or leave the molecule out")
         try:
+            if molecule.block:
+                found = Chem.MolFromMolBlock(molecule.text, sanitize=False, removeHs=False)
+            else:
+                found = Chem.MolFromSmiles(molecule.text, sanitize=False)
+            if found is None:
+                raise DataError(f"RDKit cannot read its {what}; correct it, or leave the molecule out")
+            if found.GetNumAtoms() > MOST_ATOMS:
+                raise DataError(f"it has {found.GetNumAtoms()} atoms, and at most {MOST_ATOMS} are taken; leave it out")
             Chem.SanitizeMol(found)
             found = Chem.RemoveHs(found)
-        except ValueError as error:  # MolSanitizeException is one
+        except (ValueError, RuntimeError) as error:  # MolSanitizeException is the first, a broken invariant the second
+            if isinstance(error, DataError):
+                raise
             raise DataError(f"its {what} is no molecule: {one_line(error)}; correct it") from error
     if not found.GetNumAtoms():
         raise DataError(f"its {what} has no atoms; correct it, or leave the molecule out")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from engine import Array, DataError, did_you_mean
+from engine import Array, DataError, did_you_mean, shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.graphs import Graph, both_ways, checked
 from utils.datasets.labelled_graph import SPLITS, TEST, Labelled
@@ -276,6 +276,8 @@ def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, in
     if "picture" not in arrays:
         return None
     sides = arrays["picture"].ravel().tolist()
-    if len(sides) != 2 or sides[0] * sides[1] != x.shape[1]:
-        raise DataError(f"{file}: picture {sides} is not height and width of {x.shape[1]} numbers; leave it out")
+    whole = arrays["picture"].dtype.kind in "iu" and len(sides) == 2 and min(sides) > 0
+    if not whole or sides[0] * sides[1] != x.shape[1]:
+        shown = shown_value(sides)
+        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; leave it out")
     return int(sides[0]), int(sides[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, one_line
+from engine import Array, DataError, shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.images import upright_size
+from utils.regular import no_file, text_of
 
 CATEGORIES, COUNTS = "categories", "objects"
 """Notes of a data set: the names of its classes, and how many objects there are of each, crowds too."""
@@ -165,7 +165,7 @@ class Gathered:
         if not is_picture(path.name):
             self.reject(path, NOT_A_PICTURE)
         elif not os.path.isfile(path):  # Path.is_file raises for a name that is too long
-            self.reject(path, f"it does not exist but is listed in {self.source.name}")
+            self.reject(path, f"it {no_file(path)} but is listed in {self.source.name}")
         else:
             self.pictures.append(path)
             self.objects.append(list(objects))
@@ -242,11 +242,19 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 
 def shown(value: object) -> str:
     """Return a wrong value as a message shows it: on one line, and not all of a long one."""
+    return shown_value(value, 60)
+
+
+def lines_of(file: Path) -> list[str]:
+    """Return the lines of a list in UTF-8, bytes that are none replaced.
+
+    Raises:
+        DataError: it cannot be read.
+    """
     try:
-        text = one_line(reprlib.repr(value))
-    except ValueError:  # Python writes no whole number of thousands of digits, which YAML reads where it is in hex
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        return text_of(file, errors="replace").splitlines()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror}); check the path") from error
 
 
 def encodable(text: str) -> bool:

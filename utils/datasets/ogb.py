@@ -22,10 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, read_regular
 from utils.datasets.graphs import Graph
 
 PARTS = ("train", "valid", "test")
+
+RATIO, FREE = 100, 2**24
+"""A packed table has at most ``RATIO`` times as many bytes as its file, and ``FREE`` more."""
 
 
 def is_ogb(folder: Path) -> bool:
@@ -119,7 +122,7 @@ def table(folder: Path, name: str) -> Array:
     if file is None:
         raise DataError(f"{folder}: there is no {name}.csv.gz; get the data set again")
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        data = _content(file)
         lines = data.decode("ascii").splitlines()
         if any(not line or line[0] == "," or line[-1] == "," or ",," in line for line in lines):
             lines = [",".join(field or "nan" for field in line.split(",")) for line in lines]
@@ -128,6 +131,23 @@ def table(folder: Path, name: str) -> Array:
         found: Array = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DataError(f"{file}: is no table of numbers ({error}); get the file again") from error
+    return found
+
+
+def _content(file: Path) -> bytes:
+    """Return the bytes of a file, unpacked.
+
+    Raises:
+        ValueError: it unpacks to far more than a table does. Exception: it is damaged.
+    """
+    packed = read_regular(file)
+    if file.suffix != ".gz":
+        return packed
+    most = len(packed) * RATIO + FREE
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+        found = stream.read(most + 1)
+    if len(found) > most:
+        raise ValueError(f"it unpacks to more than {most} bytes, which no table of its size does")
     return found
 
 
@@ -146,7 +166,7 @@ def _names(folder: Path, count: int) -> list[str]:
     if file is None:
         return plain
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        data = _content(file)
         rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"))))
     except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
         raise DataError(f"{file}: is no table with names ({error}); get the file again") from error

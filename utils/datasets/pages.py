@@ -14,6 +14,7 @@ from engine import Array, ConfigError, DataError, one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 from utils.datasets.objects import shown
+from utils.regular import text_of
 
 LABEL_FILES = ("Label.txt", "label.txt", "gt.txt")
 """A folder that holds a file of one of these names is read through it."""
@@ -24,6 +25,10 @@ IGNORED = ("###", "*")
 
 FARTHEST = 1e6
 """Coordinates beyond this, in pixels, are of no picture."""
+
+
+MOST_LINES = 20_000
+"""Lines of a page at most; a newspaper's has two thousand."""
 
 
 class Word(NamedTuple):
@@ -166,10 +171,16 @@ def _words(text: str) -> Iterator[Word]:
         raise ValueError(f"what follows the tab is not JSON ({error})") from error
     if not isinstance(entries, list):
         raise ValueError(f'{shown(entries)} is no list; write [{{"transcription": "...", "points": [[x, y], ...]}}]')
+    if len(entries) > MOST_LINES:
+        raise ValueError(_too_many(len(entries)))
     for place, entry in enumerate(entries, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get("transcription"), str):
             raise ValueError(f"entry {place}, {shown(entry)}, has no transcription that is a text")
         yield Word(_readable(entry["transcription"]), _outline(entry.get("points"), place))
+
+
+def _too_many(count: int) -> str:
+    return f"{count} lines on one page, and {MOST_LINES} are the most that are read; divide the page"
 
 
 def _readable(text: str) -> str | None:
@@ -250,7 +261,10 @@ def _plain(path: Path) -> Truth:
 
 def _icdar(path: Path) -> Truth:
     words = []
-    for number, line in _lines(path):
+    lines = list(_lines(path))
+    if len(lines) > MOST_LINES:
+        raise ValueError(f"{path}: {_too_many(len(lines))}")
+    for number, line in lines:
         parts = line.split(",", 8)
         try:
             if len(parts) != 9:
@@ -265,7 +279,7 @@ def _icdar(path: Path) -> Truth:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not empty, with their numbers."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 ({one_line(error)}); correct the file") from error
     for number, line in enumerate(text.split("\n"), 1):

@@ -9,11 +9,14 @@ import io
 import json
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from engine import DataError, one_line
+from engine import DataError, one_line, read_regular
+from utils.regular import no_file
+from utils.text import brief
 
 Pair = tuple[str, str]
 
@@ -44,6 +47,9 @@ CODE = (
 """The same where the second one is code; the first ones are those of CodeSearchNet, on the hub and as published."""
 
 PARQUET = b"PAR1"
+
+MOST_UNPACKED = 1 << 30
+"""Bytes that a packed file may become."""
 
 
 class Row(NamedTuple):
@@ -120,7 +126,7 @@ def wrong_text(texts: Iterable[Any]) -> str:
     """Return why texts cannot be numbered, ``""`` where they can."""
     for text in texts:
         if not isinstance(text, str):
-            return f"{one_line(repr(text))[:40]} is no text"
+            return f"{brief(text)} is no text"
         if not text.strip():
             return "a text is empty"
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -131,7 +137,7 @@ def wrong_text(texts: Iterable[Any]) -> str:
 def _columns(value: dict[str, Any], names: Sequence[tuple[str, str]], where: str) -> tuple[str, str]:
     found = next((pair for pair in names if all(name in value for name in pair)), None)
     if found is None:
-        listed = ", ".join(map(repr, value)) or "none"
+        listed = ", ".join(map(brief, list(value)[:12])) or "none"
         known = "; ".join(" and ".join(pair) for pair in names[:4])
         raise DataError(f"{where}: the columns are {listed}; name two of them after what they hold, such as {known}")
     return found
@@ -149,15 +155,27 @@ def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
         DataError: the file cannot be read, is of another kind, or holds nothing.
     """
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"data path {path} {what}; give a file of pairs")
+        raise DataError(f"data path {path} {no_file(path)}; give a file of pairs")
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
+            content = _unpacked(content)
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({one_line(error)}); get the file again") from error
     yield from rows_of(content, path, kind)
+
+
+def _unpacked(content: bytes) -> bytes:
+    return _bounded(gzip.open(io.BytesIO(content)))
+
+
+def _bounded(stream: IO[bytes] | gzip.GzipFile) -> bytes:
+    """Return what is left of a stream that unpacks; OSError where that is too much: a few KB may become any number."""
+    with stream:
+        content = stream.read(MOST_UNPACKED + 1)
+    if len(content) > MOST_UNPACKED:
+        raise OSError(f"it unpacks to more than {MOST_UNPACKED} bytes")
+    return content
 
 
 def rows_of(content: bytes, source: object, kind: str) -> Iterator[Row]:
@@ -181,7 +199,7 @@ def _json(text: str, source: object) -> Iterator[Row]:
     if text.lstrip().startswith("["):
         try:
             whole = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             whole = None  # lines, each of them a list
         if isinstance(whole, list) and not (len(whole) == 2 and all(isinstance(one, str) for one in whole)):
             yield from (Row(f"{source}: entry {place + 1}", value) for place, value in enumerate(whole))
@@ -262,9 +280,9 @@ def _is_lines(name: str) -> bool:
 def _packed(archive: Path, name: str) -> Iterator[Row]:
     try:
         with zipfile.ZipFile(archive) as opened:
-            content = opened.read(name)
+            content = _bounded(opened.open(name))
         if name.endswith(".gz"):
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+            content = _unpacked(content)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         raise DataError(f"{archive}: {name} cannot be read ({one_line(error)}); get the file again") from error
     yield from rows_of(content, f"{archive}/{name}", "json")

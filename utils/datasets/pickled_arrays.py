@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, read_regular
 
 
 class Sparse(NamedTuple):
@@ -56,7 +56,7 @@ def read_pickled(file: Path) -> Any:
         DataError: the file cannot be read, is damaged, or holds anything else.
     """
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror or error})") from error
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, read_regular
 from utils.datasets.graphs import Graph
 from utils.datasets.labelled_graph import MOST, Labelled
 from utils.datasets.pickled_arrays import Sparse, read_pickled
@@ -72,7 +72,7 @@ def _files(path: Path) -> dict[str, Path]:
 
 def _index(file: Path) -> Array:
     try:
-        found = np.array([int(line) for line in file.read_text(encoding="ascii").split()], np.int64)
+        found = np.array([int(line) for line in read_regular(file).decode("ascii").split()], np.int64)
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: cannot be read as a whole number per line; get it again") from error
     if not len(found) or (found < 0).any():

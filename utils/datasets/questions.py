@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import DataError, one_line
+from engine import DataError, one_line, read_regular
 from utils.datasets.base import ListDataset, Rejected
+from utils.regular import no_file
+from utils.text import brief
 
 UNANSWERABLE, LANGUAGE = "unanswerable", "language"
 """Keys of what is known of the data: whether any question has no answer; ``zh`` or ``en``."""
@@ -68,7 +70,7 @@ def load_questions(path: Path, *, answers: bool = True) -> ListDataset:
         try:
             question, right = _checked(asked, answers)
             if question.key in keys:
-                raise ValueError(f"another question has its id {question.key!r}; ids must differ")
+                raise ValueError(f"another question has its id {brief(question.key)}; ids must differ")
         except ValueError as error:
             rejected.append(Rejected(Path(asked.where), str(error)))
             continue
@@ -103,10 +105,9 @@ def language_of(questions: Sequence[Question]) -> str:
 def _asked(path: Path) -> Iterator[Asked]:
     """Yield the questions of a file as they stand in it."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"data path {path} {what}; give a .json or .jsonl file of questions")
+        raise DataError(f"data path {path} {no_file(path)}; give a .json or .jsonl file of questions")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 text ({one_line(error)}); save it as UTF-8") from error
     try:
@@ -175,7 +176,7 @@ def _entry(entry: Any, where: str, unit: str) -> Iterator[Asked]:
             continue
         key = one.get("id", one.get("query_id", f"{unit}.{place}"))
         question = one.get("question", one.get("query_text"))
-        told = f"{where}, question {key!r}" if isinstance(key, (str, int)) else f"{where}, question {place + 1}"
+        told = f"{where}, question {brief(key)}" if isinstance(key, (str, int)) else f"{where}, question {place + 1}"
         yield Asked(told, unit, key, question, context, one.get("answers"), one.get("is_impossible"))
 
 
@@ -198,7 +199,7 @@ def _checked(asked: Asked, answers: bool) -> tuple[Question, tuple[str, ...]]:
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"its {name} has half of a surrogate pair")
     if not isinstance(asked.key, (str, int)):
-        raise ValueError(f"its id {one_line(repr(asked.key))[:40]} is no text")
+        raise ValueError(f"its id {brief(asked.key)} is no text")
     question = Question(asked.question, asked.context, str(asked.key))
     if not answers or asked.impossible is True:
         return question, ()
@@ -236,16 +237,16 @@ def _answers(value: Any) -> Iterator[tuple[Any, Any]]:
 def _right(text: Any, start: Any, context: str) -> str:
     """Return an answer that stands in the context where it should; one without a beginning may stand anywhere."""
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"an answer {one_line(repr(text))[:40]} is no text")
+        raise ValueError(f"an answer {brief(text)} is no text")
     shown = one_line(repr(text))[:60]
     if start is None or start == -1:  # CMRC has it where nobody knows
         if text not in context:
             raise ValueError(f"its answer {shown} is not in the context")
         return text
     if type(start) is not int or start < 0:
-        raise ValueError(f"answer_start {start!r} of {shown} is no place")
+        raise ValueError(f"answer_start {brief(start)} of {shown} is no place")
     if context[start : start + len(text)] != text:
         there = context.find(text)
         real = f"it is at {there}" if there >= 0 else "it is nowhere in the context"
-        raise ValueError(f"answer_start {start} is not where {shown} stands; {real}")
+        raise ValueError(f"answer_start {brief(start)} is not where {shown} stands; {real}")
     return text

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import ConfigError, DataError
+from engine import ConfigError, DataError, read_regular
 
 RUN = 6
 """Words in a row that two snippets must share to be of one group."""
@@ -45,7 +45,7 @@ def read_snippets(path: Path) -> list[Snippet]:
         DataError: it cannot be read, is not UTF-8, a line has no such three fields, or no snippet is there.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as UTF-8 text ({error}); get the file again") from error
     found = [_snippet(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError
+from engine import Array, DataError, read_regular
 from utils.datasets.base import Rejected
 from utils.datasets.text_table import rejected_line
 
@@ -205,7 +206,7 @@ def _titles(names: Sequence[str], fields: Mapping[str, Sequence[str]]) -> list[s
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not empty, with their numbers."""
     try:
-        data = file.read_bytes()
+        data = read_regular(file)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
     try:
@@ -293,7 +294,7 @@ def _beside(name: str, read: Callable[[Path, list[Rejected]], Side]) -> Callable
 
     def found(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
         file = ratings.with_name(name.replace("*", ratings.stem))
-        return (read(file, rejected), [file]) if file.is_file() else ({}, [])
+        return (read(file, rejected), [file]) if os.path.lexists(file) else ({}, [])
 
     return found
 
@@ -348,7 +349,7 @@ def _films_100k(file: Path, rejected: list[Rejected]) -> Side:
 
 
 def _genre_names(file: Path) -> Sequence[str]:
-    if not file.is_file():
+    if not os.path.lexists(file):
         return GENRES
     return [line.partition("|")[0] for _, line in _lines(file)]
 

@@ -6,13 +6,13 @@ COCO's mask API. Runs go down the columns, the first run is of pixels outside.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from engine import Array, DataError
+from utils.datasets.objects import shown
 
 FINE = 5
 """Polygons are traced on a grid this much finer than the pixels."""
@@ -41,7 +41,7 @@ def of_runs(counts: Sequence[int] | str | bytes, height: int, width: int) -> Arr
     total = sum(runs)
     if total != height * width:
         raise DataError(
-            f"its RLE covers {total} pixels, and {width}x{height} are {height * width}; correct counts or size"
+            f"its RLE covers {shown(total)} pixels, and {width}x{height} are {height * width}; correct counts or size"
         )
     inside = np.arange(len(runs)) % 2 == 1
     return np.repeat(inside, np.array(runs, np.int64)).reshape(width, height).T
@@ -109,9 +109,9 @@ def _checked(points: Sequence[float]) -> Array:
         raise DataError(
             f"its polygon has {len(points)} numbers; three corners are six, x and y of each; correct segmentation"
         )
-    wrong = next((p for p in points if type(p) not in (int, float) or not math.isfinite(p) or abs(p) > FAR), None)
+    wrong = next((p for p in points if type(p) not in (int, float) or not abs(p) <= FAR), None)
     if wrong is not None:
-        raise DataError(f"its polygon holds {wrong!r}, which is no coordinate in pixels; correct segmentation")
+        raise DataError(f"its polygon holds {shown(wrong)}, which is no coordinate in pixels; correct segmentation")
     return np.array(points, np.float64)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import DataError, did_you_mean, one_line
 from utils.datasets.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedPictures
+from utils.regular import text_of
 
 
 def read_renames(file: Path) -> dict[str, str]:
@@ -22,7 +23,7 @@ def read_renames(file: Path) -> dict[str, str]:
         DataError: the file cannot be read, or is none such; the text names the line.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = text_of(file)
     except (OSError, ValueError) as error:
         raise DataError(f"labels file {file} cannot be read ({one_line(error)}); check --labels") from error
     return _of_json(text, file) if text.lstrip().startswith("{") else _of_lines(text, file)

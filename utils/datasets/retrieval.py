@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from engine import ConfigError, DataError
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.text_table import is_text, read_lines, read_table, rejected_line
+from utils.regular import no_file
 
 CORPUS, UNJUDGED, CANDIDATES = "corpus", "unjudged", "candidates"
 """Notes of the data set: the :class:`Corpus`, how many queries nobody judged, and candidates by query where there are
@@ -160,7 +162,7 @@ def read_texts(file: Path) -> Texts:
         DataError: it cannot be read, or its columns are not known.
     """
     if not file.is_file():
-        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
+        raise DataError(f"{file} {no_file(file)}; check --data_path")
     found: dict[str, str] = {}
     rejected: list[Rejected] = []
     for name, text, number in _entries(file, rejected):
@@ -239,7 +241,7 @@ def read_qrels(
         DataError: the file cannot be read, or judges nothing.
     """
     if not file.is_file():
-        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
+        raise DataError(f"{file} {no_file(file)}; check --data_path")
     grades: dict[str, dict[str, int]] = {}
     rejected: list[Rejected] = []
     for start, (number, line) in enumerate(_lines(file, rejected)):
@@ -278,7 +280,7 @@ def read_candidates(
         DataError: the file cannot be read, or no line of it can be used.
     """
     if not file.is_file():
-        raise DataError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}; check --data_path")
+        raise DataError(f"{file} {no_file(file)}; check --data_path")
     places = {name: i for i, name in enumerate(passages)}
     found: dict[str, dict[int, float]] = {}
     rejected: list[Rejected] = []
@@ -286,6 +288,8 @@ def read_candidates(
         fields = line.split()
         try:
             query, passage, score = fields[0], fields[2], float(fields[4])
+            if math.isnan(score):
+                raise ValueError(fields[4])
         except (IndexError, ValueError):
             rejected.append(rejected_line(file, number, "not: query Q0 passage rank score name"))
             continue

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from engine import ConfigError, DataError
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.text_table import Row, Table, is_text, read_lines, read_table, rejected_line
+from utils.text import brief
 
 FIRST = ("sentence1", "sentence_a", "text1", "text_a", "first", "query", "sentence", "text")
 SECOND = ("sentence2", "sentence_b", "text2", "text_b", "second", "passage")
@@ -91,7 +92,8 @@ def pairs_of(texts: Sequence[str]) -> ListDataset:
 def _table_in(folder: Path) -> Path:
     known = ("sts-test.csv", "sts-dev.csv", "dev.tsv", "SICK.txt", "SICK_test_annotated.txt")
     files = [folder / name for name in known if (folder / name).is_file()]
-    files += sorted(one for one in folder.iterdir() if one.suffix.lower() in (".tsv", ".csv", ".jsonl", ".txt"))
+    endings = (".tsv", ".csv", ".jsonl", ".txt")
+    files += sorted(one for one in folder.iterdir() if one.suffix.lower() in endings and one.is_file())
     if not files:
         raise DataError(f"data folder {folder} holds no .tsv, .csv, .jsonl or .txt file; give a file of pairs")
     return files[0]
@@ -167,14 +169,14 @@ def _pair(row: Row, first: str, second: str | None, score: str | None) -> tuple[
     if score is None:
         return "", pair, None
     rating = _number(row.values.get(score))
-    return (f"{score} {row.values.get(score)!r} is no number" if rating is None else ""), pair, rating
+    return (f"{score} {brief(row.values.get(score))} is no number" if rating is None else ""), pair, rating
 
 
 def _number(value: Any) -> float | None:
     """Return a finite number; ``None`` of what is none."""
     try:
         found = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from utils.datasets.audio import load_sounds
-from utils.datasets.audio_lists import text_lines
+from utils.datasets.audio_lists import is_time, text_lines
 from utils.datasets.base import ListDataset, Rejected
-from utils.preprocess.audio.reading import Recording
+from utils.preprocess.audio.reading import MOST_SECONDS, Recording
+from utils.text import brief
 
 Spans = tuple[tuple[float, float], ...]
 """Begins and ends in seconds."""
@@ -86,19 +87,15 @@ class _Spoken(ListDataset):
 def _spans(found: Any) -> Spans | str:
     """Return spans, or why these are none."""
     if not isinstance(found, list):
-        return f"segments {str(found)[:40]!r} are no list of [start, end] in seconds"
+        return f"segments {brief(found)} are no list of [start, end] in seconds"
     spans = []
     for one in found:
         if isinstance(one, dict):
             one = [one.get("start"), one.get("end")]
-        if not isinstance(one, list) or len(one) != 2 or not all(_is_time(value) for value in one) or one[0] >= one[1]:
-            return f"segment {str(one)[:40]!r} is no [start, end] in seconds"
+        if not isinstance(one, list) or len(one) != 2 or not all(is_time(value) for value in one) or one[0] >= one[1]:
+            return f"segment {brief(one)} is no [start, end] in seconds"
         spans.append((float(one[0]), float(one[1])))
     return tuple(sorted(spans))
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _by_rttm(paths: Mapping[str, Path]) -> ListDataset:
@@ -115,7 +112,7 @@ def _by_rttm(paths: Mapping[str, Path]) -> ListDataset:
             start, seconds = float(fields[3]), float(fields[4])
         except (IndexError, ValueError):
             start, seconds = math.nan, math.nan
-        if not (0 <= start < math.inf and 0 < seconds < math.inf):
+        if not is_time(start) or not 0 < seconds <= MOST_SECONDS:
             raise DataError(
                 f"{file}:{number}: {line.strip()[:80]!r} is not 'SPEAKER file channel start seconds ...'; correct it"
             )

@@ -21,6 +21,7 @@ from utils.datasets.text_table import (
     read_table,
     rejected_line,
 )
+from utils.text import brief
 
 TEXT, LABEL = "text", "label"
 """Names of the columns, and of the keys in ``.jsonl``, that are looked for first."""
@@ -198,9 +199,9 @@ def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None
     if label is not None and (found is None or found == ""):
         return f"no {label}, and other texts have one; label all of them, or none"
     if found == UNDECIDED:
-        return f"its {label!r} is {found!r}: no label was agreed on; leave the line out"
+        return f"its {label!r} is {brief(found)}: no label was agreed on; leave the line out"
     if isinstance(found, bool) or not isinstance(found, (str, int, type(None))):
-        return f"{label} {found!r} is neither a class name nor a class index; correct it"
+        return f"{label} {brief(found)} is neither a class name nor a class index; correct it"
     sample = texts[0] if pair is None else (texts[0], texts[1])
     return Line(sample, found, f"{table.file.name}:{row.number}")
 
@@ -212,10 +213,10 @@ def _described(line: Line, row: Row, rating: str | None, unit: str | None) -> Li
         value = row.values.get(rating)
         try:
             number = math.nan if value is None or isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            return f"its {rating!r} is {value!r}, which is no number; correct the line"
+            return f"its {rating!r} is {brief(value)}, which is no number; correct the line"
     own = None if unit is None else str(row.values.get(unit) or line.name)
     return line._replace(rating=number, unit=own)
 

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine import ConfigError, DataError
+from engine import ConfigError, DataError, read_regular
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
+from utils.regular import no_file
 
 LABEL_FILES = (
     *("rec_gt.txt", "rec_gt_test.txt", "rec_gt_val.txt", "rec_gt_train.txt"),
@@ -153,12 +154,14 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
     listed = [(number, *read(row, f"{file}:{number}")) for number, row in rows]
     root = next((root for root in roots if any(os.path.isfile(root / name) for _, name, _ in listed)), roots[0])
     pictures, texts, rejected = [], [], list[Rejected]()
-    before: dict[Path, int] = {}
+    before: dict[str, int] = {}
     for number, name, text in listed:
-        picture = Path(os.path.normpath(root / name))
-        reason = _unusable(picture, root, name)
-        if before.setdefault(picture, number) != number:
-            reason = f"listed in line {before[picture]} already; a picture counts once"
+        place = os.path.normpath(os.path.join(root, name))
+        picture = Path(place)
+        if before.setdefault(place, number) != number:
+            reason: str | None = f"listed in line {before[place]} already; a picture counts once"
+        else:
+            reason = _unusable(picture, root, name)
         if reason is None:
             pictures.append(picture)
             texts.append(text)
@@ -179,7 +182,7 @@ def _unusable(picture: Path, root: Path, name: str) -> str | None:
     if not (os.path.abspath(picture) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder"
     if not os.path.isfile(picture):  # False, too, of a name that no file can have
-        return "listed, but it does not exist"
+        return f"listed, but it {no_file(picture)}"
     return None if is_picture(picture.name) else NOT_A_PICTURE
 
 
@@ -220,7 +223,7 @@ def _by_name(row: str, where: str) -> tuple[str, str]:
 
 def _content(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return read_regular(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
     except OSError as error:

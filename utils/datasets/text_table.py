@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import ConfigError, DataError, nearest
+from engine import ConfigError, DataError, nearest, read_regular
 from utils.datasets.base import Rejected
 
 ENCODING = "utf-8"
@@ -134,7 +134,7 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
         DataError: the file cannot be read. ConfigError: there is no such encoding.
     """
     try:
-        data = file.read_bytes()
+        data = read_regular(file)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
     try:
@@ -147,6 +147,8 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
         text = data.decode(encoding, "surrogateescape" if "\n".encode(encoding) == b"\n" else "strict")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start}: {NOT_TEXT.format(encoding.upper())}") from error
+    except UnicodeError as error:  # idna and its like are of names, and say no place
+        raise DataError(f"{file}: {NOT_TEXT.format(encoding.upper())}") from error
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         yield number, line.removesuffix("\r")
 
@@ -187,6 +189,10 @@ def _quoted(lines: Iterable[tuple[int, str]], between: str) -> Iterator[tuple[in
             return
         except csv.Error as error:
             last = reader.line_num
+            if "field larger" in str(error):
+                most = csv.field_size_limit()
+                yield number, f"a field of more than {most} characters; close its quote, or divide the text"
+                continue
             lost = f", up to line {last}" if last > number else ""
             yield number, f"not CSV ({error}{lost}); put the text in double quotes, and double those within it"
             continue
@@ -224,7 +230,7 @@ def _fields(
         else:
             found.append(Row(dict(zip(columns, row, strict=True)), number))
     if not columns or (given and not found and not rejected):
-        raise DataError(f"{file} is empty; write the columns' names (text, label) and a text per line")
+        raise DataError(f"{file} is empty; write the columns' names in its first line, and a row in each line below")
     return Table(file, columns, tuple(found), tuple(rejected))
 
 

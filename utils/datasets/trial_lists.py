@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import DataError
+from engine import DataError, read_regular
 from utils.datasets.audio import load_sounds
 from utils.datasets.base import Rejected
 from utils.datasets.trials import Trials, Voices
 from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound
-from utils.regular import read_regular
 
 LISTS = ("trials", "trials.txt", "trials.tsv", "trials.lst", "veri_test2.txt", "veri_test.txt", "pairs.tsv")
 """A folder that holds a file of one of these names is read through it, the first one found."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, check_regular
 from utils.datasets.audio import load_sounds
 from utils.datasets.base import Batch, Dataset, Rejected
 from utils.datasets.face_pairs import MOST_PAIRS, NO_FOLD, Truth, balanced
@@ -213,6 +213,7 @@ def _length(recording: Recording, rejected: list[Rejected]) -> float | None:
         return recording.seconds
     try:
         try:
+            check_regular(recording.path)
             with recording.path.open("rb") as stream:
                 head = read_head(stream, str(recording)) if is_wav(stream.read(12)) else None
         except OSError as error:

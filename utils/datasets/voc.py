@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
-from engine import DataError, one_line
+from engine import DataError, one_line, read_regular
 from utils.datasets.coco import leaves
 from utils.datasets.folders import EXTENSIONS
-from utils.datasets.objects import Found, Gathered, shown
-from utils.regular import read_regular
+from utils.datasets.objects import Found, Gathered, lines_of, shown
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element  # only a name: documents are read by expat below, without a DTD
@@ -92,7 +91,7 @@ def _split(path: Path) -> tuple[Path, list[str] | None]:
 
 def _listed(file: Path) -> list[str]:
     """Return the names in a list; one of a single class has -1, 0 or 1 behind each, which says nothing here."""
-    rows = [line.split() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
+    rows = [line.split() for line in lines_of(file)]
     names = list(dict.fromkeys(row[0] for row in rows if row))
     if not names:
         raise DataError(f"{file} lists no picture; list one name per line")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import DataError
+from engine import DataError, check_regular, one_line
 from utils.datasets.coco import leaves
 from utils.datasets.folders import is_picture
 from utils.datasets.objects import Found, Gathered, shown
 from utils.preprocess.image.images import upright_size
+from utils.regular import text_of
 
 NAMES = ("face",)
 """The only class."""
@@ -30,6 +32,9 @@ BOX, FLAGGED, WITH_POINTS = 4, 10, 4 + 3 * POINTS
 
 INVALID = 7
 """Place of the flag that says a face is not to be judged by: too small or too dark for those who drew the boxes."""
+
+FARTHEST = 1e9
+"""Coordinates from here on, in pixels, are of no picture."""
 
 _LONGEST_LINE = 100_000
 
@@ -54,6 +59,7 @@ def face_lists(path: Path) -> list[Path]:
 def is_face_list(file: Path) -> bool:
     """Say whether a text file begins with the name of a picture, behind ``#`` or above a number."""
     try:
+        check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:
             first, second = (lines.readline(_LONGEST_LINE).strip() for _ in range(2))
     except OSError:
@@ -105,9 +111,9 @@ def load_wider(path: Path) -> Gathered:
 def _blocks(file: Path) -> tuple[list[Block], bool]:
     """Return the pictures of a list with their lines, and whether it is one as RetinaFace's."""
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = text_of(file).splitlines()
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as text in UTF-8 ({error}); give a list of faces") from error
+        raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); give a list of faces") from error
     blocks: list[Block] = []
     marked = next((line for line in lines if line.strip()), "").startswith("#")
     for number, line in _filled(lines):
@@ -142,7 +148,7 @@ def _faces(block: Block) -> list[Found]:
     Raises:
         ValueError: the lines are not what they should be.
     """
-    if not block.rows or len(block.rows[0][1]) != 1 or not block.rows[0][1][0].isdigit():
+    if not block.rows or len(block.rows[0][1]) != 1 or not re.fullmatch("[0-9]{1,9}", block.rows[0][1][0]):
         raise ValueError(f"line {block.at + 1} is not the number of its faces")
     number, rows = block.rows[0][0], block.rows[1:]
     count = int(block.rows[0][1][0])
@@ -182,8 +188,8 @@ def _numbers(number: int, words: Sequence[str], counts: tuple[int, ...]) -> list
         raise ValueError(f"line {number}: {shown(' '.join(words))} are not numbers") from None
     if len(values) not in counts:
         raise ValueError(f"line {number} has {len(values)} numbers; a face has {' or '.join(map(str, counts))}")
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"line {number}: a number is NaN or infinite")
+    if not all(abs(value) < FARTHEST for value in values):
+        raise ValueError(f"line {number}: a number is NaN, infinite or beyond any picture")
     return values
 
 

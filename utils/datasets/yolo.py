@@ -6,13 +6,13 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from engine import DataError, one_line
+from engine import DataError, YamlError, check_regular, one_line, read_regular, read_yaml
 from utils.datasets.coco import leaves
 from utils.datasets.folders import is_picture
-from utils.datasets.objects import Found, Gathered, encodable, shown
+from utils.datasets.objects import Found, Gathered, encodable, lines_of, shown
 from utils.preprocess.image.images import upright_size
-from utils.regular import read_regular
 
 DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml")
 NAME_FILES = ("classes.txt", "obj.names", "classes.names")
@@ -84,14 +84,7 @@ def label_file(picture: Path) -> Path:
 
 def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
     """Return names and pictures as a YAML file says."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} is not YAML ({one_line(error)}); write names and val") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{file} holds no mapping; write names and val")
+    content = mapping_of(file, f"{file}", "names and val")
     names = _names(content.get("names"), file)
     wanted = content.get("val")
     places = [wanted] if isinstance(wanted, str) else wanted
@@ -99,6 +92,28 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
         raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the pictures to evaluate on")
     top = _top(content.get("path"), file)
     return names, [picture for place in places for picture in _pictures_at(_within(top, place, file), file)]
+
+
+def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
+    """Return the mapping that a YAML file holds.
+
+    It is read within the limits of the zoo's own YAML files: thirty lines of aliases could take all memory.
+
+    Args:
+        called: what error messages call it. wanted: what they say to write.
+
+    Raises:
+        DataError: it cannot be read, or holds something else.
+    """
+    try:
+        content = read_yaml(file)
+    except OSError as error:
+        raise DataError(f"{called} cannot be read: {error.strerror}; write {wanted}") from error
+    except YamlError as error:
+        raise DataError(f"{called} is not YAML ({one_line(error)}); write {wanted}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{called} holds no mapping; write {wanted}")
+    return content
 
 
 def _names(found: object, file: Path) -> tuple[str, ...]:
@@ -119,9 +134,10 @@ def _is_name(found: object) -> bool:
 
 
 def _distinct(names: Sequence[str], file: Path) -> tuple[str, ...]:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    seen: set[str] = set()
+    twice = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
     if twice is not None:
-        raise DataError(f"{file}: name {twice!r} stands twice; give every class a name of its own")
+        raise DataError(f"{file}: name {shown(twice)} stands twice; give every class a name of its own")
     return tuple(names)
 
 
@@ -155,7 +171,7 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
         return pictures_below(place)
     if place.suffix != ".txt":
         raise DataError(f"{file}: {place} is neither a folder nor a text file that lists pictures")
-    lines = [line.strip() for line in place.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
+    lines = [line.strip() for line in lines_of(place)]
     outside = next((line for line in lines if "\0" in line or leaves(place.parent, line)), None)
     if outside is not None:
         raise DataError(f"{place}: {shown(outside)} leaves the data folder {place.parent}; write a path within it")
@@ -183,7 +199,7 @@ def _names_of(root: Path) -> tuple[str, ...]:
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return ()
-    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
+    lines = [line.strip() for line in lines_of(file)]
     return _distinct([line for line in lines if line], file)
 
 
@@ -258,6 +274,7 @@ def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
 def _is_list(file: Path) -> bool:
     """Say whether a text file lists pictures: ``train.txt`` beside them."""
     try:
+        check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:
             first = lines.readline(_LONGEST_LINE).strip()
     except OSError:

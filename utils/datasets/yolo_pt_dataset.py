@@ -17,7 +17,7 @@ from PIL import Image
 from engine import Array, ConfigError, DataError, one_line
 from utils.datasets.base import Rejected
 from utils.datasets.folders import is_picture
-from utils.datasets.objects import Gathered, Objects
+from utils.datasets.objects import Gathered, Objects, lines_of
 from utils.datasets.sharding import rank_and_size, shard
 from utils.datasets.yolo import NO_LABELS, label_file, objects_of, pictures_below
 from utils.preprocess.image.images import open_image, upright_size
@@ -352,11 +352,7 @@ def _pictures_of(place: Path) -> list[Path]:
         return [place]
     if place.suffix != ".txt":
         raise DataError(f"{place} is neither a folder, nor a picture, nor a text file (.txt) that lists pictures")
-    try:
-        text = place.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror}") from error
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in lines_of(place)]
     broken = next((line for line in lines if "\0" in line), None)
     if broken is not None:
         raise DataError(f"{place}: {one_line(broken)[:60]!r} is no path; write one path per line")

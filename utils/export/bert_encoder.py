@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from engine import ModelError, did_you_mean
 from utils.export.graphs import first_line
+from utils.regular import text_of
 
 MASKED = -1e4
 """What is added to the attention that a masked token gets."""
@@ -83,8 +84,8 @@ def read_config(path: Path) -> dict[str, Any]:
         ModelError: the file is missing or holds no JSON object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read as JSON ({first_line(error)}); get the file again") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path}: holds no JSON object; give a model's config.json")

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from engine import ModelError
+from utils.regular import text_of
 
 MASKED = -10000.0
 """Score of a slot that holds nothing: exp() makes it 0 beside any other, and float16 holds it, unlike -3e38."""
@@ -65,8 +66,8 @@ def read_form(path: Path) -> Form:
         ModelError: it cannot be read, is of another model, or asks for what this network has not.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read ({error}); give a folder as transformers writes it") from error
     if not isinstance(found, dict) or found.get("model_type") != "gpt2":
         kind = found.get("model_type") if isinstance(found, dict) else None

@@ -31,6 +31,7 @@ from utils.export.onnx_files import ExportResult
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
 from utils.export.weight_files import load_state, read_state
+from utils.regular import text_of
 
 ADJACENCY = {"gcn": "symmetric", "graphsage": "mean", "gat": "attention"}
 """What stands at edges, by the kind of network."""
@@ -204,6 +205,6 @@ def _sizes(args: argparse.Namespace, sizes: GraphSizes) -> GraphSizes:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+        return [line.strip() for line in text_of(path).splitlines()]
+    except (OSError, ValueError) as error:
         raise ModelError(f"--labels {path}: cannot be read as UTF-8 text; write one name a line") from error

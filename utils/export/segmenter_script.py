@@ -20,6 +20,7 @@ from utils.export.graphs import first_line
 from utils.export.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
 from utils.export.torchvision_segmentation import segmenter
+from utils.regular import text_of
 
 SMALLEST = 32
 """Smallest height and width that an export takes, in pixels."""
@@ -101,8 +102,8 @@ def _arguments(
 
 def _labels(path: Path) -> list[str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--labels {path}: cannot be read as JSON ({first_line(error)}); write a list") from error
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise ConfigError(f"--labels {path}: is no JSON list of names; write one name per class")

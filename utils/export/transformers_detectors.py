@@ -19,6 +19,7 @@ from utils.export.graphs import first_line
 from utils.export.random_weights import RANDOM, seeded
 from utils.export.torchvision_models import import_torchvision
 from utils.preprocess.image.modes import MEAN, STD
+from utils.regular import text_of
 
 SOFTMAX = ("detr", "table-transformer", "yolos")
 """Kinds of models whose last class is no object; of the others each class has a sigmoid."""
@@ -133,8 +134,8 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({first_line(error)}); get the file again") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path}: holds no JSON object; get the file again")

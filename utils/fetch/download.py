@@ -28,6 +28,9 @@ MIRROR = "TECO_DEBIAN_MIRROR"
 """Environment variable: where Debian's pool is, for machines without apt-get, or whose Debian is another one."""
 
 _POLL, _STEP = 0.1, 2**20
+_SLOW_NO = 5.0
+STALLED = 60.0
+"""Seconds without a new byte after which a registry's own program is ended."""
 _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -148,10 +151,16 @@ def _growth(process: subprocess.Popen[bytes], folder: Path, most: int) -> Iterat
 
     A program may have the archive there twice, before it moves it to its place.
     """
-    told = 0
+    told, most_seen, last = 0, 0, time.monotonic()
     while process.poll() is None:
         time.sleep(_POLL)
-        while told < min(_bytes_below(folder), most) // _STEP:
+        seen = _bytes_below(folder)
+        if seen > most_seen:
+            most_seen, last = seen, time.monotonic()
+        elif time.monotonic() - last > STALLED:
+            process.kill()
+            return
+        while told < min(seen, most) // _STEP:
             told += 1
             yield
 
@@ -185,7 +194,7 @@ def _from_npm_registry(package: Package, folder: Path) -> Path:
     text, _ = Access().page(url, "application/json")
     try:
         tarball = json.loads(text)["versions"][package.version]["dist"]["tarball"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise UnreachableError(f"{shown(registry)} has no version {package.version} of {package.package}") from error
     path = folder / f"{hashlib.sha256(package.package.encode()).hexdigest()[:12]}.tgz"
     Access().save(str(tarball), path, package.size)
@@ -211,10 +220,13 @@ def _from_debian_mirror(package: Package, folder: Path) -> Path:
     mirror = os.environ.get(MIRROR) or DEBIAN
     for architecture in ("all", "amd64"):
         name = f"{package.package}_{package.version.partition(':')[2] or package.version}_{architecture}.deb"
+        begun = time.monotonic()
         try:
             Access().save(f"{mirror.rstrip('/')}/pool/{package.pool}/{name}", folder / name, package.size)
         except UnreachableError as error:
             reason = error
+            if time.monotonic() - begun > _SLOW_NO:
+                raise  # a mirror that is slow to say no is not asked twice
             continue
         return folder / name
     raise reason

@@ -30,7 +30,9 @@ PYPI = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, text/html;q=0.5"
 _SDIST = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
-_LONGEST = 60.0
+_LONGEST = 20.0
+_MOST_HTML = 2**23
+"""Largest page of HTML that is read, in characters; the parser takes a second for each few MB."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ class PipSettings:
         if find_spec("pip") is None:
             return cls(given)
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_LONGEST, check=False
-        )
-        pairs = (re.fullmatch(r"(\S+?)=(['\"].*['\"])", line) for line in done.stdout.splitlines())
-        return cls({pair[1]: str(ast.literal_eval(pair[2])) for pair in pairs if pair} | given)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST, check=False
+            ).stdout.decode("utf-8", "replace")
+        except (OSError, subprocess.SubprocessError):  # a pip that cannot be asked sets nothing
+            return cls(given)
+        pairs = (re.fullmatch(r"(\S+?)=(['\"].*['\"])", line) for line in done.splitlines())
+        return cls({pair[1]: _literal(pair[2]) for pair in pairs if pair} | given)
 
     def value(self, name: str) -> str:
         """Return a setting; the environment counts more than the command's section, and that more than the global."""
@@ -87,7 +92,7 @@ class PipSettings:
     def access(self) -> Access:
         """How pip reaches the network."""
         timeout = self.value("default-timeout") or self.value("timeout")
-        seconds = float(timeout) if re.fullmatch(r"[0-9.]*[0-9]", timeout) else 60.0
+        seconds = float(timeout) if re.fullmatch(r"[0-9.]*[0-9]", timeout) else Access.timeout
         return Access(os.path.expanduser(self.value("cert")), self.value("proxy"), max(seconds, 1.0))
 
 
@@ -117,6 +122,14 @@ def from_index(package: Package, folder: Path) -> Path:
     raise UnreachableError("; ".join(reasons) or "pip is set to use no index")
 
 
+def _literal(text: str) -> str:
+    """Return a value as ``pip config`` writes it."""
+    try:
+        return str(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text[1:-1]
+
+
 def _links(place: str, is_index: bool, package: Package, access: Access) -> Iterator[Link]:
     """Yield the links of an index's page about a package, or of a place of ``find-links``."""
     if is_index:
@@ -124,7 +137,11 @@ def _links(place: str, is_index: bool, package: Package, access: Access) -> Iter
         place = f"{place.rstrip('/')}/{name}/"
         if place.startswith("file:"):
             place += "index.html"
-    local = Path(urllib.request.url2pathname(urllib.parse.urlsplit(place).path) if place.startswith("file:") else place)
+    try:
+        path = urllib.request.url2pathname(urllib.parse.urlsplit(place).path) if place.startswith("file:") else place
+    except ValueError as error:
+        raise UnreachableError(f"{place}: is no address ({error})") from error
+    local = Path(path)
     if "://" not in place or place.startswith("file:"):
         if local.is_dir():
             yield from (Link(path.name, path.absolute().as_uri(), "") for path in sorted(local.iterdir()))
@@ -139,14 +156,21 @@ def _parsed(text: str, base: str) -> Iterator[Link]:
     if text.lstrip().startswith("{"):
         try:
             files = json.loads(text)["files"]
-            yield from (
-                Link(f["filename"], urllib.parse.urljoin(base, f["url"]), f["hashes"].get("sha256", "")) for f in files
-            )
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            found = [
+                Link(str(f["filename"]), urllib.parse.urljoin(base, f["url"]), str(f["hashes"].get("sha256", "")))
+                for f in files
+            ]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise UnreachableError(f"{shown(base)}: is no page of an index") from error
+        yield from found
         return
+    if len(text) > _MOST_HTML:
+        raise UnreachableError(f"{shown(base)}: the page has more than {_MOST_HTML} characters of HTML")
     page = _Page(base)
-    page.feed(text)
+    try:
+        page.feed(text)
+    except (AssertionError, ValueError, RecursionError) as error:  # what Python's parser says of bad HTML
+        raise UnreachableError(f"{shown(base)}: is no page of an index") from error
     yield from page.links
 
 
@@ -160,13 +184,18 @@ class _Page(HTMLParser):
         """Keep what an anchor leads to."""
         found = dict(attrs)
         target = found.get("href")
-        if tag == "base" and target:
-            self._base = urllib.parse.urljoin(self._base, target)
-        if tag != "a" or not target:
+        if tag not in ("base", "a") or not target:
             return
-        url, fragment = urllib.parse.urldefrag(urllib.parse.urljoin(self._base, target))
-        name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
-        digest = dict(urllib.parse.parse_qsl(fragment)).get("sha256", "")
+        try:
+            whole = urllib.parse.urljoin(self._base, target)
+            url, fragment = urllib.parse.urldefrag(whole)
+            name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
+            digest = dict(urllib.parse.parse_qsl(fragment)).get("sha256", "")
+        except ValueError:  # no address, so none of the package's
+            return
+        if tag == "base":
+            self._base = whole
+            return
         self.links.append(Link(name, url, digest))
 
 
@@ -194,7 +223,10 @@ def _same(name: str, package: str) -> bool:
 
 def _with_user_of(place: str, url: str) -> str:
     """Give an address the user of the index that named it, where both are one server."""
-    own, other = urllib.parse.urlsplit(place), urllib.parse.urlsplit(url)
+    try:
+        own, other = urllib.parse.urlsplit(place), urllib.parse.urlsplit(url)
+    except ValueError:
+        return url
     user, at, host = own.netloc.rpartition("@")
     same = at and "@" not in other.netloc and (own.scheme, host) == (other.scheme, other.netloc)
     return other._replace(netloc=f"{user}@{host}").geturl() if same else url

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import cache_folder, exclusive_file, write_file
+from engine import cache_folder, exclusive_file, read_regular, write_file
 from utils.fetch.download import download, wrong_archive
 from utils.fetch.errors import FetchError
 from utils.fetch.package import Package
@@ -54,9 +54,9 @@ def kept(package: Package) -> Path | None:
     """Return the folder with a package's files; ``None`` where it is not there or not whole."""
     try:
         folder = _home(package) / package.key
-        sizes = json.loads((folder.with_name(f"{folder.name}{_SIZES}")).read_bytes())
+        sizes = json.loads(read_regular(folder.with_name(f"{folder.name}{_SIZES}")))
         whole = all((folder / path).stat().st_size == size for path, size in sizes.items())
-    except (OSError, ValueError, AttributeError, FetchError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError, FetchError):
         return None
     return folder if whole else None
 
@@ -121,7 +121,10 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
             files = _made_folder(Path(place) / "files")
             sizes = unpack(found, package, files)
             files.rename(target)
-        write_file(target.with_name(f"{target.name}{_SIZES}"), json.dumps(sizes).encode())
+        known = target.with_name(f"{target.name}{_SIZES}")
+        if not known.is_dir():
+            known.unlink(missing_ok=True)  # a pipe there would be written to, and waited for
+        write_file(known, json.dumps(sizes).encode())
     except OSError as error:
         raise cannot_write(home, error) from error
     return target

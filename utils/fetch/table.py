@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import utils
-from engine import ConfigError, did_you_mean, one_line
+from engine import (
+    ConfigError,
+    YamlError,
+    build_yaml,
+    check_yaml,
+    compose_yaml,
+    did_you_mean,
+    keys_twice,
+    shown_value,
+    yaml_text,
+)
 from utils.fetch.package import KINDS, Package
 
 _TEXTS = ("name", "what", "registry", "package", "version", "sha256", "licence", "read_in", "use")
@@ -17,6 +26,9 @@ _OPTIONAL = ("kind", "attribution", "pool")
 _NUMBERS = ("size", "unpacked")
 KEYS = (*_TEXTS, *_NUMBERS, "members", *_OPTIONAL)
 """What a row has; ``kind``, ``attribution`` and ``pool`` only where they are needed."""
+
+_MOST_NOTED = 20
+"""Mistakes of one kind that are told of a row."""
 
 _FORMS: Mapping[str, tuple[str, str]] = {
     "name": (r"[a-z0-9][a-z0-9_]*", "use lower-case letters, digits and underscores"),
@@ -41,7 +53,7 @@ def packages() -> dict[str, Package]:
             if first is not package:
                 mistakes.append(f"{package.where}: name {package.name!r} is that of {first.where} already; rename it")
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError(*mistakes)
     return found
 
 
@@ -67,7 +79,7 @@ def read_table(path: Path) -> list[Package]:
     mistakes: list[str] = []
     found = list(_read(path, mistakes))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError(*mistakes)
     return found
 
 
@@ -82,33 +94,29 @@ def _tables() -> list[Path]:
 
 def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
     """Yield place (file and line) and content of every row of a YAML list, noting what is not one."""
-    import yaml
-
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        top = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        top = compose_yaml(yaml_text(path))
+        if top is not None:
+            check_yaml(top)
+        data = None if top is None else build_yaml(top)
     except OSError as error:
         mistakes.append(f"{path}: cannot be read ({error.strerror or error}); check the file")
         return
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        mistakes.append(f"{path}{line}: not YAML: {one_line(getattr(error, 'problem', None) or error)}")
+    except YamlError as error:
+        mistakes.append(f"{path}{f':{error.line}' if error.line else ''}: not YAML: {error.reason}")
         return
-    if data is None:
+    if top is None or data is None:
         return
-    if not isinstance(data, list) or not isinstance(top, yaml.SequenceNode):
+    if not isinstance(data, list):
         mistakes.append(f"{path}: holds no list of rows; start each row with '- name:'")
         return
     for node, row in zip(top.value, data, strict=True):
         where = f"{path}:{node.start_mark.line + 1}"
         if not isinstance(row, dict):
-            mistakes.append(f"{where}: {str(row)[:40]!r} is no row; write keys and values, such as '- name: minilm'")
+            mistakes.append(f"{where}: {shown_value(row)} is no row; write keys and values, such as '- name: minilm'")
             continue
-        keys = [str(key.value) for key, _ in node.value]
-        twice = [key for key, count in Counter(keys).items() if count > 1]
-        mistakes += [f"{where}: key {key!r} is there twice; leave one out" for key in twice]
+        twice = [str(key.value) for key in keys_twice(node)]
+        mistakes += [f"{where}: key {shown_value(key)} is there twice; leave one out" for key in twice[:_MOST_NOTED]]
         if not twice:
             yield where, row
 
@@ -117,9 +125,11 @@ def check_keys(
     row: Mapping[Any, Any], known: Sequence[str], wanted: Sequence[str], note: Callable[[str], None]
 ) -> None:
     """Note keys that a row must not have, and those it lacks."""
-    for key in row:
-        if key not in known:
-            note(f"unknown key {key!r};{did_you_mean(str(key), known)} keys: {', '.join(known)}")
+    others = [key for key in row if key not in known]
+    for key in others[:_MOST_NOTED]:
+        note(f"unknown key {shown_value(key)};{did_you_mean(str(key), known)} keys: {', '.join(known)}")
+    if len(others) > _MOST_NOTED:
+        note(f"{len(others) - _MOST_NOTED} more unknown keys; leave them out")
     for key in wanted:
         if key not in row:
             note(f"lacks {key!r}; add it")
@@ -129,7 +139,7 @@ def check_text(row: Mapping[Any, Any], key: str, note: Callable[[str], None]) ->
     """Note a value that is no text in one line."""
     value = row[key]
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        note(f"{key} {value!r} is no text in one line; write one, in quotes where it looks like a number")
+        note(f"{key} {shown_value(value)} is no text in one line; write one, in quotes where it looks like a number")
 
 
 def _read(path: Path, mistakes: list[str]) -> Iterator[Package]:
@@ -150,19 +160,20 @@ def _check(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
         check_text(row, key, note)
         form, fix = _FORMS.get(key, ("", ""))
         if form and isinstance(row[key], str) and not re.fullmatch(form, row[key], re.ASCII):
-            note(f"{key} {row[key]!r} cannot be one; {fix}")
+            note(f"{key} {shown_value(row[key])} cannot be one; {fix}")
     for key in _NUMBERS:
         value = row.get(key, 1)
         if type(value) is not int or value < 1:
-            note(f"{key} {value!r} is no count of bytes; write a whole number")
+            note(f"{key} {shown_value(value)} is no count of bytes; write a whole number")
     _check_registry(row, note)
     members = row.get("members", ["*"])
     if not isinstance(members, list) or not members:
-        note(f"members {members!r} is no list; write patterns, such as [folder/*.onnx]")
+        note(f"members {shown_value(members)} is no list; write patterns, such as [folder/*.onnx]")
         return
     for pattern in members:
         if not isinstance(pattern, str) or _unsafe(pattern):
-            note(f"member {pattern!r} is no path in an archive; write one without '..', such as folder/*.onnx")
+            shown = shown_value(pattern)
+            note(f"member {shown} is no path in an archive; write one without '..', such as folder/*.onnx")
 
 
 def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
@@ -171,10 +182,11 @@ def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None
         return
     kinds = KINDS.get(registry)
     if kinds is None:
-        note(f"unknown registry {registry!r};{did_you_mean(registry, KINDS, 0.5)} registries: {', '.join(KINDS)}")
+        near = did_you_mean(registry, KINDS, 0.5)
+        note(f"unknown registry {shown_value(registry)};{near} registries: {', '.join(KINDS)}")
         return
     if kind is not None and kind not in kinds:
-        note(f"kind {kind!r} is none of {registry}'s; use one of: {', '.join(kinds)}")
+        note(f"kind {shown_value(kind)} is none of {registry}'s; use one of: {', '.join(kinds)}")
     if (registry == "debian") != ("pool" in row):
         fix = "add it, such as main/a/asterisk-core-sounds" if registry == "debian" else "leave it out"
         note(f"pool is for Debian's packages, and they need it; {fix}")

@@ -15,6 +15,9 @@ from utils.fetch.package import Package
 RATIO, FREE = 200, 2**24
 """An archive of so many bytes may unpack to ``RATIO`` times as many and ``FREE`` more."""
 
+MOST_FILES = 100_000
+"""Members of a package at most."""
+
 _CHUNK = 2**20
 _SUFFIX = {"wheel": ".whl", "sdist": ".tar.gz", "tgz": ".tgz", "deb": ".deb"}
 
@@ -86,6 +89,8 @@ class _Job:
         if path in self.written:
             raise FetchError(f"member {path!r} is in the archive twice; such a package is not taken")
         more = f"the members have more than {self.package.unpacked} bytes; correct unpacked or members"
+        if len(self.written) >= MOST_FILES:
+            raise FetchError(f"more than {MOST_FILES} members; such a package is not taken")
         target = self.folder.joinpath(*path.split("/"))
         self.written[path] = _write(_chunks(entry, self._left, more), target)
         self._left -= self.written[path]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +24,9 @@ _CHUNK = 2**20
 MOST_PAGE = 2**26
 """Largest page of an index that is read, in bytes."""
 
+PATIENCE, SLOWEST = 15.0, 1024
+"""Seconds after which fewer bytes per second than these count as none."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -36,7 +40,7 @@ class Access:
 
     certificates: str = ""
     proxy: str = ""
-    timeout: float = 60.0
+    timeout: float = 20.0
 
     def page(self, url: str, accept: str = "*/*") -> tuple[str, str]:
         """Return the text of a page and its address in the end.
@@ -46,7 +50,7 @@ class Access:
         """
         found = bytearray()
         with _readable(url), self._open(url, accept) as answer:
-            while chunk := answer.read(_CHUNK):
+            for chunk in _pieces(answer, url):
                 found += chunk
                 if len(found) > MOST_PAGE:
                     raise UnreachableError(f"{shown(url)}: the page has more than {MOST_PAGE} bytes")
@@ -66,7 +70,7 @@ class Access:
     def _chunks(self, url: str, size: int) -> Iterator[bytes]:
         with _readable(url), self._open(url, "*/*") as answer:
             left = size
-            while chunk := answer.read(_CHUNK):
+            for chunk in _pieces(answer, url):
                 left -= len(chunk)
                 if left < 0:
                     raise UnreachableError(f"{shown(url)}: has more than {size} bytes")
@@ -88,6 +92,28 @@ class Access:
         return cast("addinfourl", opener.open(request, timeout=self.timeout))
 
 
+def _pieces(answer: addinfourl, url: str) -> Iterator[bytes]:
+    """Yield what comes, a MiB at a time, as long as it does not drip.
+
+    Raises:
+        UnreachableError: for :data:`PATIENCE` seconds it has been slower than :data:`SLOWEST`.
+    """
+    last, came, piece = time.monotonic(), 0, bytearray()
+    while chunk := answer.read1(_CHUNK):
+        piece += chunk
+        came += len(chunk)
+        if len(piece) >= _CHUNK:
+            yield bytes(piece)
+            piece = bytearray()
+        now = time.monotonic()
+        if now - last >= PATIENCE:
+            if came < SLOWEST * (now - last):
+                raise UnreachableError(f"{shown(url)}: too slow, {came} bytes in {now - last:.0f} s; try again later")
+            last, came = now, 0
+    if piece:
+        yield bytes(piece)
+
+
 def shown(url: str) -> str:
     """Return an address without the password that it may hold."""
     return _split(url)[0]
@@ -95,7 +121,10 @@ def shown(url: str) -> str:
 
 def _split(url: str) -> tuple[str, str]:
     """Return an address without its user, and ``user:password`` where it has them."""
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:  # no address at all; whoever opens it says so
+        return url, ""
     user, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=host).geturl() if at else url, urllib.parse.unquote(user)
 
@@ -109,7 +138,7 @@ def _readable(url: str) -> Iterator[None]:
     except urllib.error.HTTPError as error:
         error.close()  # it is the answer, too
         raise UnreachableError(f"{shown(url)}: {error.code} {error.reason}") from error
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) and str(error.reason) else error
         text = reason_of(reason) if isinstance(reason, BaseException) else reason
         raise UnreachableError(f"{shown(url)}: {text}") from error

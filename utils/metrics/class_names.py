@@ -90,6 +90,14 @@ def _imagenet() -> Sequence[str]:
     return WNIDS
 
 
+class WrongLabelError(DataError):
+    """A target is no class of the model; ``place`` is that of its sample among those given."""
+
+    def __init__(self, text: str, place: int) -> None:
+        super().__init__(text)
+        self.place = place
+
+
 def hint(name: str, labels: Sequence[str]) -> str:
     """Return a part of a sentence that names what was probably meant, or the first labels."""
     near = nearest(name, labels)

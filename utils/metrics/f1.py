@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError
+from engine import Array, ConfigError, InputError
 from utils.metrics.base import RecordMetric
-from utils.metrics.class_names import hint
+from utils.metrics.class_names import WrongLabelError, hint
+from utils.text import brief
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
 """What a sample is, what it was taken for (-1 where a score is NaN), and whether its label is among the best ``k``."""
@@ -98,26 +99,30 @@ class Labelled(RecordMetric):
     def _places(self, targets: Sequence[Any] | Array, classes: int) -> Array:
         """Return the targets' classes, int64."""
         known = {name: place for place, name in enumerate(self.labels or ())}
-        found = np.array([self._place(target, known) for target in targets], np.int64)
-        wrong = found[(found < 0) | (found >= classes)]
-        if wrong.size:
-            raise DataError(
-                f"label {wrong[0]} is not a class of the model, which has {classes} (0 to {classes - 1}); "
-                "check that the data set and the model belong together"
-            )
+        found = np.empty(len(targets), np.int64)
+        for place, target in enumerate(targets):
+            number = self._place(target, known, place)
+            if not 0 <= number < classes:
+                raise WrongLabelError(
+                    f"label {brief(number)} is not a class of the model, which has {classes} (0 to {classes - 1}); "
+                    "check that the data set and the model belong together",
+                    place,
+                )
+            found[place] = number
         return found
 
-    def _place(self, target: Any, known: Mapping[str, int]) -> int:
+    def _place(self, target: Any, known: Mapping[str, int], place: int) -> int:
         """Return a target's class."""
         if isinstance(target, (int, np.integer)):
             return int(target)
         if target in known:
             return known[target]
-        if isinstance(target, str) and target.isascii() and target.isdigit():
+        if isinstance(target, str) and target.isascii() and target.isdigit() and len(target) < 10:
             return int(target)
-        names = hint(str(target), self.labels) if self.labels else " (the model stores no names)"
-        raise DataError(
-            f"label {target!r} is no class of the model{names}; correct the data set, or write class numbers"
+        names = hint(str(target)[:100], self.labels) if self.labels else " (the model stores no names)"
+        raise WrongLabelError(
+            f"label {brief(target)} is no class of the model{names}; correct the data set, or write class numbers",
+            place,
         )
 
 

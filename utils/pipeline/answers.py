@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, Timeline
+from engine import Array, ConfigError, Engine, Timeline, printable
 from utils.pipeline.console import (
     about,
     figure_lines,
@@ -206,7 +206,7 @@ class Session:
 
     def _one(self, answer: Answer, artifact: Artifact) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
-        print(f"{in_a_line(_short(answer.name, self.opt))}  {artifact.text}{lacks}")
+        print(f"{in_a_line(_short(answer.name, self.opt))}  {_indented(artifact.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
         self.shown.append({"name": answer.name, "answer": artifact.answer, **marks})
         self.nan_inputs += [answer.name] * answer.nan_input
@@ -223,7 +223,7 @@ class Session:
             )
         if artifact.save is not None:
             written: Path = returned(artifact.save(folder), Path, artifact.save, self.task.name)
-            print(f"  written: {written}")
+            print(f"  written: {in_a_line(str(written))}")
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""
@@ -241,8 +241,16 @@ class Session:
         count, bad = len(self.shown), len(self.failures)
         failed = f", {bad} could not be run," if bad else ""
         failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
-        said = self.task.summary(self.predictions, self.model, self.opt) if self.predictions else ""
+        said = _indented(self.task.summary(self.predictions, self.model, self.opt)) if self.predictions else ""
         return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
+
+
+def _indented(text: str) -> str:
+    """Return an answer with only those line breaks behind which it is indented, as our own lines are.
+
+    Labels and texts out of models and data may hold any, and no line of theirs is to be taken for one of ours.
+    """
+    return "\n  ".join(printable(part, keep="\t") for part in text.split("\n  "))
 
 
 def _mark(sample: Any) -> Callable[[Path], Path] | None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine import TecoInferError
+from tecoinfer_modelzoo.interrupts import came, ended, first_raises
 from utils.pipeline.console import warn
-from utils.pipeline.interrupt import INTERRUPTED, tell
+from utils.pipeline.interrupt import INTERRUPTED, tell, untold
+from utils.pipeline.shown import only_shown
 
 if TYPE_CHECKING:
     from utils.tasks.base import Task
@@ -27,10 +30,28 @@ def run(main: Callable[[], int]) -> None:
     warnings.showwarning = lambda message, *_: warn(f"warning: {message}")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
+    with only_shown():
+        try:
+            code = _ended(main)
+            ended()
+        except KeyboardInterrupt:  # it came when the work was done, or had failed
+            ended()
+            tell("")
+            code = INTERRUPTED
+    sys.exit(code)
+
+
+def _ended(main: Callable[[], int]) -> int:
+    """Return the exit code of a script's ``main``, however it ends."""
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            first_raises(untold)
         code = main()
         sys.stdout.flush()
     except TecoInferError as error:
+        if came():  # in the middle of something that made another error of it
+            tell("")
+            return INTERRUPTED
         warn(f"error: {error}")
         code = 2
     except BrokenPipeError:  # the reader of our output went away, as in `| head`
@@ -40,7 +61,12 @@ def run(main: Callable[[], int]) -> None:
     except KeyboardInterrupt as interrupt:
         tell(str(interrupt))
         code = INTERRUPTED
-    sys.exit(code)
+    except Exception:
+        if not came():
+            raise
+        tell("")
+        code = INTERRUPTED
+    return code
 
 
 def _script(main: Callable[[], int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine import Engine, provider
+from engine import Engine, printable, provider, shortened
 from utils.pipeline.nan import input_line, output_line
 from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
@@ -31,8 +31,11 @@ def warn(text: str) -> None:
 
 
 def in_a_line(text: str) -> str:
-    """Return a text with line breaks and other control characters written out, as a file's name may hold any."""
-    return "".join(c if ord(c) >= 32 and c != "\x7f" else c.encode("unicode_escape").decode() for c in text)
+    """Return a text with line breaks and other control characters written out, and the middle of a long one left out.
+
+    A file's name may hold any, and names of samples out of files may have any length.
+    """
+    return shortened(printable(text, keep=""))
 
 
 def tell_engines(task: Task, parsed: Options, engines: Mapping[str, Engine]) -> None:
@@ -66,8 +69,22 @@ def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def finish(report: Report, parsed: Options) -> int:
-    """Write the JSON, list what went wrong, print the two closing lines, and return the exit code."""
-    write_result(report, parsed)
+    """List what went wrong, print the two closing lines, write the JSON, and return the exit code.
+
+    Nothing that was found is lost to a file that cannot be written, nor to a reader of the output who goes away.
+
+    Raises:
+        ConfigError: the JSON cannot be written.
+    """
+    try:
+        _tell(report)
+        sys.stdout.flush()
+    finally:
+        write_result(report, parsed)
+    return 0 if report.sound else 1
+
+
+def _tell(report: Report) -> None:
     list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
     if math.isnan(report.metric) and not (report.failures or report.nan_inputs or report.nan_outputs):
         why = "" if report.state is None else report.state.unknown()
@@ -90,7 +107,6 @@ def finish(report: Report, parsed: Options) -> int:
         *report.closing_lines(),
     ):
         print(line)
-    return 0 if report.sound else 1
 
 
 def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-INTERRUPTED = 130
-"""Exit code of an interrupted run (128 + SIGINT, as shells have it)."""
+from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_raises
 
 _PATIENCE = 0.8
 """Seconds between Ctrl-C and the end of the process at the latest: whoever waits for a long call gives up then."""
@@ -42,6 +41,17 @@ def tell(text: str) -> None:
     sys.stderr.write(f"interrupted {text}".rstrip() + "\n")
 
 
+def untold() -> str:
+    """Return the line that nobody has said yet; empty where it was said."""
+    if _told.is_set():
+        return ""
+    _told.set()
+    try:
+        return f"interrupted {_how_far[-1]() if _how_far else ''}".rstrip() + "\n"
+    except Exception:  # noqa: BLE001 - asked at any moment, of a run that is in the middle of something
+        return "interrupted\n"
+
+
 @contextmanager
 def ending_soon() -> Iterator[None]:
     """End the process soon after a Ctrl-C inside the ``with`` block, also where the main thread cannot be interrupted.
@@ -52,7 +62,7 @@ def ending_soon() -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     threading.Thread(target=_end_soon, args=(reading,), name="interrupt", daemon=True).start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+    first_raises(untold)  # a shell starts background jobs with it ignored
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
@@ -65,8 +75,6 @@ def _end_soon(reading: int) -> None:
     while came := os.read(reading, 1):
         if came[0] == signal.SIGINT:
             time.sleep(_PATIENCE)
-            if not _told.is_set():
-                text = f"interrupted {_how_far[-1]() if _how_far else ''}".rstrip() + "\n"
-                os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
+            os.write(2, untold().encode(errors="backslashreplace"))  # a stuck thread may hold the stream's lock
             os._exit(INTERRUPTED)
     os.close(reading)

@@ -10,25 +10,21 @@ dropped, with a warning, and run again: that costs time, but never a result.
 
 from __future__ import annotations
 
-import binascii
 import json
 import os
 import re
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from engine import Array, ConfigError, InputError
-from utils.metrics.base import Records
+from engine import ConfigError, reason_of
+from utils.pipeline.journal_steps import decoded, encoded
 from utils.pipeline.locks import open_locked, release
-from utils.pipeline.prepare import Failure
 from utils.pipeline.step import Step
 
 if TYPE_CHECKING:
@@ -52,11 +48,15 @@ class Journal:
     Attributes:
         path: the file.
         done: how many steps are finished.
+        hints: what the runs before this one found odd, where one of them came to its end.
     """
 
-    def __init__(self, path: Path, handle: int, done: int, end: int, sync_every: float) -> None:
+    def __init__(
+        self, path: Path, handle: int, done: int, end: int, sync_every: float, hints: Sequence[str] = ()
+    ) -> None:
         self.path = path
         self.done = done
+        self.hints = list(hints)
         self._handle = handle
         self._end = self._synced = end
         self._sync_every = sync_every
@@ -85,7 +85,7 @@ class Journal:
             _refuse_other_sizes(folder, size)
             handle = _open_or_create(path, identity)
             try:
-                done, end = _check(path, identity)
+                done, end, hints = _check(path, identity)
                 dropped = _drop_from(path, handle, end)
                 if dropped > 1:
                     warnings.warn(
@@ -96,7 +96,7 @@ class Journal:
             except BaseException:
                 release(handle)
                 raise
-        return cls(path, handle, done, end, sync_every)
+        return cls(path, handle, done, end, sync_every, hints)
 
     def replayed(self) -> Iterator[Step]:
         """Yield the finished steps from the first on; they are read one by one.
@@ -106,10 +106,20 @@ class Journal:
         """
         count = 0
         for _, content in islice(_lines(self.path), 1, self.done + 1):
-            yield _decoded(content)
+            try:
+                step = decoded(content)
+            except (ValueError, TypeError, LookupError) as error:
+                raise self.wrong(count, reason_of(error)) from error
+            yield step
             count += 1
         if count < self.done:
             raise ConfigError(f"{self.path} line {count + 2} was changed under the run; delete the file and start anew")
+
+    def wrong(self, step: int, why: str) -> ConfigError:
+        """Return the error that a finished step (from 0 on) is none of this run: nobody knows what it is worth."""
+        return ConfigError(
+            f"journal {self.path} line {step + 2} is no step of this run: {why}; delete the file and start anew"
+        )
 
     def append(self, step: Step) -> None:
         """Keep the step after the last one; it is in the file when this returns, and on the disk soon after.
@@ -118,7 +128,7 @@ class Journal:
             InputError: the record is not of plain arrays, or not of the samples that made it.
             ConfigError: the file cannot be written, as on a full disk; the steps before stay valid.
         """
-        line = _line({"step": self.done, **_encoded(step)})
+        line = _line({"step": self.done, **encoded(step)})
         with _writable(self.path, self.done):
             if self._failed is not None:
                 raise self._failed
@@ -131,6 +141,20 @@ class Journal:
         if self._sync_every and self._syncing is None:
             self._syncing = threading.Thread(target=self._keep_synced, name="journal", daemon=True)
             self._syncing.start()
+
+    def keep_hints(self, hints: Sequence[str]) -> None:
+        """Keep what a run that came to its end found odd: one that takes all steps from here cannot find it again.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self.hints = list(hints)
+        if not hints:
+            return
+        line = _line({"hints": self.hints})
+        with _writable(self.path, self.done):
+            self._write(line)
+            self._end += len(line)
 
     def close(self) -> None:
         """Put everything on the disk and let other processes have the file; a second call does nothing.
@@ -240,8 +264,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many steps the journal of this run holds, and where the last of them ends."""
+def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int, list[str]]:
+    """Return how many steps the journal of this run holds, where the last of them ends, and the hints behind it."""
     lines = _lines(path)
     end, header = next(lines, (0, {}))
     if header.get("journal") != KIND:
@@ -251,17 +275,23 @@ def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int]:
             f"journal {path} has schema version {header.get('schema_version')}, this zoo writes {SCHEMA_VERSION}; "
             "use another folder, or delete this file"
         )
-    theirs, ours = header["identity"], json.loads(_json(dict(identity)))
+    theirs, ours = header.get("identity"), json.loads(_json(dict(identity)))
+    if not isinstance(theirs, dict):
+        raise ConfigError(f"journal {path} does not say of which run it is; use another folder, or delete this file")
     differ = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
     if differ:
         text = "; ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in differ)
         raise ConfigError(f"journal {path} was made by another run: {text}; use another folder, or delete this file")
-    done = 0
+    done, hints = 0, list[str]()
     for line_end, content in lines:
-        if content.get("step") != done:
+        if set(content) == {"hints"} and isinstance(content["hints"], list):
+            hints = [hint for hint in content["hints"] if isinstance(hint, str)]
+            break
+        number = content.get("step")
+        if isinstance(number, bool) or number != done:  # a line is missing: the steps from there on are run again
             break
         done, end = done + 1, line_end
-    return done, end
+    return done, end, hints
 
 
 def _drop_from(path: Path, handle: int, end: int) -> int:
@@ -276,14 +306,22 @@ def _drop_from(path: Path, handle: int, end: int) -> int:
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the end and the content of every line, up to the first that is cut or damaged."""
-    end = 0
+    end = number = 0
     with path.open("rb") as file:
         for line in file:
             checksum, text = line[:9], line[9:-1]
             if line[-1:] != b"\n" or checksum != b"%08x " % zlib.crc32(text):
                 return
-            end += len(line)
-            yield end, json.loads(text)
+            end, number = end + len(line), number + 1
+            try:
+                content = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(
+                    f"{path} line {number} is no JSON ({reason_of(error)}); use another folder, or delete this file"
+                ) from error
+            if not isinstance(content, dict):
+                raise ConfigError(f"{path} line {number} is no JSON object; use another folder, or delete this file")
+            yield end, content
 
 
 def _line(content: dict[str, Any]) -> bytes:
@@ -293,111 +331,3 @@ def _line(content: dict[str, Any]) -> bytes:
 
 def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), default=str)
-
-
-def _encoded(step: Step) -> dict[str, Any]:
-    """Return a step as plain data; what is empty is left out."""
-    content: dict[str, Any] = {"size": step.size}
-    count = step.size if step.good is None else len(step.good)
-    if step.record is not None:
-        content["record"] = _encoded_record(step.record, count)
-    elif count:
-        raise InputError(f"a step with {count} good samples has no record; pass what the metric's update() returned")
-    if step.good is not None:
-        content["good"] = [int(position) for position in step.good]
-    if step.failures:
-        content["failures"] = [[failure.name, failure.reason] for failure in step.failures]
-    for key in ("nan_inputs", "nan_outputs"):
-        if names := getattr(step, key):
-            content[key] = list(names)
-    if step.counts:
-        content["counts"] = dict(step.counts)
-    return content
-
-
-def _encoded_record(record: Array | Records, count: int) -> dict[str, Any]:
-    """Return an array, or the columns of records, as plain data."""
-    if not isinstance(record, Records):
-        return _encoded_array(record, count)
-    size = record.values.shape[0] if record.values.ndim else -1
-    content: dict[str, Any] = {"values": _encoded_array(record.values, count if record.samples is None else size)}
-    if record.samples is not None:
-        content["samples"] = _encoded_positions(np.asarray(record.samples), size, count)
-    if record.units is not None:
-        content["units"] = [str(unit) for unit in record.units]
-        if len(record.units) != size:
-            raise InputError(f"{len(record.units)} units for {size} records; name one per record")
-    return content
-
-
-def _encoded_positions(samples: Array, size: int, count: int) -> dict[str, Any]:
-    """Return for each of ``size`` records the position of its sample among ``count`` good ones, as plain data."""
-    content = _encoded_array(samples, size)
-    if size and (samples.dtype.kind not in "iu" or samples.min() < 0 or samples.max() >= count):
-        raise InputError(f"samples of records must be whole numbers from 0 to {count - 1}; pass what update() returned")
-    return content
-
-
-def _encoded_array(record: Array, count: int) -> dict[str, Any]:
-    dtype = record.dtype
-    kind = None if dtype.hasobject else dtype.str if dtype.names is None else _fields(dtype)
-    if kind is None or _dtype(kind) != dtype or record.shape[:1] != (count,):
-        raise InputError(
-            f"a metric's record of dtype {dtype} and shape {record.shape} cannot be kept for {count} samples; "
-            "return a plain array with one entry per sample, or Records"
-        )
-    data = binascii.b2a_base64(record.tobytes(), newline=False).decode("ascii")
-    return {"dtype": kind, "shape": list(record.shape), "data": data}
-
-
-def _fields(dtype: np.dtype[Any]) -> list[Any] | None:
-    """Return a structured dtype as JSON: what numpy writes into a ``.npy``, padding as fields without a name."""
-    try:
-        return list(json.loads(json.dumps(dtype.descr)))
-    except ValueError:  # fields that overlap
-        return None
-
-
-def _dtype(kind: str | list[Any]) -> np.dtype[Any]:
-    """Return the dtype of :func:`_fields`, or of one text."""
-    if isinstance(kind, str):
-        return np.dtype(kind)
-    found = np.lib.format.descr_to_dtype(_tuples(kind))
-    return np.dtype(found)
-
-
-def _tuples(fields: list[Any]) -> list[tuple[Any, ...]]:
-    """Return fields as numpy takes them: JSON has lists where it wants tuples."""
-    return [
-        (
-            tuple(name) if isinstance(name, list) else name,
-            kind if isinstance(kind, str) else _tuples(kind),
-            *(tuple(shape) for shape in shapes),
-        )
-        for name, kind, *shapes in fields
-    ]
-
-
-def _decoded(content: dict[str, Any]) -> Step:
-    record, good = content.get("record"), content.get("good")
-    return Step(
-        size=content["size"],
-        record=None if record is None else _decoded_record(record),
-        good=None if good is None else tuple(good),
-        failures=tuple(Failure(*failure) for failure in content.get("failures", ())),
-        nan_inputs=tuple(content.get("nan_inputs", ())),
-        nan_outputs=tuple(content.get("nan_outputs", ())),
-        counts=content.get("counts", {}),
-    )
-
-
-def _decoded_record(stored: dict[str, Any]) -> Array | Records:
-    if "values" not in stored:
-        return _decoded_array(stored)
-    samples = None if "samples" not in stored else _decoded_array(stored["samples"])
-    return Records(_decoded_array(stored["values"]), samples, stored.get("units"))
-
-
-def _decoded_array(stored: dict[str, Any]) -> Array:
-    data = bytearray(binascii.a2b_base64(stored["data"]))  # a bytearray, so that the array can be written to
-    return np.frombuffer(data, _dtype(stored["dtype"])).reshape(stored["shape"])

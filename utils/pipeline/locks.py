@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
-from engine import ConfigError
+from engine import ConfigError, check_regular
 
 _held: set[int] = set()
 
@@ -19,12 +21,18 @@ def open_locked(path: Path, *, create: bool) -> int:
         create: make an empty file where there is none.
 
     Raises:
+        OSError: it is a folder, a pipe or a device; where it is to be made, also a link.
         ConfigError: another process (or another part of this one) holds the lock.
         OSError: the file cannot be opened, or the file system has no locks; ``FileNotFoundError`` without ``create``.
     """
+    # What is made here is no link of somebody else's, and nothing waits for the other end of a pipe.
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
     while True:
-        handle = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+        check_regular(path)
+        handle = os.open(path, flags, 0o644)
         try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "it is no file", os.fspath(path))
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             same = _is_at(handle, path)
         except BlockingIOError as error:

@@ -16,11 +16,12 @@ from engine import ConfigError, DataError, EngineError, TecoInferError, Timeline
 from utils.datasets.base import Batch, dataset_of
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
+from utils.metrics.class_names import WrongLabelError
 from utils.pipeline.ahead import prepared
 from utils.pipeline.interrupt import telling
 from utils.pipeline.nan import named
 from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated, without_unanswered
-from utils.pipeline.step import Step
+from utils.pipeline.step import Step, foreign
 from utils.pipeline.work import Infer, Inferred, Work
 from utils.progress import progress
 from utils.tasks.prepared import NoAnswer
@@ -128,6 +129,8 @@ def evaluate_work(
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
     _check_any(run)
+    if journal is not None:
+        journal.keep_hints(run.found_odd())
     return run.report(finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
 
 
@@ -207,7 +210,8 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
             predictions = _decoded(run.work, found.outputs, ready)
             answered, kept = without_unanswered(ready, predictions)
             if answered.batch.names:
-                record = run.metric.update(kept, answered.batch.targets, answered.contexts)  # type: ignore[arg-type]
+                with _located(answered.batch.names):
+                    record = run.metric.update(kept, answered.batch.targets, answered.contexts)  # type: ignore[arg-type]
             if run.work.hinter is not None:
                 run.work.hinter.see(found.outputs, ready.contexts, ready.batch.targets)
             if run.work.saver is not None:
@@ -230,6 +234,15 @@ def _step(ready: Ready, call: _Call, run: Run) -> None:
     run.waited("postprocess")
     if run.on_step is not None and found is not None:
         run.on_step(_step_line(run.steps, len(names), found.end - found.start, run.mark - before, run.timeline))
+
+
+@contextmanager
+def _located(names: Sequence[str]) -> Iterator[None]:
+    """Say of a label that is none which sample has it: where a data set has a line per sample, the line."""
+    try:
+        yield
+    except WrongLabelError as error:
+        raise DataError(f"{names[error.place]}: {error}") from error
 
 
 @contextmanager
@@ -263,14 +276,27 @@ def _step_line(step: int, samples: int, inference: float, postprocess: float, ti
 
 
 def _replay(journal: Journal, batches: Iterator[Batch], run: Run) -> None:
-    """Take the finished steps from the journal, as if they had been run now."""
-    for step, batch in zip(journal.replayed(), batches, strict=False):
+    """Take the finished steps from the journal, as if they had been run now.
+
+    Raises:
+        ConfigError: a step is none of this data set's, or its record none of this metric's.
+    """
+    for step in journal.replayed():
+        batch = next(batches, None)
+        if batch is None:
+            raise journal.wrong(run.steps, f"the data set has {run.steps} steps only")
+        why = foreign(step, batch.names, run.metric)
+        if why:
+            raise journal.wrong(run.steps, why)
         if step.record is not None:
-            run.metric.replay(step.record)
+            try:
+                run.metric.replay(step.record)
+            except (TecoInferError, ValueError, TypeError, LookupError, AttributeError) as error:
+                raise journal.wrong(run.steps, reason_of(error)) from error
         for keep in run.keep:
             keep(batch, step)
         run.count(step)
-    run.resumed = run.steps
+    run.resumed, run.hints = run.steps, list(journal.hints)
 
 
 def _writer(records: RecordsFile) -> Keep:

@@ -27,6 +27,7 @@ from utils.pipeline.flag_help import FlagHelp
 from utils.pipeline.located import located
 from utils.pipeline.named import dims_of, models_of, named_paths
 from utils.pipeline.returned import returned
+from utils.places import check_folder, check_given, check_outputs
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
@@ -306,7 +307,7 @@ def options(
     parsed.default_ckpt = parsed.ckpt is defaults.get("ckpt")
     parsed.ckpt = models_of(parsed.ckpt, task)
     parsed.data_path = named_paths(parsed.data_path, "--data_path")
-    _check(parsed)
+    _check(parsed, task)
     parsed.ckpt, parsed.data_path = located(parsed.ckpt), located(parsed.data_path)
     task.check(parsed)
     return parsed
@@ -340,23 +341,44 @@ def _hidden(task: Task, flags: Sequence[Flag], defaults: Mapping[str, Any]) -> d
     return {f.key: defaults.get(f.key, f.default) for f in (*COMMON, *task.flags) if f.key not in shown}
 
 
-def _check(parsed: Options) -> None:
+def _check(parsed: Options, task: Task) -> None:
     for flag, least in _AT_LEAST.items():
         value = getattr(parsed, flag)
         if value is not None and value < least:
             raise ConfigError(f"--{flag} {value} must be at least {least}")
     if not parsed.max_drop >= 0:  # NaN too
         raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
-    if parsed.json is not None and not parsed.json.parent.is_dir():  # better now than after the run
-        raise ConfigError(f"--json {parsed.json}: folder {parsed.json.parent} does not exist; create it first")
-    saved = parsed.save_predictions
-    if saved is not None and not saved.parent.is_dir():
-        raise ConfigError(f"--save_predictions {saved}: folder {saved.parent} does not exist; create it first")
+    _check_places(parsed, task.saves_folder)
     if parsed.save is not None and parsed.skip_postprocess:
         raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
     parse_dims(parsed.dim)
     if parsed.input_shapes:
         parse_shapes(parsed.input_shapes, parsed.batch_size)
+
+
+def _check_places(opt: Options, saves_folder: bool) -> None:
+    """Refuse what cannot be read at all, and what could not be written at the end: better now than after the run.
+
+    Args:
+        saves_folder: ``--save_predictions`` names a folder.
+
+    Raises:
+        ConfigError: it names the flag and the path.
+    """
+    check_given("--ckpt", *opt.models.values())
+    check_given("--data_path", *opt.paths.values())
+    read = [*opt.models.values(), *opt.paths.values()]
+    saved = opt.save_predictions
+    into_folder = saves_folder and saved is not None and os.path.lexists(saved)
+    check_folder("--save_predictions", saved if into_folder else None)
+    check_outputs({"--json": opt.json, "--save_predictions": None if into_folder else saved}, read)
+    if opt.json is not None and opt.script == "valid" and (opt.json.is_file() or not opt.json.exists()):
+        from utils.pipeline.records.file import SUFFIXES
+
+        named = [opt.json.with_name(f"{opt.json.stem}.samples{end}") for end in SUFFIXES]
+        check_outputs({f"the records of --json, {path.suffix}": path for path in named}, read)
+    check_folder("--resume", opt.resume)
+    check_folder("--save", opt.save)
 
 
 def pace(parsed: Options) -> dict[str, Any]:

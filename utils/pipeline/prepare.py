@@ -36,8 +36,10 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """Both as a sentence; many a reason names the sample itself."""
-        return self.reason if self.name in self.reason else f"{self.name}: {self.reason}"
+        """Both as a sentence; many a reason begins with the sample's name itself."""
+        rest = self.reason.removeprefix(self.name)
+        named = len(rest) < len(self.reason) and rest[:1] in (":", " ", ",")
+        return self.reason if named else f"{self.name}: {self.reason}"
 
 
 def nothing_evaluated(failures: Sequence[Failure]) -> DataError:

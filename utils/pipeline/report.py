@@ -57,6 +57,7 @@ class Report:
         advice: the task's words on what would help, and the flags in use; not in the JSON.
         counts: what the task counted of the samples, by name. remarks: what is to be said of it, in the task's words.
         hints: what looks wrong in how the model's numbers are read, in the task's words.
+        unwritten: what else could not be written at the end, a line each; not in the JSON.
         state: the metric itself, for merging; not in the JSON.
     """
 
@@ -95,6 +96,7 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
+    unwritten: tuple[str, ...] = ()
     state: Metric | None = None
 
     @property
@@ -137,7 +139,7 @@ class Report:
 
 def _fields(report: Report) -> dict[str, Any]:
     plain = asdict(replace(report, state=None, advice=None))
-    del plain["state"], plain["advice"]
+    del plain["state"], plain["advice"], plain["unwritten"]
     return plain
 
 
@@ -156,12 +158,14 @@ def environment() -> dict[str, Any]:
 def write_json(data: dict[str, Any], path: Path) -> None:
     """Write a result atomically, numpy values as plain ones and what JSON lacks (NaN, infinities) as ``null``.
 
+    Bytes of a file's name that are no UTF-8 become escapes such as ``\\udcff``, as Python's reader takes them.
+
     Raises:
         ConfigError: the file cannot be written.
     """
     text = json.dumps(plain(data, _leaf), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
-        write_file(path, text.encode("utf-8", "surrogateescape"))
+        write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise ConfigError(
             f"result file {path} cannot be written: {error.strerror}; check the folder of --json"

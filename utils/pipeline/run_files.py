@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from engine import DataError, Engine, provider
+from engine import ConfigError, DataError, Engine, provider
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -18,39 +18,68 @@ if TYPE_CHECKING:
 
 
 @contextmanager
+def noting(unwritten: list[str]) -> Iterator[None]:
+    """Note a file that cannot be written at the end of a run, whose results are still to be told."""
+    try:
+        yield
+    except ConfigError as error:
+        if rank_and_size()[1] > 1:
+            raise
+        unwritten.append(str(error))
+
+
+@contextmanager
 def open_run_files(
-    task: Task, opt: Options, engines: Mapping[str, Engine], dataset: Dataset, metric: Metric
+    task: Task,
+    opt: Options,
+    engines: Mapping[str, Engine],
+    dataset: Dataset,
+    metric: Metric,
+    unwritten: list[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield what ``evaluate_work`` takes to keep its steps (``--resume``) and its records (``--json``), open.
+
+    Args:
+        unwritten: gets a line for each file that cannot be completed after a run that ended well.
 
     Raises:
         ConfigError: the journal is of another run, in use, or cannot be written.
         DataError: the data set changed while a journalled run was under way.
     """
     rank, size = rank_and_size()
-    with ExitStack() as stack:
-        keep: dict[str, Any] = {}
-        identity: dict[str, Any] = {}
-        before: dict[str, int] = {}
+    keep: dict[str, Any] = {}
+    identity: dict[str, Any] = {}
+    before: dict[str, int] = {}
+    try:
         if opt.resume is not None:
             from utils.pipeline.journal import Journal
 
             before = _times(opt, dataset)
             identity = _identity(opt, engines, dataset, metric)
-            keep["journal"] = stack.enter_context(Journal.open(opt.resume, identity))
+            keep["journal"] = Journal.open(opt.resume, identity)
         if opt.json is not None:
             from utils.pipeline.records import record_writer, records_path
             from utils.pipeline.records.merging import part_path
 
             path = records_path(opt.json, metric)
             path = path if size == 1 else part_path(path, rank, size)
-            keep["records"] = stack.enter_context(record_writer(path, metric, rank=rank, size=size))
+            keep["records"] = record_writer(path, metric, rank=rank, size=size)
         yield keep
         if opt.resume is not None and _fingerprint_now(task, opt, dataset, before) != identity["data"]:
             raise DataError(
                 f"data set {opt.data_text} changed under the run, so its journal in {opt.resume} mixes two states; "
                 "delete that folder and run again"
             )
+    except BaseException:
+        if "records" in keep:
+            keep["records"].discard()
+        if "journal" in keep:
+            with suppress(ConfigError):  # what ended the run says more
+                keep["journal"].close()
+        raise
+    for file in reversed(list(keep.values())):
+        with noting(unwritten):
+            file.close()
 
 
 def _times(opt: Options, dataset: Dataset) -> dict[str, int]:

@@ -39,6 +39,7 @@ class Run:
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    hints: list[str] = field(default_factory=list)
     keep: list[Keep] = field(default_factory=list)
     buffers: Buffers = field(default_factory=Buffers)
     worker_mode: str = "thread"
@@ -142,9 +143,14 @@ class Run:
             figures=work.figures(line, self.timed_samples),
             task=work.task,
             advice=work.advice,
-            hints=[] if work.hinter is None else list(work.hinter.hints()),
+            hints=self.found_odd(),
             state=self.metric,
         )
+
+    def found_odd(self) -> list[str]:
+        """Return what looks wrong in how the model's numbers are read; where all was kept, what was found then."""
+        now = [] if self.work.hinter is None else list(self.work.hinter.hints())
+        return now or self.hints
 
     def _measured(self) -> tuple[float, dict[str, float], dict[str, dict[str, float]]]:
         """Return the metric and its further figures; a part of a run may hold too little for any (no object at all)."""

@@ -17,7 +17,7 @@ from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
 from utils.pipeline.returned import measure
-from utils.pipeline.run_files import open_run_files
+from utils.pipeline.run_files import noting, open_run_files
 from utils.pipeline.work import Work
 from utils.tasks.base import Task
 
@@ -50,12 +50,14 @@ def _run(task: Task, opt: Options) -> int:
     if report is None:  # a process beside rank 0, which says it all
         return _beside(task, opt) if opt.faster else 0
     report = replace(report, remarks=list(task.remarks(report.counts, report.samples)))
+    code = finish(report, opt)
     if opt.json is not None and report.processes > 1 and report.state is not None:
         from utils.pipeline.records import records_path
         from utils.pipeline.records.merging import merge_records
 
         merge_records(records_path(opt.json, report.state), report.processes)
-    code = finish(report, opt)
+    if report.unwritten:
+        raise ConfigError(*report.unwritten)
     return (_compare(task, opt, report) or code) if opt.faster else code
 
 
@@ -90,11 +92,13 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         work = Work.of(task, engines, model, dataset, opt)
         metric = measure(task.metric(opt, dataset, model), task.metric, task.name)
         batches = dataset.batches(opt.batch_size)
-        with open_run_files(task, opt, engines, dataset, metric) as keep:
+        unwritten = list[str]()
+        with open_run_files(task, opt, engines, dataset, metric, unwritten) as keep:
             report = evaluate_work(work, batches, metric, **keep, **limits(opt))
-            if work.saver is not None:
+        if work.saver is not None:
+            with noting(unwritten):
                 work.saver.close()
-            return replace(report, int8=int8_figures(engines))
+        return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten))
 
 
 def _check_saving(opt: Options) -> None:

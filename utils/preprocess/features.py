@@ -24,7 +24,6 @@ for ``number`` and ``multi``. Further keys of the object are the training's own,
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from zlib import crc32
 import numpy as np
 
 from engine import Array, DataError, ModelError, TensorSpec
+from utils.plain_json import plain_json
 
 NOTE = "features"
 """Key of the metadata."""
@@ -286,8 +286,8 @@ class Features:
 @lru_cache(maxsize=8)
 def _read(text: str, where: str) -> Features:
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = plain_json(text)
+    except ValueError as error:
         raise _error(where, f"not JSON ({error})") from error
     return Features.from_json(data, where)
 
@@ -312,7 +312,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "std": (lambda v: _is_number(v) and v > 0, "a finite number above 0"),
     "step": (lambda v: _is_number(v) and v >= 0, "a finite number above 0"),
     "letters": (lambda v: _is_whole(v, 0), "a whole number of at least 1"),
-    "hash": (lambda v: v in HASHES, f"one of {', '.join(HASHES)}"),
+    "hash": (lambda v: v in list(HASHES), f"one of {', '.join(HASHES)}"),
 }
 """What each key of a field may be."""
 

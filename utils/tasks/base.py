@@ -274,7 +274,7 @@ class Task:
         hinter: ``(model, options) -> Hinter``: looks for what cannot be right, while a data set is evaluated.
         saver: ``(path, dataset, model, options) -> Saver``: writes an evaluation's answers; ``valid`` then has
             ``--save_predictions PATH``.
-        saves: what that writes, in a few words.
+        saves: what that writes, in a few words. saves_folder: that is a folder of files, not a file.
     """
 
     name: str
@@ -313,3 +313,4 @@ class Task:
     hinter: Callable[[Model, Options], Hinter] | None = None
     saver: Callable[[Path, Dataset, Model, Options], Saver] | None = None
     saves: str = "the answers"
+    saves_folder: bool = False

@@ -22,6 +22,7 @@ from utils.datasets.text_table import ENCODING, ENDINGS
 from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.preprocess.features import Features, Row
+from utils.regular import text_of
 from utils.tasks.base import Artifact, Choice, Flag, Options, Task
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
@@ -269,10 +270,10 @@ def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> lis
         DataError: they are no numbers, or not as many as rows.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
         found = json.loads(text) if text.lstrip().startswith("[") else text.split()
         numbers = [float(one) for one in found]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{file}: no list of probabilities ({error}); write one per line, or a JSON list") from error
     if len(numbers) != len(dataset):
         raise DataError(f"{file} has {len(numbers)} probabilities for {len(dataset)} rows; write one for each")

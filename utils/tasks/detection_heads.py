@@ -16,6 +16,7 @@ from engine import Array, InputError, ModelError, reason_of
 from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import softmax, surest
+from utils.postprocess.image.layouts.noted import problem_of
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_picture
 from utils.tasks.base import Options
@@ -32,11 +33,14 @@ def note(model: Model) -> Mapping[str, Any]:
     """Return what the export stored for detection.
 
     Raises:
-        ModelError: it is no JSON object.
+        ModelError: it is no JSON object, or a value in it cannot be.
     """
     found = model.stored.json(NOTE, {})
     if not isinstance(found, dict):
         raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")
+    problem = problem_of(found)
+    if problem is not None:
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {problem}; export the model again")
     return found
 
 
@@ -62,7 +66,7 @@ def least_score(model: Model, options: Options) -> float:
 
 def most(model: Model, options: Options) -> int:
     """Return how many detections a picture has at most."""
-    return int(note(model).get("max_detections", MOST) if options.max_detections is None else options.max_detections)
+    return int(note(model).get("max_detections") or MOST if options.max_detections is None else options.max_detections)
 
 
 def overlap(model: Model, options: Options) -> float:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine import ConfigError, DataError, write_file
+from engine import ConfigError, DataError, read_regular, write_file
 from utils.datasets.base import Batch, Dataset
+from utils.datasets.coco import is_id
 from utils.datasets.objects import CATEGORIES, CATEGORY_IDS, IMAGE_IDS
 from utils.metrics.class_names import found_places, places
 from utils.postprocess.image.nms import Detections
@@ -58,7 +59,7 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
 
 def _read(file: Path) -> list[Any]:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_regular(file))
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check --golden") from error
     except (ValueError, RecursionError) as error:
@@ -76,9 +77,13 @@ def _listing(dataset: Dataset) -> dict[str, Any]:
     file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
     if file is None:
         return {}
-    content = json.loads(file.read_bytes())
-    pictures = {str(image["id"]): image["file_name"] for image in content.get("images", ())}
-    categories = {one["id"]: one["name"] for one in content.get("categories", ())}
+    content = json.loads(read_regular(file))
+    images, kinds = (  # what is no entry has been rejected when the data set was loaded
+        [one for one in content.get(key, ()) if isinstance(one, dict) and is_id(one.get("id"))]
+        for key in ("images", "categories")
+    )
+    pictures = {str(one["id"]): one["file_name"] for one in images if isinstance(one.get("file_name"), str)}
+    categories = {one["id"]: one["name"] for one in kinds}
     return {"pictures": pictures, "categories": categories, "root": file.parent}
 
 
@@ -87,7 +92,7 @@ def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
     paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
     found: dict[str, int] = {}
     for words in ([str(path) for path in paths], [path.name for path in paths], [path.stem for path in paths]):
-        twice = {word for word in words if words.count(word) > 1} if len(set(words)) < len(words) else set()
+        twice = {word for word, times in Counter(words).items() if times > 1}
         found = {word: place for place, word in enumerate(words) if word not in twice} | found
     if listed:
         at = {str(path): place for place, path in enumerate(paths)}
@@ -99,7 +104,7 @@ def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
 def _classes(listed: Mapping[str, Any], dataset: Dataset, labels: Sequence[str] | None) -> dict[Any, int] | None:
     """Return the model's class of each category id; ``None`` where ids are the classes themselves."""
     if listed:
-        ids = sorted(listed["categories"])
+        ids = sorted(listed["categories"], key=lambda key: (isinstance(key, str), key))  # as the loader sorts them
         names = [listed["categories"][one] for one in ids]
         return dict(zip(ids, places(names, labels).tolist(), strict=True))
     targets = dataset.batch(range(1)).targets if len(dataset) else None
@@ -120,7 +125,7 @@ def _are_numbers(values: Any, count: int) -> bool:
     return (
         isinstance(values, list)
         and len(values) == count
-        and all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)
+        and all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e9 for v in values)
     )
 
 

@@ -53,7 +53,7 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
     by_name = {spec.name: array for spec, array in zip(model.outputs, arrays, strict=False)}
     if set(HEADS) <= set(by_name):
         arrays = [by_name[name] for name in HEADS]
-    most = int(note(model).get("max_detections", MOST) if options.max_detections is None else options.max_detections)
+    most = int(note(model).get("max_detections") or MOST if options.max_detections is None else options.max_detections)
     overlap = threshold("iou_threshold", model, options, IOU)
     try:
         return decode_faces(arrays, contexts, _least(model, options), overlap, most)

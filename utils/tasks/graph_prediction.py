@@ -53,6 +53,8 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
     """
     chosen = {flag.key: getattr(options, flag.key, flag.default) for flag in FLAGS}
     wanted = Wanted(chosen["property"], chosen["smiles_column"], chosen["split"], options.script == "valid")
+    if paths["data"].suffix.lower() == ".npz" and "property" in getattr(options, "given", ()):
+        raise ConfigError(f"{paths['data']}: an .npz file holds its targets itself; leave out --property")
     found = load_graphs(paths["data"], wanted)
     return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, read_regular
 
 Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
 """From the first and one behind the last text to their vectors, N x D, and what was counted of them."""
@@ -67,8 +67,8 @@ def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
         return None
     try:
         found: Array = np.load(file, allow_pickle=False)
-        counts = json.loads(file.with_suffix(".json").read_bytes())
-    except (OSError, ValueError, EOFError):
+        counts = json.loads(read_regular(file.with_suffix(".json")))
+    except (OSError, ValueError, EOFError, RecursionError):
         return None
     if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
         return None

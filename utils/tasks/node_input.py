@@ -103,6 +103,8 @@ def fanout_of(form: str, layers: int, options: Options) -> tuple[int, ...]:
         ConfigError: the flags do not go together, or with the model.
     """
     if form != FANOUT and options.neighbours != SAMPLED:
+        if "fanout" in getattr(options, "given", ()):
+            raise ConfigError("--fanout is for sampled neighbours; say --neighbours sampled, too, or leave it out")
         return ()
     given: tuple[int, ...] = tuple(options.fanout)
     if form == FANOUT and options.neighbours == FULL:

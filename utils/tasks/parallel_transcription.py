@@ -285,11 +285,20 @@ def decode(
     vocabulary = decoder.stored.vocabulary
     if vocabulary is None:
         raise ModelError(f"{decoder.ckpt}: stores no vocabulary; export the model again")
-    silent = frozenset((decoder.stored.json(NOTE) or {}).get("silent", ()))
+    silent = _silent(decoder)
     return [
         _text(found, vocabulary, silent, decoder, context.seconds)
         for found, context in zip(outputs, contexts, strict=True)
     ]
+
+
+def _silent(decoder: Model) -> frozenset[str]:
+    """Return the tokens that are not written."""
+    stored = decoder.stored.json(NOTE, {})
+    found = stored.get("silent", []) if isinstance(stored, dict) else None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ModelError(f"{decoder.ckpt}: metadata {NOTE!r}: silent must be a list of text; export the model again")
+    return frozenset(found)
 
 
 def _text(

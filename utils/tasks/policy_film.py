@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from engine import ConfigError, typed_reason
-from utils.environments import FAULTS, close_environment, facts_of, make_environment
+from engine import ConfigError
+from utils.environments import close_environment, facts_of, make_environment, of_environment
 from utils.postprocess.image.film import film_strip, save_gif
 from utils.tasks.rollout import Lane
 
@@ -49,19 +49,18 @@ def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[
     environment = make_environment(name, drawn=True)
     frames, returns, total, wanted = list[Image.Image](), list[float](), 0.0, set(places)
     try:
-        environment.reset(seed=seed)
-        for step in range(lane.steps + 1):
-            if step in wanted:
-                frames.append(_picture(environment.render(), name))
-                returns.append(total)
-            if step < lane.steps:
-                action = lane.actions[step]
-                total += float(environment.step(int(action) if action.ndim == 0 else action.copy())[1])
-        rate = float(environment.metadata.get("render_fps") or 30)
-    except ConfigError:
-        raise
-    except FAULTS as error:  # an environment may raise anything
-        raise ConfigError(f"--save: {name} cannot be drawn ({typed_reason(error)}); leave out --save for it") from error
+        with of_environment(
+            lambda why: ConfigError(f"--save: {name} cannot be drawn ({why}); leave out --save for it")
+        ):
+            environment.reset(seed=seed)
+            for step in range(lane.steps + 1):
+                if step in wanted:
+                    frames.append(_picture(environment.render(), name))
+                    returns.append(total)
+                if step < lane.steps:
+                    action = lane.actions[step]
+                    total += float(environment.step(int(action) if action.ndim == 0 else action.copy())[1])
+            rate = float(environment.metadata.get("render_fps") or 30)
     finally:
         close_environment(environment)
     if not np.isclose(total, lane.total, rtol=1e-9, atol=1e-9):

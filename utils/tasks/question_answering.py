@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, ModelError, shape_text
+from engine import Array, ConfigError, DataError, Engine, ModelError, read_regular, shape_text, shortened
 from utils.datasets.base import Batch, Dataset, ListDataset
 from utils.datasets.questions import LANGUAGE, UNANSWERABLE, Question
 from utils.metrics.base import Metric
@@ -128,7 +128,7 @@ def typed(options: Options) -> Dataset | None:
     if found is None:
         return None
     batch = found.batch(range(len(found)))
-    return ListDataset([Question(*pair) for pair in batch.samples], names=[one for one, _ in batch.samples])
+    return ListDataset([Question(*pair) for pair in batch.samples], names=[shortened(one) for one, _ in batch.samples])
 
 
 def prepare(samples: Sequence[Question], model: Model, options: Options) -> Prepared:
@@ -249,7 +249,7 @@ def show(sample: Question, prediction: Answer, model: Model, options: Options) -
     from utils.text import clean_line
 
     score = round(float(prediction.score), 4)
-    said = clean_line(prediction.text) or "(no answer)"
+    said = shortened(clean_line(prediction.text), 400) or "(no answer)"
     best = [
         {"text": span.text, "score": round(span.score, 4), "begin": span.begin, "end": span.end}
         for span in prediction.best
@@ -263,12 +263,12 @@ def show(sample: Question, prediction: Answer, model: Model, options: Options) -
         "best": best,
     }
     others = [
-        f"{clean_line(span.text) or '(no answer)'} {span.score:.2f}"
+        f"{shortened(clean_line(span.text), 200) or '(no answer)'} {span.score:.2f}"
         for span in prediction.best
         if span.text != prediction.text and span.score >= SHOWN
     ]
     more = f"  ({', '.join(others)})" if others else ""
-    asked = f"{clean_line(sample.question)} -> " if sample.key else ""  # else the name is the question
+    asked = f"{shortened(clean_line(sample.question), 400)} -> " if sample.key else ""  # else the name is the question
     return Artifact(f"{asked}{said}  {score:.2f}{more}", answer, partial(_save, sample, prediction))
 
 
@@ -316,8 +316,8 @@ def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> Seq
         DataError: the file is no such object, or has no question of the data set.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(read_regular(file).decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read as JSON ({error}); give an object, text by id") from error
     names = dataset.batch(range(len(dataset))).names
     if not isinstance(found, dict) or not any(name in found for name in names):

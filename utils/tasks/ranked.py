@@ -87,7 +87,7 @@ def shown(query: str, found: Found, count: int) -> Artifact:
         for rank, (name, score, text) in enumerate(zip(found.ids, found.scores, found.texts, strict=False), start=1)
     ][:count]
     lines = [f"{one['rank']}. {one['score']:.3f} [{one['id']}] {_short(str(one['text']))}" for one in best]
-    return Artifact("\n  ".join([query, *lines]), {"query": query, "passages": best})
+    return Artifact("\n  ".join([_short(query), *lines]), {"query": query, "passages": best})
 
 
 def _short(text: str) -> str:

@@ -16,9 +16,10 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, ModelError, typed_reason
 from utils.datasets.episodes import RECORDED, Start
-from utils.environments import FAULTS, NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
+from utils.environments import NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
 from utils.tasks.base import Options
 from utils.tasks.model import Model
+from utils.tasks.stuck import Stuck
 
 KEY = "policy"
 """Key of the metadata that names the environment (``env``) and the output that says the action (``output``)."""
@@ -28,12 +29,20 @@ def environment_of(model: Model, options: Options) -> str:
     """Return the environment: ``--env``, or the one that the model stores.
 
     Raises:
-        ConfigError: neither names one.
+        ConfigError: neither names one. ModelError: the stored one names a module, whose code nobody asked for.
     """
-    name = options.env or _notes(model).get("env")
-    if not name:
+    if options.env:
+        return str(options.env)
+    stored = _notes(model).get("env")
+    if not stored:
         raise ConfigError(f"{model.ckpt}: stores no environment; pass --env, such as --env CartPole-v1")
-    return str(name)
+    name = str(stored)
+    if ":" in name:  # gymnasium would import the module, and a model file decides on no code that runs
+        raise ModelError(
+            f"{model.ckpt}: metadata {KEY!r}: env {name!r} names a module to import, which a model may not; "
+            f"where you trust that module, pass --env {name}"
+        )
+    return name
 
 
 def _notes(model: Model) -> dict[str, Any]:
@@ -111,17 +120,21 @@ class Lane(NamedTuple):
 class _Episode:
     """An episode under way. What its environment raises ends this one alone."""
 
-    def __init__(self, setting: Setting, seed: int) -> None:
-        self._setting, self.failure, self.ended = setting, "", ""
+    def __init__(self, setting: Setting, seed: int, stuck: Stuck) -> None:
+        self._setting, self._seed, self._stuck, self.failure, self.ended = setting, seed, stuck, "", ""
         self.rewards, self.actions, self.seen = list[float](), list[Any](), list[Array]()
         self.row: Array = np.zeros(setting.observations.shape, setting.dtype)
         self.lost = False
         self._environment: Any = None
+        stuck.doing = "reset", seed, time.perf_counter()
         try:
             self._environment = make_environment(setting.env)
             self._show(self._environment.reset(seed=seed)[0])
-        except FAULTS as error:  # an environment may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - an environment may raise anything
             self._fail(error, "reset")
+        stuck.doing = None
 
     @property
     def live(self) -> bool:
@@ -130,6 +143,13 @@ class _Episode:
     def step(self, action: Any) -> None:
         """Do an action."""
         self.actions.append(copy(action))  # the environment may write into the one it is given
+        self._stuck.doing = f"step {len(self.actions)}", self._seed, time.perf_counter()
+        try:
+            self._step(action)
+        finally:
+            self._stuck.doing = None
+
+    def _step(self, action: Any) -> None:
         try:
             shown, reward, terminated, truncated, _ = self._environment.step(action)
             reward = float(reward)
@@ -140,7 +160,9 @@ class _Episode:
                 self._end("terminated" if terminated else "truncated")
                 return
             self._show(shown)
-        except FAULTS as error:  # an environment may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - an environment may raise anything
             self._fail(error, f"step {len(self.actions)}")
             return
         if len(self.actions) >= self._setting.limit:
@@ -197,8 +219,14 @@ def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[Lane
         engine: the policy; its timeline gets ``environment`` and ``policy``, how long both took for so many steps.
         setting: as :meth:`Setting.of` found it. starts: at most ``setting.rows``.
     """
+    with Stuck(setting.env) as stuck:
+        lanes = _rolled(engine, setting, starts, stuck)
+    return _compared(engine, setting, starts, lanes)
+
+
+def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], stuck: Stuck) -> list[Lane]:
     begun = time.perf_counter()
-    episodes = [_Episode(setting, start.seed) for start in starts]
+    episodes = [_Episode(setting, start.seed, stuck) for start in starts]
     engine.timeline.add("environment reset", begun, time.perf_counter(), len(episodes))
     rows: Array = np.zeros((setting.rows, *setting.observations.shape), setting.dtype)
     live = [place for place, episode in enumerate(episodes) if episode.live]
@@ -219,8 +247,7 @@ def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[Lane
         engine.timeline.add("policy", begun, middle, len(live))
         engine.timeline.add("environment", middle, time.perf_counter(), len(live))
         live = [place for place in live if episodes[place].live]
-    lanes = [episode.lane() for episode in episodes]
-    return _compared(engine, setting, starts, lanes)
+    return [episode.lane() for episode in episodes]
 
 
 def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:

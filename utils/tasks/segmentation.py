@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,6 +280,8 @@ def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Seque
 class MaskFiles:
     """Writes the classes of each picture as a palette PNG, at its path below the folder that holds all pictures.
 
+    Where several pictures differ in their endings alone, a hash of the whole path stands behind the stem of each.
+
     Args:
         folder: where to write; it is made. dataset: the pictures.
     """
@@ -286,13 +290,25 @@ class MaskFiles:
         self.folder = folder
         names = dataset.batch(range(len(dataset))).names
         self._top = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
+        self._times = Counter(self._below(name).with_suffix("") for name in names)
+
+    def _below(self, name: str) -> Path:
+        return Path(os.path.relpath(name, self._top))
+
+    def _file(self, name: str) -> Path:
+        from utils.draw import file_name
+
+        below = self._below(name)
+        again = self._times[below.with_suffix("")] > 1
+        ending = f"-{sha256(os.fsencode(below)).hexdigest()[:12]}.png" if again else ".png"
+        return self.folder / below.with_name(file_name(below.stem, ending))
 
     def see(self, batch: Batch, predictions: Sequence[Array]) -> None:
         """Write the masks of a batch."""
         from utils.postprocess.image.drawn_masks import palette_mask
 
         for name, prediction in zip(batch.names, predictions, strict=True):
-            file = self.folder / Path(os.path.relpath(name, self._top)).with_suffix(".png")
+            file = self._file(name)
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 palette_mask(prediction).save(file, optimize=True)
@@ -333,6 +349,7 @@ SEGMENTATION = Task(
     summary=summary,
     saver=saver,
     saves="the classes of every picture as PNGs into a folder",
+    saves_folder=True,
     input_size=input_size,
     check=check,
     flags=FLAGS,

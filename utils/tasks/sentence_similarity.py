@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine
+from engine import Array, ConfigError, DataError, Engine, read_regular
 from utils.datasets.base import Dataset
 from utils.datasets.sentence_pairs import SENTENCES, SentencePair, load_sentences, pairs_of
 from utils.metrics.base import Metric
@@ -178,10 +178,10 @@ def answers(file: Path, dataset: Dataset, model: Model, options: Options) -> lis
         DataError: they are no numbers, or not as many as samples.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode("utf-8-sig")
         found = json.loads(text) if text.lstrip().startswith("[") else [float(line) for line in text.split()]
         numbers = [None if one is None else float(one) for one in found]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{file}: no list of scores ({error}); write a number per line, or a JSON list") from error
     if len(numbers) != len(dataset):
         raise DataError(f"{file} has {len(numbers)} scores for {len(dataset)} samples; write one for each")

@@ -13,6 +13,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.text import LABELS
 from utils.datasets.text_table import ENDINGS, read_lines, read_table
 from utils.metrics.class_names import hint
+from utils.text import brief
 
 
 class Said(NamedTuple):
@@ -51,10 +52,10 @@ def read_answers(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> 
 
 
 def _place(label: Any, labels: Sequence[str] | None, where: str) -> int:
-    text = str(label)
+    text = label if isinstance(label, str) else brief(label)
     if labels is not None and text in labels:
         return list(labels).index(text)
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     known = hint(text, labels) if labels else " (the model stores no names)"
     raise DataError(f"{where}: {text!r} is no class of the model{known}; correct it, or write class numbers")
@@ -65,8 +66,8 @@ def _score(text: Any, where: str) -> float:
         return float("nan")
     try:
         return float(text)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: score {text!r} is no number; leave it out, or write one from 0 to 1") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{where}: score {brief(text)} is no number; leave it out, or write one from 0 to 1") from error
 
 
 def agreement_of(prediction: Array, answer: Said) -> float:

@@ -91,7 +91,9 @@ def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int
 
     Raises:
         ModelError: what is stored is no length.
+        ConfigError: ``--lengths`` goes beyond what is stored.
     """
+    _refuse_beyond(stored_length(model), options)
     if options.max_length == 0:
         return 0
     spec = next((one for one in model.inputs if input_kind(one.name) == IDS), None)
@@ -103,6 +105,14 @@ def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int
         fixed = spec.shape[1]
         plans = model.dims.get((spec.symbols or ("", ""))[1] or "", ())
     return shortest([options.max_length, own, fixed, max(plans, default=None)])
+
+
+def _refuse_beyond(most: int | None, options: Options) -> None:
+    """Refuse lengths for which the model has no places: the runtime would say so in words about its nodes."""
+    given = options.lengths if "lengths" in getattr(options, "given", ()) else ()
+    if most is not None and any(length > most for length in given or ()):
+        shown = " ".join(map(str, given))
+        raise ConfigError(f"--lengths {shown}: the model takes at most {most} tokens; leave out what is longer")
 
 
 def stored_length(model: Model) -> int | None:

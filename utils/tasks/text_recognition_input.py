@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, ModelError
+from engine import Array, ConfigError, DataError, InputError, ModelError, read_regular
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
 from utils.tasks.base import Choice, Flag, Options
 from utils.tasks.model import Model
@@ -199,7 +199,7 @@ def lines_of(file: Path, flag: str) -> list[str]:
         DataError: it cannot be read; the line names the flag.
     """
     try:
-        text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = read_regular(file).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{flag} {file}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
     except OSError as error:

@@ -8,12 +8,18 @@ trained on; the other 1437 are the training set. A picture's file name is its in
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from utils.extra import needed
+
+with needed(__file__):
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
 HELD_OUT = 360
 SEED = 0

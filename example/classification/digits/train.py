@@ -12,14 +12,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
-from make_data import digits, split
-from model import DigitsNet
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from utils.extra import needed
 from utils.preprocess.pytorch.classification import preprocess
+
+with needed(__file__):
+    import torch
+    from make_data import digits, split
+    from model import DigitsNet
+    from torch.nn import functional
 
 EPOCHS = 40
 BATCH = 64

@@ -6,11 +6,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-
-from utils.export.detectors import add_common, sides, write
-from utils.export.random_weights import RANDOM
-from utils.export.transformers_detectors import ARCHS, detector
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from utils.export.detectors import add_common, sides, write
+    from utils.export.random_weights import RANDOM
+    from utils.export.transformers_detectors import ARCHS, detector
 
 
 def arguments() -> argparse.Namespace:

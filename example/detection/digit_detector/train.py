@@ -17,19 +17,23 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import STRIDE, DigitDetector, centres
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
 from utils.datasets.boxes import load_boxes
 from utils.datasets.digit_scenes import CLEARER, HARDER, Scene, training_batches
+from utils.extra import needed
 from utils.metrics.detection import MeanAveragePrecision
 from utils.pipeline import cli
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.images import open_image
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import STRIDE, DigitDetector, centres
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25

@@ -7,14 +7,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from model import SmallDetector
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-
-from utils.export.detectors import Detector, add_common, sides, write
-from utils.export.random_weights import RANDOM, seeded
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from model import SmallDetector
+
+    from utils.export.detectors import Detector, add_common, sides, write
+    from utils.export.random_weights import RANDOM, seeded
 
 LABELS = ("cat", "cup", "spoon")
 

@@ -6,14 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from model import POINTS, SIZE, FaceNet
-from train import STEPS, WEIGHTS, cut_faces, read_faces, train
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.export.forms import add_forms
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from model import POINTS, SIZE, FaceNet
+    from train import STEPS, WEIGHTS, cut_faces, read_faces, train
+
+    from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 PREPROCESS = {"resize_shape": [SIZE, SIZE], "crop_shape": [SIZE, SIZE], "mean": [0.0], "std": [1.0]}

@@ -15,20 +15,24 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import POINTS, SIZE, WIDTH, FaceNet
 from PIL import Image
-from torch import nn
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import EngineSpec, ModelError, add_version, open_engine
+from utils.extra import needed
 from utils.fetch import fetched
 from utils.pipeline import cli
 from utils.postprocess.image.faces import decode_faces
 from utils.preprocess.image.alignment import chip
 from utils.preprocess.image.letterbox import letterbox
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import POINTS, SIZE, WIDTH, FaceNet
+    from torch import nn
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 FACES, WEIGHTS, DETECTOR = HERE / "faces", HERE / "cosface_orl.pth", HERE / "centerface_dyn.onnx"

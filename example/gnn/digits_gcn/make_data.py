@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.neighbors import kneighbors_graph
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import kneighbors_graph
 
 HERE = Path(__file__).resolve().parent
 NEIGHBOURS = 8

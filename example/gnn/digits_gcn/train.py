@@ -11,17 +11,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.labelled_graph import SPLITS, TEST, TRAIN
 from utils.datasets.node_graphs import read_node_graph
-from utils.export.graph_models import GraphNetwork, GraphSizes
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.graphs.neighbours import SYMMETRIC, Neighbours
-from utils.training import repeatable, save
+
+with needed(__file__):
+    import torch
+    from torch.nn import functional
+
+    from utils.export.graph_models import GraphNetwork, GraphSizes
+    from utils.training import repeatable, save
 
 HERE = Path(__file__).resolve().parent
 SIZES = GraphSizes("gcn", features=64, hidden=64, classes=10)

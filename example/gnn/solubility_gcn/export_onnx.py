@@ -6,18 +6,21 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-from model import FEATURES, PackedGCN, SolubilityGCN
-from train import PROPERTY, STEPS, WEIGHTS, get_data, tensors, train
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.molecules import Molecules, graph_of, read_sdf
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.graphs.messages import messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal
+
+with needed(__file__):
+    import torch
+    from model import FEATURES, PackedGCN, SolubilityGCN
+    from train import PROPERTY, STEPS, WEIGHTS, get_data, tensors, train
+
+    from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 PROVENANCE = {"source": "example/gnn/solubility_gcn/model.py", "weights": "train.py, on RDKit's solubility data"}

@@ -13,19 +13,23 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import FEATURES, SolubilityGCN
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.graphs import GraphFile, save_graphs
 from utils.datasets.molecules import END, Molecules, canonical, graph_of, look_of, read_sdf
+from utils.extra import needed
 from utils.fetch import fetched
 from utils.pipeline import cli
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import messages
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import FEATURES, SolubilityGCN
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA, WEIGHTS = HERE / "data", HERE / "solubility_gcn.pth"

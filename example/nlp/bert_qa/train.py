@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import save_file
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.fact_stories import Story, story, vocabulary
-from utils.export.bert_encoder import MASKED, sizes_of
-from utils.export.bert_heads import Spanned
-from utils.training import Plan, fit, repeatable
+from utils.extra import needed
+
+with needed(__file__):
+    import torch
+    from safetensors.torch import save_file
+    from torch.nn import functional
+
+    from utils.export.bert_encoder import MASKED, sizes_of
+    from utils.export.bert_heads import Spanned
+    from utils.training import Plan, fit, repeatable
 
 HERE = Path(__file__).resolve().parent
 LENGTH = 128

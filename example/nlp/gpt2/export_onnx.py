@@ -6,8 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.export.gpt_script import export_gpt
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from utils.export.gpt_script import export_gpt
+
 
 if __name__ == "__main__":
     cli.run(partial(export_gpt, __doc__, HERE, "random"))

@@ -15,16 +15,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import LONGEST, TOKENS, LanguageId
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.text import load_texts
+from utils.extra import needed
 from utils.pipeline import cli
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import LONGEST, TOKENS, LanguageId
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 

@@ -15,18 +15,22 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import pretrained, tokenizer
-from torch import nn
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, ConfigError, add_version
 from utils.datasets.rated_snippets import Snippet, divided, grouped, read_snippets
-from utils.export.bert_heads import Classified
+from utils.extra import needed
 from utils.fetch import fetched
 from utils.pipeline import cli
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import pretrained, tokenizer
+    from torch import nn
+    from torch.nn import functional
+
+    from utils.export.bert_heads import Classified
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA, WEIGHTS = HERE / "data", HERE / "minilm_sentiment.pth"

@@ -12,13 +12,15 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from corpus import is_held_out, pages
 
 from engine import add_version
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from tokenizers import Tokenizer
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 3

@@ -13,18 +13,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch.nn import functional
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from corpus import is_held_out, made_by, pages
 
 from engine import add_version
-from utils.export.gpt_decoder import Form, GptDecoder
+from utils.extra import needed
 from utils.pipeline import cli
-from utils.training import Plan, fit, repeatable
+
+with needed(__file__):
+    import torch
+    from safetensors.torch import save_file
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from torch.nn import functional
+
+    from utils.export.gpt_decoder import Form, GptDecoder
+    from utils.training import Plan, fit, repeatable
 
 HERE = Path(__file__).resolve().parent
 END = "<|endoftext|>"

@@ -6,14 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-from model import DIGITS, DigitCRNN
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    import torch
+    from model import DIGITS, DigitCRNN
+
+    from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 HEIGHT, WIDTH = 32, 160

@@ -13,17 +13,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import DIGITS, DigitCRNN
 from PIL import Image
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.digit_lines import Line, training_batches
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.postprocess.text.ctc import greedy
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import DIGITS, DigitCRNN
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 HEIGHT = 32

@@ -7,15 +7,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from train import DATA, HERE, SPLITS, parts_of, stem_of, train, weights_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from utils.datasets.ratings import read_ratings
-from utils.export.click_models import DENSE, IDS, network_of
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from train import DATA, HERE, SPLITS, parts_of, stem_of, train, weights_of
+
+    from utils.export.click_models import DENSE, IDS, network_of
+    from utils.export.torch_export import export_onnx, load_weights
 
 
 def export(split: str, args: argparse.Namespace) -> None:

@@ -17,11 +17,14 @@ from engine import add_version
 from utils.datasets.base import Batch
 from utils.datasets.clicks import RatedRows, Wanted
 from utils.datasets.ratings import Ratings, read_ratings
-from utils.export.click_models import Wish, features_of, predictor, trained
+from utils.extra import needed
 from utils.metrics.clicks import Clicks
 from utils.pipeline import cli
 from utils.preprocess.features import Features
-from utils.training import save
+
+with needed(__file__):
+    from utils.export.click_models import Wish, features_of, predictor, trained
+    from utils.training import save
 
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from model import DLRM, Size
-
-from engine import ModelError, add_version
+from engine import ConfigError, ModelError, add_version
 from utils.export.criteo_tables import CHALLENGE, TERABYTE, capped, criteo_features, example_arrays, linear_sizes
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx
-from utils.export.weight_files import load_state, read_state
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.features import HASHES
+
+with needed(__file__):
+    import torch
+    from model import DLRM, Size
+
+    from utils.export.torch_export import export_onnx
+    from utils.export.weight_files import load_state, read_state
 
 HERE = Path(__file__).resolve().parent
 
@@ -46,6 +49,20 @@ def size_of(state: Mapping[str, Any], told: Path) -> Size:
     return Size(width, tuple(int(one.shape[0]) for one in tables), tuple(bottom), tuple(top[:-1]))
 
 
+def refuse_larger_than_memory(size: Size, name: str) -> None:
+    """Refuse tables of which this machine cannot hold two: the network's, and those that are written.
+
+    Raises:
+        ConfigError: they are larger.
+    """
+    needed, there = 2 * 4 * size.width * sum(size.rows), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise ConfigError(
+            f"--size {name}: its tables take {needed / 2e9:.1f} GB, and twice that for the export; this machine has "
+            f"{there / 1e9:.1f} GB: give --max_rows, or another --size"
+        )
+
+
 def main() -> int:
     """Export and print the largest relative error of each file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -63,6 +80,7 @@ def main() -> int:
     torch.manual_seed(0)
     if args.weights is None:
         size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
+        refuse_larger_than_memory(size, args.size)
         network, told = DLRM(size), "random"
         print(f"random weights of size {args.size}: nothing of what they predict means anything", flush=True)
     else:

@@ -14,18 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from model import SASRec
-from torch import nn
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, DataError, add_version
 from utils.datasets.histories import sequences
 from utils.datasets.ratings import Ratings, read_ratings
 from utils.datasets.splits import TRAIN, split
+from utils.extra import needed
 from utils.pipeline import cli
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import SASRec
+    from torch import nn
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"

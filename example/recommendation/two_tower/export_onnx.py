@@ -6,17 +6,20 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-from model import Item, Query
-from train import Towers, add_flags, features_of, name_of, train
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.datasets.ratings import read_ratings
 from utils.datasets.splits import split
 from utils.export.forms import add_exporter, add_forms
-from utils.export.random_weights import RANDOM, seeded
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    import torch
+    from model import Item, Query
+    from train import Towers, add_flags, features_of, name_of, train
+
+    from utils.export.random_weights import RANDOM, seeded
+    from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,18 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from model import Size, WideDeep
-
 from engine import ModelError, add_version
 from utils.export.criteo_tables import CHALLENGE, capped, criteo_features, example_arrays, linear_sizes
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx
-from utils.export.weight_files import load_state, read_state
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.features import HASHES
+
+with needed(__file__):
+    import torch
+    from model import Size, WideDeep
+
+    from utils.export.torch_export import export_onnx
+    from utils.export.weight_files import load_state, read_state
 
 HERE = Path(__file__).resolve().parent
 

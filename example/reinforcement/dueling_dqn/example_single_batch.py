@@ -12,4 +12,4 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     ckpt = HERE / "dueling_dqn_dyn.onnx"
-    cli.single(__doc__, POLICY_ROLLOUT, ckpt=ckpt, batch_size=1, episodes=1)
+    cli.single(__doc__, POLICY_ROLLOUT, ckpt=ckpt, env="frames:CartPoleFrames-v0", batch_size=1, episodes=1)

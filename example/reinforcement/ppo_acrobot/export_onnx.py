@@ -6,12 +6,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from model import ENVIRONMENT, policy
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.export.policy_script import export_policy
+from utils.extra import needed
 from utils.pipeline import cli
+
+with needed(__file__):
+    from model import ENVIRONMENT, policy
+
+    from utils.export.policy_script import export_policy
+
 
 if __name__ == "__main__":
     cli.run(partial(export_policy, __doc__, HERE / "ppo_acrobot", policy(), ENVIRONMENT))

@@ -9,15 +9,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from model import ENVIRONMENT, critic, policy
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
-from utils.export.policy_script import keep_policy
+from utils.extra import needed
 from utils.pipeline import cli
-from utils.policy_training import PpoPlan, ppo
-from utils.training import repeatable
+
+with needed(__file__):
+    from model import ENVIRONMENT, critic, policy
+
+    from utils.export.policy_script import keep_policy
+    from utils.policy_training import PpoPlan, ppo
+    from utils.training import repeatable
 
 PLAN = PpoPlan(200_000, rate=1e-3)
 

@@ -14,16 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from model import DIGITS, DigitUNet
 from PIL import Image
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
 from utils.datasets.digit_scenes import Scene, training_batches
+from utils.extra import needed
 from utils.pipeline import cli
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import DIGITS, DigitUNet
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25

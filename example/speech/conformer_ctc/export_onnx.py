@@ -7,17 +7,19 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from model import SIZES, ConformerCTC, Size
-
 from engine import ConfigError, add_version
 from utils.export.forms import add_forms
-from utils.export.torch_export import export_onnx
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import LogMel, settings_to_json
 from utils.tasks.text_recognition_input import lines_of
+
+with needed(__file__):
+    import torch
+    from model import SIZES, ConformerCTC, Size
+
+    from utils.export.torch_export import export_onnx
 
 HERE = Path(__file__).resolve().parent
 FRAMES = 400

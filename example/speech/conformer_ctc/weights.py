@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from model import ConformerCTC, Size
 
-from engine import ModelError, reason_of
+from engine import ModelError, build_yaml, check_yaml, compose_yaml, reason_of
 
 SMALLEST = 7
 """Fewest bytes of a file that can hold weights."""
@@ -48,7 +47,7 @@ def load(path: Path) -> Loaded:
     """
     try:
         return _folder(path) if path.is_dir() else _archive(path)
-    except (OSError, KeyError, ValueError, TypeError, tarfile.TarError, yaml.YAMLError) as error:
+    except (OSError, KeyError, ValueError, TypeError, tarfile.TarError) as error:
         raise ModelError(
             f"{path}: no weights of a Conformer with CTC ({reason_of(error)}); give NeMo's .nemo"
         ) from error
@@ -58,7 +57,7 @@ def _archive(path: Path) -> Loaded:
     """Read NeMo's archive: a configuration as YAML and a checkpoint of tensors, of which no code is run."""
     with tarfile.open(path) as archive:
         members = {Path(one.name).name: one for one in archive.getmembers() if one.isfile()}
-        config = yaml.safe_load(_read(archive, members["model_config.yaml"]))
+        config = _settings(_read(archive, members["model_config.yaml"]))
         content = io.BytesIO(_read(archive, members["model_weights.ckpt"]))
     weights = torch.load(content, map_location="cpu", weights_only=True)
     encoder, decoder = config["encoder"], config["decoder"]
@@ -82,6 +81,17 @@ def _archive(path: Path) -> Loaded:
         bool(encoder.get("use_bias", True)),
     )
     return Loaded(size, _own(weights), tokens)
+
+
+def _settings(content: bytes) -> dict[str, Any]:
+    """Return what a configuration says, within the limits of the zoo's own YAML files."""
+    top = compose_yaml(content.decode("utf-8-sig"))
+    if top is not None:
+        check_yaml(top)
+    found = None if top is None else build_yaml(top)
+    if not isinstance(found, dict):
+        raise ValueError("its model_config.yaml holds no settings by name")
+    return found
 
 
 def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

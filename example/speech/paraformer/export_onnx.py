@@ -9,20 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from folder import SPECIAL, UNUSED, Folder, read_folder
-from model import Form, Listening, Paraformer, example
-
 from engine import ConfigError, ModelError, add_version
 from utils.export.forms import add_forms
-from utils.export.random_weights import RANDOM
-from utils.export.torch_export import export_onnx
-from utils.export.weight_files import load_state, read_state
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import KEY, FilterBank, settings_to_json
 from utils.tasks.parallel_transcription import NOTE
+
+with needed(__file__):
+    import torch
+    from folder import SPECIAL, UNUSED, Folder, read_folder
+    from model import Form, Listening, Paraformer, example
+
+    from utils.export.random_weights import RANDOM
+    from utils.export.torch_export import export_onnx
+    from utils.export.weight_files import load_state, read_state
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS = ("model.pt", "model.pb")

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from model import Form
 
-from engine import ConfigError, ModelError, reason_of
+from engine import ConfigError, ModelError, read_yaml, reason_of
 from utils.preprocess.audio.features import FilterBank
 
 KINDS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
@@ -92,8 +91,8 @@ def read_folder(folder: Path) -> Folder:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = read_yaml(path)
+    except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({reason_of(error)}); give a folder in FunASR's layout") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path} holds no settings by name; give a folder in FunASR's layout")

@@ -7,17 +7,20 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from model import MARGIN, MELS, STRIDE, PromptsCTC
 from prompts import ALPHABET, FEATURES, SILENCE
 
 from engine import add_version
 from utils.export.forms import add_exporter, add_forms
-from utils.export.torch_export import export_onnx, load_weights
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import settings_to_json
+
+with needed(__file__):
+    import torch
+    from model import MARGIN, MELS, STRIDE, PromptsCTC
+
+    from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 FRAMES = 480 + 2 * MARGIN

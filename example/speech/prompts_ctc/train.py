@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from language import arpa
-from model import MARGIN, STRIDE, PromptsCTC
 from prompts import ALPHABET, FEATURES, SILENCE, Prompt, held_out, prompts
 
 from engine import Array, ConfigError, add_version
+from utils.extra import needed
 from utils.metrics.transcripts import SpokenCharacterErrorRate, WordErrorRate
 from utils.pipeline import cli
 from utils.postprocess.text.alignment import aligned
@@ -31,7 +29,13 @@ from utils.postprocess.text.ctc import greedy
 from utils.preprocess.audio.features import log_mel
 from utils.preprocess.audio.reading import read_sound
 from utils.preprocess.audio.resampling import resampled
-from utils.training import Plan, fit, repeatable, save
+
+with needed(__file__):
+    import torch
+    from model import MARGIN, STRIDE, PromptsCTC
+    from torch.nn import functional
+
+    from utils.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 SPEEDS = (0.85, 0.92, 1.0, 1.08, 1.15)

@@ -9,18 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from model import SIZES, Form, Listening, Whisper, Writing, cache_names, example, fitted_state, read_form
-from special import notes_of, random_tokens, tokenizer_of
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError, ModelError, add_version
 from utils.export.forms import add_forms
-from utils.export.random_weights import RANDOM
-from utils.export.torch_export import export_onnx
-from utils.export.weight_files import load_state, read_state
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import KEY, WHISPER, settings_to_json
+
+with needed(__file__):
+    import torch
+    from model import SIZES, Form, Listening, Whisper, Writing, cache_names, example, fitted_state, read_form
+    from special import notes_of, random_tokens, tokenizer_of
+
+    from utils.export.random_weights import RANDOM
+    from utils.export.torch_export import export_onnx
+    from utils.export.weight_files import load_state, read_state
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")

@@ -28,6 +28,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
+from utils.pipeline.launch.ends import Stopped, how_ended
 from utils.pipeline.prepare import Buffers, Failure, Front, Ready, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
@@ -104,6 +105,10 @@ class _Child:
         try:
             for message in messages:
                 self._connection.send_bytes(message)
+            stopped = Stopped(lambda: (self._process.pid,))
+            while not self._connection.poll(1.0):
+                if stopped() is not None:
+                    self._process.kill()  # the end of the connection follows
             return self._connection.recv()
         except (EOFError, OSError):
             raise _DiedError(self.wait(_PATIENCE)) from None
@@ -128,7 +133,7 @@ class _Child:
             self._process.kill()
             code = self._process.wait()
         _live.discard(self)
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"signal {how_ended(code).removeprefix('signal ')}" if code < 0 else how_ended(code)
 
     def close(self) -> None:
         """Let go of a process that has ended; may be called twice."""

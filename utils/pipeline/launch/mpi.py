@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from engine import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, EngineError, TecoInferError
 from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import SIZE, rank_and_size
+from utils.pipeline.launch.ends import Stopped
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
 
@@ -34,6 +37,8 @@ LAUNCHED = "OMPI_COMM_WORLD_LOCAL_RANK"
 
 _PART, _SAID = 1, 2
 """Message tags: a finished part; "I have said what is wrong"."""
+_START = 120.0
+"""Seconds in which all ranks must have come to where they begin together."""
 _POLL = 0.01
 """Seconds between two looks for a message."""
 _RANK_0_FIRST = 0.5
@@ -65,12 +70,15 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
     rank, size = rank_and_size()
     if size == 1:
         return work()
-    comm = _world(rank, size) if LAUNCHED in os.environ else None
+    with _together(rank, size):
+        comm = _world(rank, size) if LAUNCHED in os.environ else None
     if comm is None:
         return _alone(work, say, rank, size)
     with _quiet(rank), _fate_shared(comm, resume):
-        _share_cores(comm)
-        parts = _collect(comm, part_of(work()))
+        with _together(rank, size):
+            _share_cores(comm)
+            others = _on_this_machine(comm)
+        parts = _collect(comm, part_of(work()), others)
     if rank:
         return None
     say(f"merged from {hosts(parts)}")
@@ -115,22 +123,55 @@ def _share_cores(comm: Any) -> None:
     local.Free()
 
 
-def _collect(comm: Any, part: Part) -> list[Part]:
+@contextmanager
+def _together(rank: int, size: int) -> Iterator[None]:
+    """Do what all ranks do at once: where one never comes, end this one, as MPI's own calls wait for ever."""
+
+    def give_up() -> None:
+        line = f"rank {rank}: not all {size} ranks have come in {_START:g} s; see which process hangs or is stopped"
+        os.write(2, f"{line}\n".encode())
+        os._exit(2)  # the main thread is inside MPI and hears nothing
+
+    timer = threading.Timer(_START, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _on_this_machine(comm: Any) -> dict[int, int]:
+    """Return process number -> rank of the other ranks on this machine."""
+    host = socket.gethostname()
+    known = enumerate(comm.allgather((host, os.getpid())))
+    return {pid: rank for rank, (where, pid) in known if where == host and rank != comm.rank}
+
+
+def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
     """Send the part to rank 0; there, return all of them."""
+    stopped = Stopped(lambda: others)
     if comm.rank:
         request = comm.isend(part, dest=0, tag=_PART)
-        _wait(request.Test)
+        _wait(request.Test, stopped, others)
         return [part]
     parts = [part]
     for rank in range(1, comm.size):
-        _wait(partial(comm.iprobe, source=rank, tag=_PART))
+        _wait(partial(comm.iprobe, source=rank, tag=_PART), stopped, others)
         parts.append(comm.recv(source=rank, tag=_PART))
     return parts
 
 
-def _wait(ready: Callable[[], bool]) -> None:
+def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -> None:
+    """Wait for a message.
+
+    Raises:
+        EngineError: a rank of this machine is stopped, and stays so.
+    """
     while not ready():
         time.sleep(_POLL)
+        if (pid := stopped()) is not None:
+            raise EngineError(f"rank {others[pid]} (process {pid}) is stopped; let all ranks run, or start fewer")
 
 
 @contextmanager

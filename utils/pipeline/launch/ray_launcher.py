@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +24,7 @@ import engine
 from engine import ConfigError, EngineError, TecoInferError, one_line, usable_cores
 from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
+from utils.pipeline.launch.ends import Stopped
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
@@ -37,6 +40,8 @@ _SETTINGS = ("MAX_ENGINE_NUMS", "SDAA_", "TECO_")
 """Beginnings of the environment variables that workers on other machines take from the driver."""
 _PATIENCE = 30.0
 """Seconds without any news after which it is said that workers wait for free cores."""
+_LOOK = 1.0
+"""Seconds between two looks at the workers where there is no news."""
 _STORE = 2**27
 """Bytes of shared memory a cluster of our own reserves; parts are a few kilobytes."""
 
@@ -53,6 +58,7 @@ class _Place(NamedTuple):
 
     node: str
     host: str
+    pid: int
 
 
 @dataclass(slots=True)
@@ -78,6 +84,17 @@ class _Run:
     pending: dict[Any, _Worker] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     lost: Counter[int] = field(default_factory=Counter)
+    stopped: Stopped = field(init=False)
+    said: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.stopped = Stopped(self._here)
+
+    def _here(self) -> list[int]:
+        """Return the processes of the workers on this machine."""
+        host = socket.gethostname()
+        places = [worker.place for worker in self.pending.values()]
+        return [place.pid for place in places if place is not None and place.host == host]
 
 
 def launch(
@@ -169,7 +186,7 @@ def _worker_class() -> type:
     """Return the actor's class; being local, it travels to workers that do not yet know where the zoo is."""
 
     class Worker:
-        def start(self, folder: str, paths: list[str], settings: dict[str, str]) -> tuple[str, str]:
+        def start(self, folder: str, paths: list[str], settings: dict[str, str]) -> tuple[str, str, int]:
             import os
             import socket
             import sys
@@ -180,7 +197,7 @@ def _worker_class() -> type:
             os.environ.update(settings)
             # In the order of the driver: the core stands before contrib.
             sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
-            return ray.get_runtime_context().get_node_id(), socket.gethostname()
+            return ray.get_runtime_context().get_node_id(), socket.gethostname(), os.getpid()
 
         def work(self, *args: Any) -> Any:
             from utils.pipeline.launch.ray_launcher import work_part
@@ -243,6 +260,11 @@ def _finish(run: _Run, say: Callable[[str], None]) -> Report:
         except KeyboardInterrupt:
             say(f"interrupted with {len(run.parts)} of {run.size} parts done")
             raise
+        except run.ray.exceptions.RayTaskError:
+            raise
+        except run.ray.exceptions.RayError as error:
+            had = f"with {len(run.parts)} of {run.size} parts done"
+            raise EngineError(f"the Ray cluster was lost {had}: {one_line(error)}; see `ray status`") from error
     recomputed = sum(run.lost.values())
     say(f"merged from {hosts(run.parts)}{f', {recomputed} lost and recomputed' if recomputed else ''}")
     return merge(run.parts, recomputed=recomputed)
@@ -255,6 +277,17 @@ def _start(run: _Run, rank: int) -> None:
     run.pending[worker.actor.start.remote(str(Path.cwd()), folders, settings)] = worker
 
 
+def _look(run: _Run, say: Callable[[str], None]) -> None:
+    """End a worker that is stopped, which Ray does not notice; say now and then who waits."""
+    if (pid := run.stopped()) is not None:
+        say(f"worker process {pid} is stopped; ending it")
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    if time.monotonic() - run.said > _PATIENCE:
+        run.said = time.monotonic()
+        _say_waiting(run, say)
+
+
 def _say_waiting(run: _Run, say: Callable[[str], None]) -> None:
     waiting = sum(worker.place is None for worker in run.pending.values())
     if waiting:
@@ -263,23 +296,24 @@ def _say_waiting(run: _Run, say: Callable[[str], None]) -> None:
 
 def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
     """Wait for the next piece of news from a worker, and do what it asks for."""
-    ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_PATIENCE)
+    ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_LOOK)
     if not ready:
-        _say_waiting(run, say)
+        _look(run, say)
         return
+    run.said = time.monotonic()
     worker = run.pending.pop(ready[0])
     lost = run.ray.exceptions
     try:
         news = run.ray.get(ready[0])
-    except (lost.RayActorError, lost.WorkerCrashedError, lost.OutOfMemoryError, lost.ObjectLostError) as error:
-        _replace(run, worker, error, say)
-        return
     except lost.RayTaskError as error:  # a bug in the script is shown as it is
         if worker.place is None or isinstance(error.cause, ModuleNotFoundError):
             raise ConfigError(
                 f"a worker cannot start: {error.cause}; the zoo and the data must lie at the same path on every machine"
             ) from error
         raise
+    except lost.RayError as error:  # its process, its machine or what it has made is gone
+        _replace(run, worker, error, say)
+        return
     if isinstance(news, Refused):
         raise _raised(news)
     if isinstance(news, Part):
@@ -309,7 +343,7 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
             f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); use fewer workers, or a smaller batch"
         ) from error
     where = f" on {worker.place.host}" if worker.place else ""
-    say(f"{part}: its worker{where} died; computing it again")
+    say(f"{part}: its worker{where} died (killed, out of memory, or a crash in native code); computing it again")
     run.ray.kill(worker.actor)  # where it was only out of reach
     _start(run, worker.rank)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 
 from engine import ConfigError, DataError, InputError, ModelError, shape_text
+from utils.regular import text_of
 from utils.stored import Stored
 
 __all__ = ["ClassScore", "Labels", "answers", "labels_from", "postprocess", "scores"]
@@ -113,7 +114,7 @@ def labels_from(source: Labels) -> list[str] | None:
 
 def _labels_in_file(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+        lines = text_of(path).rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: cannot read labels ({error}); pass a UTF-8 text file with one label per line"

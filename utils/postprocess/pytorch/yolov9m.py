@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from engine import Array, DataError, InputError, one_line, shape_text
+from utils.datasets.yolo import mapping_of
 from utils.postprocess.pytorch.yolo_boxes import scale_boxes, xywh2xyxy
 from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, kept
 from utils.torch_array import as_array, like
@@ -342,15 +343,7 @@ def _content(file: Path) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=8)
 def _read(file: Path, changed: int) -> Mapping[str, Any]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DataError(f"data_config {file} is not YAML ({one_line(error)}); write names and nc") from error
-    if not isinstance(content, dict):
-        raise DataError(f"data_config {file} holds no mapping; write names and nc")
-    return content
+    return mapping_of(file, f"data_config {file}", "names and nc")
 
 
 def _called(data_config: Config) -> str:

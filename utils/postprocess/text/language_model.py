@@ -99,7 +99,7 @@ def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float
                 raise DataError(f"{name}:{number}: {row[:80]!r} is no {length}-gram; the file is damaged")
             try:
                 grams[tuple(parts[1 : length + 1])] = Gram(
-                    float(parts[0]), float(parts[length + 1 :][0]) if len(parts) == length + 2 else 0.0
+                    _logarithm(parts[0]), _logarithm(parts[length + 1]) if len(parts) == length + 2 else 0.0
                 )
             except ValueError as error:
                 raise DataError(f"{name}:{number}: {row[:80]!r} has no logarithms where they belong") from error
@@ -109,7 +109,15 @@ def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float
     return LanguageModel(grams, order, weight, bonus)
 
 
+def _logarithm(text: str) -> float:
+    """Return a logarithm, which may be minus infinity: never; ValueError where it is none."""
+    found = float(text)
+    if not found < math.inf:
+        raise ValueError(text)
+    return found
+
+
 def _number(text: str, where: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 9:
-        raise DataError(f"{where}: '\\{text}-grams:' is no heading of an ARPA file; the file is damaged")
+    if text not in tuple("123456789"):
+        raise DataError(f"{where}: '\\{text[:20]}-grams:' is no heading of an ARPA file; the file is damaged")
     return int(text)

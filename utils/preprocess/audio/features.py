@@ -347,7 +347,7 @@ def settings_of(stored: Stored, default: Settings | None = None) -> Settings:
             return default
         raise ModelError(f"{where}: is missing, so it is not known what the model hears; {stored.fix}")
     kinds: dict[Any, type[LogMel] | type[FilterBank]] = {one.kind: one for one in (LogMel, FilterBank)}
-    if not isinstance(found, dict) or found.get("kind") not in kinds:
+    if not isinstance(found, dict) or found.get("kind") not in list(kinds):
         raise ModelError(f"{where}: has no 'kind' of {' or '.join(kinds)}; {stored.fix}")
     cls = kinds[found.pop("kind")]
     unknown = sorted(set(found) - {field.name for field in fields(cls)})

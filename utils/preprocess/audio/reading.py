@@ -8,7 +8,8 @@ Rules, chosen so that one recording gives the same samples however it is stored:
 - whole numbers are scaled to -1..1; floats are as they are, and refused where they were meant as whole numbers;
 - channels are mixed down to their mean, and that is said;
 - another rate is resampled, and that is said;
-- a file that holds less than its head says is refused, and so are NaN, no samples at all, and what is no sound.
+- a file that holds less than its head says is refused, and so are NaN, no samples at all, and what is no sound;
+- what would take too much memory (:data:`MOST_VALUES`) is refused by its head, before it is decoded.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, reason_of, stage
+from engine import Array, DataError, check_regular, reason_of, stage
 from utils.extra import extra
 from utils.preprocess.audio.resampling import resampled
 from utils.preprocess.audio.wav import is_wav, read_frames, read_head
-from utils.regular import check_regular
 
 EXTENSIONS = (
     ".wav",
@@ -56,6 +56,12 @@ SHORTEST = 0.025
 
 RATES = 1000, 1_000_000
 """Hz that a recording can have; sound of fewer has no speech in it, and a head that says so is wrong."""
+
+MOST_SECONDS = 1e8
+"""Three years: what a list says beyond that is no time in a recording, and no number of samples either."""
+
+MOST_VALUES = 1 << 28
+"""Samples of all channels that are read at once: 1 GiB as float32, four and a half hours at 16 kHz."""
 
 _told: set[tuple[str, ...]] = set()
 
@@ -128,6 +134,7 @@ def read_sound(recording: Recording | str | os.PathLike[str], rate: int | None =
         if rate is not None and rate != own:
             if exact:
                 raise DataError(f"{one}: {own} Hz, and {rate} Hz are asked for; resample it first")
+            _refuse_long(one, len(samples) * rate // own)
             _tell(f"recordings of {own} Hz are resampled to {rate} Hz", one)
             samples, own = resampled(samples, own, rate), rate
     return Sound(samples, own, str(one))
@@ -144,13 +151,14 @@ def _frames(one: Recording) -> tuple[Array, int]:
             if head is not None:
                 _refuse_cut(one, head.frames, head.declared, head.rate)
                 start, stop = _part(one, head.frames, head.rate)
+                _refuse_long(one, stop - start, head.channels)
                 with stage("disk"):
                     return read_frames(stream, head, start, stop), head.rate
     return _by_soundfile(one, first)
 
 
 def _by_soundfile(one: Recording, first: bytes) -> tuple[Array, int]:
-    if not is_sound(one.path.name) or (one.path.suffix.lower() in (".wav", ".wave") and first[:4] not in _CONTAINERS):
+    if not is_sound(one.path.name) or not _is_meant(first, one.path.suffix.lower()):
         raise DataError(f"{one}: no sound file (it begins with {first[:8]!r}); replace it")
     with extra(f"{one.path.suffix.lower()} ({one.path.name})", "audio"):
         import soundfile
@@ -158,6 +166,7 @@ def _by_soundfile(one: Recording, first: bytes) -> tuple[Array, int]:
         with stage("decode"), soundfile.SoundFile(one.path) as file:
             known = file.frames < 1 << 62  # libsndfile's word for a stream whose length is not known
             start, stop = _part(one, file.frames if known else None, file.samplerate)
+            _refuse_long(one, 0 if stop is None else stop - start, file.channels)
             found = _read_part(file, start, stop, one)
             if known or stop is not None:
                 _refuse_cut(one, len(found), stop - start, file.samplerate)
@@ -167,12 +176,41 @@ def _by_soundfile(one: Recording, first: bytes) -> tuple[Array, int]:
 
 
 _CONTAINERS = (b"RIFF", b"RIFX", b"RF64")
+_BEGINNINGS = (*_CONTAINERS, b"fLaC", b"OggS", b"ID3", b".snd", b"dns.", b"riff", b"caff")
+
+
+def _is_meant(first: bytes, ending: str) -> bool:
+    """Say whether a file begins as one of the formats that are read here; libsndfile would try twenty others too."""
+    if ending in (".wav", ".wave"):
+        return first[:4] in _CONTAINERS
+    aiff = first[:4] == b"FORM" and first[8:12] in (b"AIFF", b"AIFC")
+    mpeg = len(first) > 1 and first[0] == 0xFF and first[1] >= 0xE0  # a frame of MP3 without a tag before it
+    return aiff or mpeg or first.startswith(_BEGINNINGS)
+
+
+_BLOCK = 1 << 20
+"""Frames that are read at a time where their number is not known."""
 
 
 def _read_part(file: Any, start: int, stop: int | None, one: Recording) -> Array:
     if start:  # in a FLAC that was cut short seeking fails in other words
         file.seek(start)
-    return file.read(-1 if stop is None else stop - start, dtype="float32", always_2d=True)  # type: ignore[no-any-return]
+    if stop is not None:
+        return file.read(stop - start, dtype="float32", always_2d=True)  # type: ignore[no-any-return]
+    blocks, frames = list[Array](), 0  # nobody knows how many will come: a stream that was written as it was heard
+    while not blocks or len(blocks[-1]):
+        blocks.append(file.read(_BLOCK, dtype="float32", always_2d=True))
+        frames += len(blocks[-1])
+        _refuse_long(one, frames, file.channels)
+    return np.concatenate(blocks)
+
+
+def _refuse_long(one: Recording, frames: int, channels: int = 1) -> None:
+    if frames * channels > MOST_VALUES:
+        raise DataError(
+            f"{one}: {frames * channels} samples, and {MOST_VALUES} are read at once; list its parts by offset and "
+            "duration, or correct its head"
+        )
 
 
 def _refuse_cut(one: Recording, found: int, declared: int, rate: int) -> None:
@@ -184,6 +222,8 @@ def _refuse_cut(one: Recording, found: int, declared: int, rate: int) -> None:
 
 def _part(one: Recording, frames: int | None, rate: int) -> tuple[int, Any]:
     """Return the first frame of a recording's part and the one behind its last."""
+    if not all(abs(value) <= MOST_SECONDS for value in (one.start, one.seconds or 0.0)):
+        raise DataError(f"{one}: {one.start:g} s and {one.seconds} s are no part of a recording; correct them")
     start = round(one.start * rate)
     stop = frames if one.seconds is None else start + round(one.seconds * rate)
     if frames is None:

@@ -28,6 +28,10 @@ OPEN_ENDED = 0x7FFF0000
 """Sizes from here on are what programs write that do not know how long the sound will be: it goes on to the end."""
 
 
+MOST_CHUNKS = 10_000
+"""Chunks before the samples; a file of zeros would have one every eight bytes."""
+
+
 class Head(NamedTuple):
     """What the head of a WAV file says.
 
@@ -68,23 +72,30 @@ def read_head(stream: BinaryIO, name: str) -> Head | None:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(12)
     form: tuple[int, int, int, int] | None = None
-    while True:
+    for _ in range(MOST_CHUNKS):
         chunk = stream.read(8)
         if len(chunk) < 8:
             what = "its samples are missing" if form else "its head is damaged (no chunk 'fmt ')"
             raise DataError(f"{name}: a WAV file cut short: {what}; copy it again")
         kind, length = chunk[:4], int.from_bytes(chunk[4:], "little")
         if kind == b"fmt ":
-            form = _form(stream.read(length), name)
+            form = _form(stream.read(min(length, _FORM)), name)
+            stream.seek(max(0, length - _FORM), io.SEEK_CUR)
         elif kind == b"data":
             break
-        if kind != b"fmt ":
+        else:
             stream.seek(length, io.SEEK_CUR)
         if length % 2:
             stream.seek(1, io.SEEK_CUR)
+    else:
+        raise DataError(f"{name}: a damaged WAV file: {MOST_CHUNKS} chunks, and none has samples; write it again")
     if form is None:
         raise DataError(f"{name}: a damaged WAV file: samples come before what says their form; write it again")
     return _head(form, stream.tell(), length, size)
+
+
+_FORM = 40
+"""Bytes of the chunk ``fmt`` at most; what else is in it is passed over."""
 
 
 def _form(chunk: bytes, name: str) -> tuple[int, int, int, int]:
@@ -126,8 +137,10 @@ def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
 
 def _scaled(dtype: str, steps: float, zero: float = 0.0) -> Callable[[bytes], Array]:
     def decode(content: bytes) -> Array:
-        values = np.frombuffer(content, dtype)
-        return (values.astype(np.float32) - np.float32(zero)) * np.float32(1 / steps)
+        values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place: a recording may have 1 GB
+        values -= np.float32(zero)
+        values *= np.float32(1 / steps)
+        return values
 
     return decode
 

@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from engine import DataError, PictureError, is_recording, reason_of, stage
-from utils.regular import check_regular
-
-if TYPE_CHECKING:
-    from PIL.ImageFile import ImageFile
+from utils.preprocess.image.opened import opened, refuse_special
 
 _ORIENTATION_TAG = 0x0112
 _ORIENTATION_KEYS = frozenset(("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"))
@@ -41,6 +38,8 @@ _UPRIGHT = {
 """What undoes each EXIF orientation (EXIF 2.32, tag 0x0112)."""
 
 _WHITES = (255.0, 65535.0, 2.0**31 - 1)
+_AT_ONCE = 1 << 20
+"""Samples that are scaled to 8 bits at once."""
 
 
 Box: TypeAlias = tuple[float, float, float, float]
@@ -64,14 +63,15 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
     """Read a picture file: fully decoded, upright, mode ``RGB``; safe to call from several threads at once.
 
     Args:
-        path: a file in any format Pillow reads.
+        path: a file in one of the formats of :data:`~utils.preprocess.image.opened.PLUGINS`, whatever its name.
 
     Returns:
         The picture, with its file closed.
 
     Raises:
-        DataError: the file is missing, empty, not a picture, truncated, damaged, or holds more than
-            ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb).
+        DataError: the file is missing, empty, not a picture, truncated, damaged, holds more than
+            ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a longer side than
+            :data:`~utils.preprocess.image.opened.LONGEST_SIDE`.
     """
     return _as_rgb(decode_file(path).image)
 
@@ -82,8 +82,7 @@ def upright_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     Raises:
         DataError: the file is missing, empty or not a picture.
     """
-    _refuse_special(path)
-    with _identified(path, path) as image:
+    with opened(path, path) as image:
         width, height = image.size
         try:
             may_turn = not _ORIENTATION_KEYS.isdisjoint(image.info) or hasattr(image, "tag_v2")
@@ -97,14 +96,14 @@ def decode_file(path: str | os.PathLike[str], at_least: int | None = None) -> De
     """Read a picture file as :func:`open_image` does, but leave grey as ``L``; record stages ``disk`` and ``decode``.
 
     Args:
-        path: a file in any format Pillow reads.
+        path: as for :func:`open_image`.
         at_least: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, by fewer DCT coefficients, as long as no side
             gets shorter than this many pixels; ``None`` decodes every pixel.
 
     Raises:
         DataError: as :func:`open_image`.
     """
-    _refuse_special(path)
+    refuse_special(path)
     if not is_recording():  # Pillow is given the path, so it loads that format's plugin only: the faster cold start
         return _decoded(path, path, at_least)
     try:
@@ -143,8 +142,7 @@ def _decoded(
     source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str], at_least: int | None
 ) -> Decoded:
     """Decode a file from itself or from its bytes."""
-    with _identified(source, path) as image:
-        _refuse_bomb(image, path)
+    with opened(source, path) as image:
         # Pillow's answer has the extent at the reduced scale, and is None for formats that have no such scale
         draft = image.draft(image.mode, (at_least, at_least)) if at_least else None
         if image.format == "TIFF":  # Pillow would map a file of this name to memory, with rows as wide as when turned
@@ -178,43 +176,6 @@ def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -
     return left, top, left + width, top + height
 
 
-def _refuse_special(path: str | os.PathLike[str]) -> None:
-    """Refuse what is there and no file: opening a pipe would wait for ever."""
-    try:
-        check_regular(path)
-    except OSError as error:
-        raise PictureError(f"{path}: cannot be read as a picture ({error.strerror}); remove or replace it") from error
-
-
-def _identified(source: str | os.PathLike[str] | io.BytesIO, path: str | os.PathLike[str]) -> ImageFile:
-    """Open the picture without decoding it."""
-    try:
-        return Image.open(source)
-    except FileNotFoundError as error:
-        raise PictureError(f"{path}: no such picture; check the path") from error
-    except UnidentifiedImageError as error:
-        reason = "is empty (0 bytes)" if not os.path.getsize(path) else "is not a picture in a format Pillow reads"
-        raise PictureError(f"{path}: {reason}; remove or replace it") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise PictureError(_bomb_message(path, str(error).split(", could")[0])) from error
-    except Exception as error:  # format plugins raise nearly anything on a damaged header
-        raise PictureError(f"{path}: cannot be read as a picture ({reason_of(error)}); remove or replace it") from error
-
-
-def _refuse_bomb(image: Image.Image, path: str | os.PathLike[str]) -> None:
-    """Refuse what Pillow only warns about; the size is known from the header, before a pixel is decoded.
-
-    Turning the warning itself into an error would need warning filters, which are shared by all threads.
-    """
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        raise PictureError(_bomb_message(path, f"{image.width}x{image.height} exceeds the limit of {limit} pixels"))
-
-
-def _bomb_message(path: str | os.PathLike[str], reason: str) -> str:
-    return f"{path}: {reason} (decompression bomb?); shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS if it is trusted"
-
-
 def _upright(image: Image.Image, orientation: int) -> Image.Image:
     """Undo the EXIF orientation; the result no longer carries it."""
     method = _UPRIGHT.get(orientation)
@@ -244,10 +205,12 @@ def _eight_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.ui
     """Scale 16-bit, 32-bit or float samples to 0..255, rounded to nearest; NaN and negative samples become black."""
     if samples.dtype.itemsize == 2:
         return ((samples.astype(np.uint32) + 128) // 257).astype(np.uint8)  # v * 255 / 65535, rounded
-    finite = samples[np.isfinite(samples)]
-    brightest = float(finite.max()) if finite.size else 0.0
+    parts = np.array_split(samples, max(1, samples.size // _AT_ONCE))  # of rows; doubles of all would take gigabytes
+    brightest = max((float(part[np.isfinite(part)].max(initial=0)) for part in parts), default=0.0)
     whites = (1.0, *_WHITES) if samples.dtype.kind == "f" else _WHITES
     white = next((value for value in whites if brightest <= value), brightest)
-    scaled = np.nan_to_num(samples.astype(np.float64) * (255.0 / white), nan=0.0, posinf=255.0, neginf=0.0)
-    eight: np.ndarray[Any, np.dtype[np.uint8]] = np.rint(scaled.clip(0, 255)).astype(np.uint8)
+    eight = np.empty(samples.shape, np.uint8)
+    for part, own in zip(parts, np.array_split(eight, len(parts)), strict=True):
+        scaled = np.nan_to_num(part.astype(np.float64) * (255.0 / white), nan=0.0, posinf=255.0, neginf=0.0)
+        own[...] = np.rint(scaled.clip(0, 255))
     return eight

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError, reason_of
 from utils.extra import extra
-from utils.preprocess.text.tokenizer_folder import FILES, read_tokenizer
+from utils.preprocess.text.tokenizer_folder import FILES, of_library, read_tokenizer
 from utils.torch_array import of_the_script
 
 if TYPE_CHECKING:
@@ -100,20 +100,28 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
     with extra("a tokenizer", "text"):
         import tokenizers
     path = Path(source).expanduser()
-    file = next((path / name for name in FILES if (path / name).is_file()), path)
+    file = next((path / name for name in FILES if os.path.isfile(path / name)), path)
+    kind = "cannot be read" if os.path.isfile(file) else "is no folder here, and cannot be fetched from the hub"
+    fix = f"give a folder with {' or '.join(FILES)}"
+
+    def refusal(reason: str) -> DataError:
+        return DataError(f"tokenizer {source} {kind} ({reason}); {fix}")
+
     try:
-        if file.is_file():
-            return CaptionTokenizer(read_tokenizer(file), source)
-        if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
-            problem = "is a folder without" if path.is_dir() else "does not exist; it would have"
-            raise DataError(f"{source} {problem} {' or '.join(FILES)}; give a tokenizer's folder")
-        return CaptionTokenizer(tokenizers.Tokenizer.from_pretrained(str(source)), source)
-    except DataError:
-        raise
-    except Exception as error:  # the library raises the bare class
-        kind = "cannot be read" if file.is_file() else "is no folder here, and cannot be fetched from the hub"
-        fix = f"give a folder with {' or '.join(FILES)}"
-        raise DataError(f"tokenizer {source} {kind} ({reason_of(error)}); {fix}") from error
+        with of_library(refusal):
+            if os.path.isfile(file):  # Path.is_file raises for a name that is too long
+                return CaptionTokenizer(read_tokenizer(file), source)
+            if (
+                os.path.exists(path)
+                or path.is_absolute()
+                or str(source).startswith((".", "~"))
+                or str(source).count("/") > 1
+            ):
+                problem = "is a folder without" if os.path.isdir(path) else "does not exist; it would have"
+                raise DataError(f"{source} {problem} {' or '.join(FILES)}; give a tokenizer's folder")
+            return CaptionTokenizer(tokenizers.Tokenizer.from_pretrained(str(source)), source)
+    except OSError as error:
+        raise refusal(reason_of(error)) from error
 
 
 def caption_of(names: Sequence[str]) -> str:

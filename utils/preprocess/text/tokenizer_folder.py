@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, reason_of
+from engine import Array, ConfigError, DataError, TecoInferError, read_regular, reason_of
 from utils.extra import extra
 
 if TYPE_CHECKING:
@@ -22,11 +23,33 @@ if TYPE_CHECKING:
 FILES = ("tokenizer.json", "vocab.txt")
 """What a tokenizer is read from, the first one that is there."""
 
+MOST_BYTES = 256 << 20
+"""Bytes of a tokenizer at most; the largest known ones have some 30 MB."""
+
 OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.json")
 """What a folder may hold in their place; transformers makes a ``tokenizer.json`` of these."""
 
 PADS = ("[PAD]", "<pad>")
 """The token that fills up, where the folder does not say."""
+
+
+@contextmanager
+def of_library(refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise what a reason makes in place of whatever the library ``tokenizers`` raises.
+
+    That is the bare class, and where its Rust code gives up, such as on a regular expression that goes back over a text
+    for ever, a PanicException, which is no Exception and has no name to import.
+    """
+    try:
+        yield
+    except (TecoInferError, OSError):
+        raise
+    except Exception as error:
+        raise refusal(reason_of(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise refusal(reason_of(error)) from error
 
 
 def read_tokenizer(file: Path) -> Tokenizer:
@@ -38,10 +61,11 @@ def read_tokenizer(file: Path) -> Tokenizer:
     Raises:
         Exception: whatever the library raises; DataError: ``tokenizer_config.json`` is no JSON object.
     """
+    content = read_regular(file, MOST_BYTES)  # the library would wait for a pipe
     if file.name != "vocab.txt":
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_file(str(file))
+        return Tokenizer.from_str(content.decode("utf-8-sig"))
     from tokenizers import BertWordPieceTokenizer
 
     told = _config(file.parent)
@@ -59,8 +83,8 @@ def _config(folder: Path) -> Mapping[str, Any]:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(read_regular(file, MOST_BYTES).decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: cannot be read as JSON ({reason_of(error)}); get the file again") from error
     if not isinstance(found, dict):
         raise DataError(f"{file}: holds no JSON object; get the file again")
@@ -85,14 +109,13 @@ class FolderTokens:
             import tokenizers  # noqa: F401
         self.file = _file(Path(folder).expanduser())
         try:
-            self._tokenizer = read_tokenizer(self.file)
-            pad, number = self._pad()
-            self._tokenizer.enable_truncation(length)
-            self._tokenizer.enable_padding(pad_id=number, pad_token=pad, length=length)
-        except DataError:
-            raise
-        except Exception as error:  # the library raises the bare class
-            raise DataError(f"{self.file}: no tokenizer ({reason_of(error)}); get the file again") from error
+            with of_library(lambda reason: DataError(f"{self.file}: no tokenizer ({reason}); get the file again")):
+                self._tokenizer = read_tokenizer(self.file)
+                pad, number = self._pad()
+                self._tokenizer.enable_truncation(length)
+                self._tokenizer.enable_padding(pad_id=number, pad_token=pad, length=length)
+        except OSError as error:
+            raise DataError(f"{self.file} cannot be read ({reason_of(error)}); check the path") from error
 
     def _pad(self) -> tuple[str, int]:
         """Return the token that fills up and its number."""
@@ -117,7 +140,8 @@ class FolderTokens:
 
         The order is that in which exporters list a BERT's inputs.
         """
-        found = self._tokenizer.encode_batch(list(texts))
+        with of_library(lambda reason: DataError(f"{self.file}: a text cannot be tokenized ({reason}); correct it")):
+            found = self._tokenizer.encode_batch(list(texts))
         rows = [(one.ids, one.attention_mask, one.type_ids) for one in found]
         ids, mask, types = np.array(rows, np.int64).reshape(len(rows), 3, -1).transpose(1, 0, 2)
         return {"input_ids": ids.copy(), "attention_mask": mask.copy(), "token_type_ids": types.copy()}

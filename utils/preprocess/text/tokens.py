@@ -6,6 +6,7 @@ The numbers, spans and windows are those of transformers' fast tokenizers, which
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, reason_of
+from engine import Array, ConfigError, DataError, ModelError, read_regular, reason_of
 from utils.extra import extra
+from utils.plain_json import plain_json
+from utils.preprocess.text.tokenizer_folder import MOST_BYTES, of_library
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -217,10 +220,8 @@ class Tokens:
                 f"the text has {sum(map(len, filter(None, pair)))} characters, and {MOST_CHARACTERS} are read at most; "
                 "check that the file's lines end where its texts do, or divide the text"
             )
-        try:
+        with of_library(lambda reason: DataError(f"the text cannot be tokenized ({reason}); correct it")):
             found = tokenizer.encode(pair[0], pair[1], add_special_tokens=special)
-        except Exception as error:  # the library raises the bare class
-            raise DataError(f"the text cannot be tokenized ({reason_of(error)}); correct it") from error
         if not len(found.ids):
             raise DataError("the text has no tokens; write something, or leave it out")
         return found
@@ -294,12 +295,12 @@ def _of_text(text: str, source: str) -> Tokens:
 @lru_cache(maxsize=8)
 def _of_file(name: str) -> Tokens:
     path = Path(name)
-    file = next((path / one for one in FILES if (path / one).is_file()), path)
-    if not file.is_file():
-        what = "is a folder without" if path.is_dir() else "does not exist; it would be"
+    file = next((path / one for one in FILES if os.path.isfile(path / one)), path)
+    if not os.path.isfile(file):  # Path.is_file raises for a name that is too long
+        what = "is a folder without" if os.path.isdir(path) else "does not exist; it would be"
         raise ConfigError(f"--tokenizer {name} {what} {' or '.join(FILES)}; give the model's own tokenizer.json")
     try:
-        text = file.read_text(encoding="utf-8") if file.name != FILES[1] else _word_pieces(file)
+        text = read_regular(file, MOST_BYTES).decode("utf-8-sig") if file.name != FILES[1] else _word_pieces(file)
     except (OSError, ValueError) as error:
         raise ModelError(f"tokenizer {file} cannot be read ({reason_of(error)}); give a tokenizer.json") from error
     return Tokens(text, file)
@@ -310,16 +311,16 @@ def _word_pieces(file: Path) -> str:
     from utils.preprocess.text.tokenizer_folder import read_tokenizer
 
     with extra("a tokenizer", "text"):
+        import tokenizers  # noqa: F401
+    with of_library(lambda reason: ModelError(f"{file}: no tokenizer ({reason}); give a tokenizer.json")):
         return str(read_tokenizer(file).to_str())
 
 
 def _parsed(text: str, source: object) -> Tokenizer:
     with extra("a tokenizer", "text"):
         from tokenizers import Tokenizer
-    try:
+    with of_library(lambda reason: ModelError(f"{source}: its tokenizer cannot be read ({reason}); export it again")):
         return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises the bare class
-        raise ModelError(f"{source}: its tokenizer cannot be read ({reason_of(error)}); export it again") from error
 
 
 def _fitting(tokens: Tokens, model: Described, looked: bool = True) -> Tokens:
@@ -343,7 +344,7 @@ def _known(model: Described) -> int:
     if text is None:
         return _rows(str(model.ckpt))
     try:
-        return int(json.loads(text))
+        return int(plain_json(text))
     except (ValueError, TypeError) as error:
         raise ModelError(f"{model.ckpt}: metadata {SIZE!r}: {text!r} is no number; export the model again") from error
 
@@ -351,7 +352,7 @@ def _known(model: Described) -> int:
 @lru_cache(maxsize=8)
 def _rows(ckpt: str) -> int:
     """Return the rows of the table that a model looks its whole-number input up in; 0 where there is none."""
-    if not ckpt.endswith(".onnx") or not Path(ckpt).is_file():
+    if not ckpt.endswith(".onnx") or not os.path.isfile(ckpt):
         return 0
     from engine.onnx import load_model
 
