@@ -18,17 +18,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TecoInferError, add_version, usable_cores
+from engine import ConfigError, TecoInferError, add_version, shortened, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.runner import Limits, default_memory
+from model_config.run.watch import adopting
+from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
+from utils.pipeline.shown import only_shown
+from utils.places import check_outputs
 
 SHARED = ("utils", "contrib/utils")
 """Folders whose files are held to the rules of shared code."""
@@ -46,6 +50,8 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     args = _arguments(argv)
     try:
         _check_packages(args)
+        files = {f"--{name}": getattr(args, name) for name in ("json", "junit", "markdown", "html")}
+        check_outputs(files, args.config or (), makes_folders=True)
         check = _checked(args, root)
         _report(check, args)
     except TecoInferError as error:
@@ -109,7 +115,10 @@ def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
     files = args.config or [root / name for name in CONFIGS if (root / name).is_file()]
     cases, problems = read_cases(files, root)
     if not cases and problems:
-        raise ConfigError("\n".join(_of_whole(problems)))
+        raise ConfigError(*_of_whole(problems))
+    if not cases and args.config:
+        given = ", ".join(str(file) for file in args.config)
+        raise ConfigError(f"no case in {given}; begin a model: teco new DOMAIN MODEL, or name another file: --config")
     cases, why = _selected(cases, args, root)
     check = CheckResult(
         (),
@@ -160,6 +169,7 @@ def _run(
     from model_config.cases.imports import Imports
     from model_config.run.one_case import Settings, check_case
     from model_config.run.schedule import run_all
+    from model_config.run.snapshot import Snapshots
 
     found: dict[str, list[Finding]] = {}
     for problem in problems:
@@ -167,7 +177,8 @@ def _run(
     jobs = min(args.jobs or usable_cores(), len(cases))
     limits = Limits(args.timeout, int(args.memory * _GIB))
     results: list[CaseResult] = []
-    with _progress(sum(len(case.steps) for case in cases)) as step_done:
+    steps = sum(len(case.steps) for case in cases)
+    with closing(Snapshots(root, check.logs.parent)) as snapshots, _progress(steps) as step_done:
         settings = Settings(
             check.logs.parent,
             root,
@@ -180,21 +191,26 @@ def _run(
             on_output=_show_line if args.verbose else None,
             on_step=step_done,
             imports=Imports(root),
+            snapshots=snapshots,
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):
                 results.append(result)
         except KeyboardInterrupt:
             return results, True
+        finally:
+            settle(check.logs, 2 * limits.output)  # a step may have written into the logs of another case
     return results, False
 
 
 _PRINTING = threading.Lock()
+_HEARD = 1000
+"""Characters of a step's line that are shown."""
 
 
 def _show_line(case: str, step: str, line: str) -> None:
     with _PRINTING:
-        print(f"[{case} {step}] {line}", file=sys.stderr, flush=True)
+        print(f"[{case} {step}] {shortened(line, _HEARD)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -248,12 +264,15 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
     from model_config.reports.terminal import print_table
     from model_config.reports.text import write_text
 
-    if args.json is not None:
-        from utils.pipeline.report import write_json
+    try:
+        print_table(check)
+    finally:
+        if args.json is not None:
+            from utils.pipeline.report import write_json
 
-        args.json.absolute().parent.mkdir(parents=True, exist_ok=True)
-        write_json(check.to_dict(), args.json)
-    print_table(check)
+            with suppress(OSError):  # what is wrong with the folder, writing into it says
+                args.json.absolute().parent.mkdir(parents=True, exist_ok=True)
+            write_json(check.to_dict(), args.json)
     if args.junit is not None:
         from model_config.reports.junit import junit_xml
 
@@ -271,8 +290,11 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
 def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run :func:`main` as a process of its own: SIGTERM is like Ctrl-C, so that a check CI gives up leaves nothing."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return main(argv, root)
+    with adopting(), only_shown():
+        return main(argv, root)
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    from utils.pipeline.cli import run
+
+    run(command)

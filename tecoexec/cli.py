@@ -18,6 +18,7 @@ from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, ran
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
 from utils.pipeline.report import write_json
+from utils.places import check_given, check_outputs
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,12 +84,12 @@ def request_of(args: argparse.Namespace) -> Request:
         ConfigError: a value cannot be used.
     """
     _check_engines(args.loadEngine, args.saveEngine)
-    files = {
-        name: getattr(args, name) for name in ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
-    }
-    exports.check_writable(**files)
+    model = args.onnx or args.loadEngine
+    check_given("--onnx" if args.onnx else "--loadEngine", model)
+    names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
+    check_outputs({f"--{name}": getattr(args, name) for name in names}, [model])
     return Request(
-        model=args.onnx or args.loadEngine,
+        model=model,
         target=args.target,
         shapes=tuple(parse_shapes(args.input_shapes)) if args.input_shapes else (),
         dtype="float16" if args.fp16 else None if args.loadEngine else "float32",

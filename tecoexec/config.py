@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import csv
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import DTYPES, ConfigError, engine_nums, find_pass, nearest, one_line
+from engine import (
+    DTYPES,
+    ConfigError,
+    YamlError,
+    check_regular,
+    engine_nums,
+    find_pass,
+    nearest,
+    one_line,
+    printable,
+    read_yaml,
+    shortened,
+    shown_value,
+)
 from tecoexec.references import KEYS as REFERENCE_KEYS, BadReference, References, read_references
 from tecoexec.request import Request
 from tecoexec.shapes import INPUT_DTYPES, Shape, parse_shapes
@@ -21,6 +36,12 @@ CONFIG = HERE / "testcase_configs" / "tecoexec_config.yaml"
 
 HISTORICAL_SPA, SHRUNK_SPA = 4, 3
 """Batches are written for 4 SPA; on a card of 3 they are scaled by 3/4, so that a SPA's share stays the same."""
+
+_LONGEST_NAME, _LONGEST_PATH = 100, 1000
+"""Characters of a name, which begins those of files, and of a path."""
+
+_MOST = 2**31 - 1
+"""The largest of the whole numbers."""
 
 _REQUIRED = ("case_name", "onnx_path", "input_shapes", "batch_size")
 _OPTIONAL: dict[str, Any] = {
@@ -95,10 +116,10 @@ class Sweep:
     @property
     def missing(self) -> str:
         """Why the case cannot be run, and what to do; empty where its model is there."""
-        if self.onnx.is_file():
+        if os.path.isfile(self.onnx):
             return ""
         script = self.onnx.parent / "export_onnx.py"
-        how = f"write it with: python {_shown(script)}" if script.is_file() else "export it first"
+        how = f"write it with: python {_shown(script)}" if os.path.isfile(script) else "export it first"
         return f"{self.name}: model {_shown(self.onnx)} does not exist; {how}"
 
 
@@ -119,20 +140,17 @@ def load_cases(path: Path = CONFIG) -> list[Sweep]:
     Raises:
         ConfigError: the file cannot be used; the text names file, case and key.
     """
-    import yaml
-
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = read_yaml(path)
+    except (OSError, YamlError) as error:
         raise ConfigError(f"{path} cannot be read: {one_line(error)}") from error
     if data is None:
         return []
     if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
         raise ConfigError(f"{path} must be a list of cases, each beginning with '- case_name: ...'")
     cases = [_Entry(path, entry).case() for entry in data]
-    names = [case.name for case in cases]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(case.name for case in cases).items():
+        if count > 1:
             raise ConfigError(f"{path}: case_name {name!r} is used twice; give each case its own")
     return cases
 
@@ -156,13 +174,22 @@ def load_published(path: Path) -> dict[int, Published]:
         ConfigError: the file is missing or a row cannot be read.
     """
     try:
+        check_regular(path)
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        return {int(r["batch"]): Published(float(r["latency_ms"]), float(r["throughput"])) for r in rows}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return {int(r["batch"]): Published(_positive(r["latency_ms"]), _positive(r["throughput"])) for r in rows}
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise ConfigError(
-            f"benchmark figures {path} cannot be read ({error}); it is a CSV file with batch,latency_ms,throughput"
+            f"benchmark figures {path} cannot be read ({one_line(error)}); "
+            "it is a CSV file with batch,latency_ms,throughput"
         ) from error
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} is no positive number")
+    return value
 
 
 class _Entry:
@@ -170,11 +197,13 @@ class _Entry:
 
     def __init__(self, path: Path, data: Mapping[Any, Any]) -> None:
         self.path = path
-        self.name = str(data.get("case_name", "(no case_name)"))
+        name = data.get("case_name", "(no case_name)")
+        self.name = name if isinstance(name, str) and len(name) <= _LONGEST_NAME else shown_value(name)
         for key in data:
             if key not in (*_REQUIRED, *_OPTIONAL):
                 near = nearest(str(key), (*_REQUIRED, *_OPTIONAL))
-                raise self._problem(str(key), "is not a field" + (f"; did you mean {near}?" if near else ""))
+                shown = key if isinstance(key, str) and len(key) <= _LONGEST_NAME else shown_value(key)
+                raise self._problem(shown, "is not a field" + (f"; did you mean {near}?" if near else ""))
         for key in _REQUIRED:
             if data.get(key) is None:
                 raise self._problem(key, "is missing")
@@ -191,24 +220,55 @@ class _Entry:
         fits_card = engine_nums() == HISTORICAL_SPA
         batches = self._numbers("batch_size", self._list("batch_size"), 1)
         references = self._references(batches)
-        onnx = ROOT / self._text("onnx_path")
+        onnx = self._path("onnx_path")
         return Sweep(
-            name=self._text("case_name"),
-            model=self._text("model_name") if self.data["model_name"] is not None else onnx.stem,
+            name=self._name("case_name"),
+            model=self._name("model_name") if self.data["model_name"] is not None else onnx.stem,
             onnx=onnx,
             shapes=shapes,
             batch_index=self._batch_index(shapes),
             batches=scaled(batches),
             dtype=self._one_of("onnx_dtype", self.data["onnx_dtype"], DTYPES),
-            pass_path=find_pass(self._text("pass_path"), self.path.parent) if self.data["pass_path"] else None,
+            pass_path=self._pass() if self.data["pass_path"] else None,
             input_dtypes=tuple(self._one_of("input_dtype", d, INPUT_DTYPES) for d in self._words("input_dtype")),
             iterations=self._numbers("iterations", [self.data["iterations"]], 1)[0],
             warm_up=self._numbers("warm_up", [self.data["warm_up"]], 0)[0],
             run_sync=bool(self._one_of("run_sync", self.data["run_sync"], (True, False, 0, 1))),
-            published=load_published(ROOT / self._text("benchmark")) if benchmark and fits_card else {},
+            published=load_published(self._path("benchmark")) if benchmark and fits_card else {},
             references=references if fits_card else {},
             desc=self._described(self.data["desc"]),
         )
+
+    def _name(self, key: str) -> str:
+        """Return a name, which logs and plots have in theirs."""
+        name = self._text(key)
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise self._problem(key, f"{shown_value(name)} must have at most {_LONGEST_NAME} characters, in one line")
+        return name
+
+    def _path(self, key: str) -> Path:
+        """Return a path below the repository; an absolute one (a shared disk) is meant so."""
+        text = self._text(key)
+        if len(text) > _LONGEST_PATH or not text.isprintable():
+            raise self._problem(key, f"{shown_value(text)} is no path; write one from the repository's root")
+        self._check_below(key, text, (ROOT,), meant=os.path.isabs(text))
+        return ROOT / text
+
+    def _pass(self) -> Path | None:
+        """Return the pass file: it is run, so it must lie in the repository, beside the configuration or here."""
+        text = self._text("pass_path")
+        if len(text) > _LONGEST_PATH or not text.isprintable():
+            raise self._problem("pass_path", f"{shown_value(text)} is no path; name a pass file")
+        found = find_pass(text, self.path.parent)
+        if found is not None:
+            self._check_below("pass_path", str(found.absolute()), (ROOT, self.path.absolute().parent, Path.cwd()))
+        return found
+
+    def _check_below(self, key: str, text: str, places: Sequence[Path], *, meant: bool = False) -> None:
+        """Refuse a path that leads out of each of some folders, through links too."""
+        reached = Path(os.path.realpath(ROOT / text))
+        if not meant and not any(reached.is_relative_to(os.path.realpath(place)) for place in places):
+            raise self._problem(key, f"{shown_value(text)} leaves the repository; write a path inside it")
 
     def _shapes(self) -> tuple[Shape, ...]:
         """Read lists of sizes, or a text such as ``4*3*224*224``, commas between inputs."""
@@ -220,9 +280,9 @@ class _Entry:
         try:
             shapes = parse_shapes(given)
         except ConfigError as error:
-            raise self._problem("input_shapes", f"{given!r}: {error}") from error
+            raise self._problem("input_shapes", f"{shown_value(given)}: {error}") from error
         if any(name for name, _ in shapes) or any(0 in shape for _, shape in shapes):
-            raise self._problem("input_shapes", f"{given!r} must hold sizes alone, such as 4*3*224*224")
+            raise self._problem("input_shapes", f"{shown_value(given)} must hold sizes alone, such as 4*3*224*224")
         return tuple(shape for _, shape in shapes)
 
     def _references(self, batches: Sequence[int]) -> dict[int, References]:
@@ -234,8 +294,8 @@ class _Entry:
     def _described(self, desc: Any) -> str:
         """Return a description in one line; a mapping is listed."""
         if isinstance(desc, Mapping):
-            return ", ".join(f"{key}: {value}" for key, value in desc.items())
-        return "" if desc is None else str(desc)
+            desc = ", ".join(f"{key}: {value}" for key, value in desc.items())
+        return "" if desc is None else shortened(printable(str(desc), keep=""))
 
     def _words(self, key: str) -> list[Any]:
         """Return a list, or the words of a text that commas separate."""
@@ -245,7 +305,7 @@ class _Entry:
     def _text(self, key: str) -> str:
         value = self.data[key]
         if not isinstance(value, str) or not value:
-            raise self._problem(key, f"{value!r} must be text")
+            raise self._problem(key, f"{shown_value(value)} must be text")
         return value
 
     def _list(self, key: str) -> list[Any]:
@@ -254,15 +314,19 @@ class _Entry:
 
     def _one_of(self, key: str, value: Any, known: Sequence[Any]) -> Any:
         if not any(value is one or (isinstance(one, str) and value == one) for one in known):
-            raise self._problem(key, f"{value!r} must be one of: {', '.join(map(str, known))}")
+            raise self._problem(key, f"{shown_value(value)} must be one of: {', '.join(map(str, known))}")
         return value
 
     def _numbers(self, key: str, values: Any, least: int) -> tuple[int, ...]:
         if not isinstance(values, list) or not values:
-            raise self._problem(key, f"{values!r} must be a list, such as [[1, 3, 224, 224]] for input_shapes")
+            raise self._problem(
+                key, f"{shown_value(values)} must be a list, such as [[1, 3, 224, 224]] for input_shapes"
+            )
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise self._problem(key, f"{value!r} must be a whole number of at least {least}")
+                raise self._problem(key, f"{shown_value(value)} must be a whole number of at least {least}")
+            if value > _MOST:
+                raise self._problem(key, f"{value} must be a whole number of at most {_MOST}")
         return tuple(values)
 
     def _batch_index(self, shapes: Sequence[Shape]) -> tuple[int | None, ...]:
@@ -272,7 +336,7 @@ class _Entry:
         if len(indices) != len(shapes) or any(index is not None and (index is True or index != 0) for index in indices):
             raise self._problem(
                 "batch_index",
-                f"{self.data['batch_index']!r} must be 0 (the card splits the first dimension), or a list with 0 "
-                "or null for each of the input_shapes",
+                f"{shown_value(self.data['batch_index'])} must be 0 (the card splits the first dimension), or a list "
+                "with 0 or null for each of the input_shapes",
             )
         return tuple(indices)

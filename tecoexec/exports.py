@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from engine import ConfigError, Engine
+from engine import ConfigError, Engine, write_file
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.report import SCHEMA_VERSION
 from utils.pipeline.report import write_json
@@ -84,18 +84,6 @@ def write_trace(path: Path, engine: Engine) -> None:
 
 def _write_text(path: Path, text: str) -> None:
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        write_file(path, (text + "\n").encode())
     except OSError as error:
         raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
-
-
-def check_writable(**files: Path | None) -> None:
-    """Refuse result files whose folder is missing, before the run rather than after it.
-
-    Raises:
-        ConfigError: it names the flag and the folder.
-    """
-    for flag, path in files.items():
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            what = "is a folder" if path.is_dir() else f"folder {path.parent} does not exist"
-            raise ConfigError(f"--{flag} {path}: {what}; name a file in a folder that exists")

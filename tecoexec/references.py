@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine import shown_value
+
 _FIGURES = {
     "history_latency": ("history", "latency_ms", 1.0),
     "history_throughput": ("history", "throughput", 1.0),
@@ -73,8 +75,8 @@ def read_references(case: Mapping[str, Any], batches: Sequence[int]) -> dict[int
 def _figure(key: str, value: Any) -> float:
     try:
         number = float(value) if not isinstance(value, bool) else 0.0  # YAML reads 1e6 as a text
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0.0
     if not 0 < number < float("inf"):
-        raise BadReference(key, f"{value!r} must be a positive number, a list of them, or nothing")
+        raise BadReference(key, f"{shown_value(value)} must be a positive number, a list of them, or nothing")
     return number

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine, shape_text
+from engine import Engine, printable, shape_text
 from tecoexec.measure import Measurement
 from tecoexec.request import Request
 from tecoexec.shapes import CardShapes
@@ -105,7 +105,7 @@ def lines(request: Request, engine: Engine, shapes: CardShapes, measured: Measur
     figures = summary(measured)
     label = " (simulated)" if measured.simulated else ""
     how = "one after another" if measured.run_sync else "queued"
-    return [
+    found = [
         f"{request.model.name} on target {request.target}: {engine.describe()}",
         f"inputs: {_inputs(engine, shapes)}; precision {engine.dtype}",
         f"{request.iterations} iterations, {how}, after {request.warm_up} to warm up",
@@ -123,6 +123,7 @@ def lines(request: Request, engine: Engine, shapes: CardShapes, measured: Measur
         f"average inference time is {milliseconds(measured.average)} ms.",
         f"latency is {milliseconds(measured.latency)} ms.",
     ]
+    return [printable(line, keep="") for line in found]  # a name out of the model stays within its line
 
 
 def milliseconds(seconds: float) -> str:

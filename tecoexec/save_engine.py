@@ -25,6 +25,7 @@ from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, read_signature, spa_count
 from tecoexec.shapes import parse_shapes
 from utils.pipeline.cli import run
+from utils.places import check_output
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -73,10 +74,9 @@ def _check_place(path: Path, model: Path, what: str) -> None:
     """Refuse a place before building rather than after it.
 
     Raises:
-        ConfigError: a folder, in none that exists, or the model itself.
+        ConfigError: a folder, in none that exists or that can be written, or the model itself.
     """
-    if path.is_dir() or not path.parent.is_dir():
-        raise ConfigError(f"{what} {path}: name a file in a folder that exists")
+    check_output(what, path)
     if path.suffix == ".onnx" or path.resolve() == model.resolve():
         raise ConfigError(f"{what} {path}: it would be taken for a model; name it {path.stem}{SUFFIX}")
 

@@ -26,6 +26,7 @@ from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from utils.pipeline.cli import run
 from utils.pipeline.report import environment, write_json
+from utils.places import check_folder
 from utils.text import aligned, as_csv
 
 
@@ -215,12 +216,16 @@ def execute(argv: Sequence[str] | None = None) -> int:
     add("--target", default="sdaa", help="engine (default: sdaa, whose values are not computed, only its times)")
     add("--out", type=Path, default=Path("tecoexec_sweep"), metavar="DIR", help="folder of the results")
     args = parser.parse_args(argv)
-    cases = select_cases(load_cases(args.config), args.case)
+    check_folder("--out", args.out)
+    known = load_cases(args.config)
+    if not known:
+        raise ConfigError(f"{args.config} has no cases; name another file with --config")
+    cases = select_cases(known, args.case)
     points, skipped = sweep(cases, args.target, make_folder(args.out))
     for line in skipped:
         sys.stderr.write(line + "\n")
     if not points:
-        raise ConfigError(f"none of {len(cases)} cases could be run")
+        raise ConfigError(f"none of {len(cases)} cases could be run; {args.config} has them")
     sys.stdout.write(table(points) + "\n".join(write_results(points, args.out, skipped)) + "\n")
     return 1 if skipped else 0
 

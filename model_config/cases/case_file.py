@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from engine import one_line
+from engine import YamlError, build_yaml, check_yaml, compose_yaml, keys_twice, shortened
 
 if TYPE_CHECKING:
     import yaml
+
+MOST_ENTRIES = 2000
+"""Cases of a file; the zoo's own has a hundred."""
+
+MOST_TROUBLES = 20
+"""What is told of an entry; one with more is no entry."""
+
+LONGEST_NAME = 100
+"""Characters of a case's name, which folders and logs of a check have in theirs."""
+
+MOST_CHARACTERS = 4 << 20
+"""Characters of all entries together, each alias counted as what it stands for."""
 
 _ENTRY = re.compile(r"^-(?=\s|$)", re.MULTILINE)
 """Start of an entry of the list a file holds."""
@@ -37,7 +50,8 @@ class Entry:
         data: what it says, in plain types; ``None`` where ``troubles`` say that it cannot be read.
         name: its ``case_name``, guessed from the text where it cannot be read; empty where there is none.
         troubles: keys given twice, and what is not YAML.
-        node: its place in the parsed file, for :meth:`line_of`.
+        node: its place in the parsed text, for :meth:`line_of`.
+        before: lines of the file before that text.
     """
 
     line: int
@@ -45,6 +59,7 @@ class Entry:
     name: str = ""
     troubles: tuple[Trouble, ...] = ()
     node: yaml.Node | None = field(default=None, repr=False)
+    before: int = 0
 
     def line_of(self, key: str) -> int:
         """Return the line of a key such as ``run_export.params``, or of the nearest thing around it that is there."""
@@ -53,7 +68,7 @@ class Entry:
             found = next((pair for pair in _pairs(node) if str(pair[0].value) == part), None)
             if found is None:
                 return line
-            line, node = found[0].start_mark.line + 1, found[1]
+            line, node = found[0].start_mark.line + 1 + self.before, found[1]
         return line
 
 
@@ -62,8 +77,10 @@ def read_entries(text: str) -> tuple[list[Entry], list[Trouble]]:
 
     Where the text is not YAML, each piece that starts with ``- `` is read by itself: the others are still usable.
     """
-    entries, trouble = _read(text)
     starts = [match.start() for match in _ENTRY.finditer(text)]
+    if len(starts) > MOST_ENTRIES:
+        return [], [Trouble(0, "", f"has {len(starts)} cases; {MOST_ENTRIES} are read", "split the file")]
+    entries, trouble = _read(text)
     if trouble is None or not starts:
         return entries, [trouble] if trouble else []
     entries = []
@@ -77,45 +94,52 @@ def read_entries(text: str) -> tuple[list[Entry], list[Trouble]]:
 
 def _read_piece(piece: str, before: int) -> tuple[list[Entry], Trouble | None]:
     """Return the entries of a piece of a file that stands behind so many lines, and what is wrong with it."""
-    found, trouble = _read("\n" * before + piece)
+    found, trouble = _read(piece, before)
     if trouble is None:
         return found, None
     name = _NAME.search(piece)
-    return [Entry(before + 1, None, name[1] if name else "", (trouble,))], trouble
+    return [Entry(before + 1, None, name[1][:LONGEST_NAME] if name else "", (trouble,))], trouble
 
 
-def _read(text: str) -> tuple[list[Entry], Trouble | None]:
+def _read(text: str, before: int = 0) -> tuple[list[Entry], Trouble | None]:
+    """Return the entries of a text that stands behind so many lines of the file, and why it cannot be read."""
     import yaml
 
     try:
-        top = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return [], _not_yaml(error, 1)
+        top = compose_yaml(text)
+    except YamlError as error:
+        return [], _not_yaml(error, 1, before)
     if top is None or (isinstance(top, yaml.ScalarNode) and top.tag == "tag:yaml.org,2002:null"):
         return [], None
     if isinstance(top, yaml.SequenceNode):
-        return [_entry(node) for node in top.value], None
+        return list(_entries(top.value, before)), None
     kind = "mapping" if isinstance(top, yaml.MappingNode) else "single value"
-    line = top.start_mark.line + 1
+    line = top.start_mark.line + 1 + before
     return [], Trouble(line, "", f"holds a {kind}, not a list of cases", "start each case with '- case_name:'")
 
 
-def _entry(node: yaml.Node) -> Entry:
-    import yaml
+def _entries(nodes: Sequence[yaml.Node], before: int) -> Iterator[Entry]:
+    """Yield the entries of a list; where aliases make the file too large, with a trouble instead of what they say."""
+    left = MOST_CHARACTERS
+    for node in nodes:
+        line = node.start_mark.line + 1 + before
+        try:
+            left -= check_yaml(node, left)
+            twice = tuple(_twice(key, before) for key in islice(keys_twice(node), MOST_TROUBLES))
+            yield Entry(line, build_yaml(node), _named(node), twice, node, before)
+        except YamlError as error:
+            yield Entry(line, None, _named(node), (_not_yaml(error, line - before, before),), node, before)
 
-    line = node.start_mark.line + 1
-    twice = tuple(_duplicates(node))
-    try:
-        data = yaml.SafeLoader("").construct_document(node)
-    # PyYAML lets the errors of a bad value (`!!bool 5`, a 13th month, endless nesting) through as they come.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        return Entry(line, None, _named(node), (*twice, _not_yaml(error, line)), node)
-    return Entry(line, data, _named(node), twice, node)
+
+def _twice(key: yaml.Node, before: int) -> Trouble:
+    return Trouble(
+        key.start_mark.line + 1 + before, shortened(str(key.value), 80), "is given twice", "keep one of the two"
+    )
 
 
 def _named(node: yaml.Node) -> str:
     names = [str(value.value) for key, value in _pairs(node) if key.value == "case_name"]
-    return names[0] if names and re.fullmatch(r"\w[\w.+-]*", names[0]) else ""
+    return names[0] if names and len(names[0]) <= LONGEST_NAME and re.fullmatch(r"\w[\w.+-]*", names[0]) else ""
 
 
 def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
@@ -125,27 +149,6 @@ def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
     return [pair for pair in node.value if isinstance(pair, tuple)]
 
 
-def _not_yaml(error: Exception, line: int) -> Trouble:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None)
-    reason = one_line(problem or error)
-    if mark is None:
-        return Trouble(line, "", f"not usable YAML ({type(error).__name__}: {reason})", "correct the value")
-    return Trouble(mark.line + 1, "", f"not YAML: {reason}", "correct the line")
-
-
-def _duplicates(top: yaml.Node) -> Iterator[Trouble]:
-    """Yield the keys that a mapping has twice: a plain load would silently keep the last."""
-    waiting, seen = [top], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen or not isinstance(node.value, list):
-            continue
-        seen.add(id(node))
-        pairs = _pairs(node)
-        waiting += [value for _, value in pairs] or node.value
-        keys: set[str] = set()
-        for key, _ in pairs:
-            if isinstance(key.value, str) and key.value in keys:
-                yield Trouble(key.start_mark.line + 1, key.value, "is given twice", "keep one of the two")
-            keys.add(str(key.value))
+def _not_yaml(error: YamlError, line: int, before: int) -> Trouble:
+    what, _, fix = error.reason.partition("; ")
+    return Trouble((error.line or line) + before, "", f"not YAML: {what}", fix or "correct the line")

@@ -13,6 +13,7 @@ from engine import ConfigError, one_line
 from model_config.cases.case_file import read_entries
 from model_config.cases.config import ROOT, Case, relative
 from model_config.cases.imports import Imports
+from utils.regular import text_of
 
 EVERYTHING = ("pyproject.toml", "constraints*.txt", "model_config/*.py")
 """What touches every case: the packages everything runs on, and the check itself."""
@@ -87,7 +88,7 @@ def _described(text: str) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig", errors="replace")
+        return text_of(file, "replace")
     except OSError:  # reading the cases has said so
         return ""
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import ALL_DTYPES, ConfigError, did_you_mean
+from engine import ALL_DTYPES, ConfigError, YamlError, did_you_mean, shortened, shown_value, yaml_text
 from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
-from model_config.cases.case_file import Entry, read_entries
+from model_config.cases.case_file import LONGEST_NAME, MOST_TROUBLES, Entry, read_entries
+from model_config.cases.reach import LONGEST_VALUE, MOST_CHARACTERS, characters, leaves, leaving
 from model_config.results import Finding
 from tecoinfer_modelzoo import clone
 
@@ -53,6 +54,8 @@ PARAMETERS = ("ckpt", "batch_size", "data_path", "target", "dtype")
 
 REQUIRED = ("ckpt", "batch_size", "target", "dtype")
 """Those it must have: an environment needs no data."""
+
+LARGEST_BATCH = 2**31 - 1
 
 TOLERANCES = ("tolerance", "reference_tolerance")
 ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "run_reference", "accept_inconclusive")
@@ -100,7 +103,7 @@ def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
     """
     cases, problems = read_cases(files, root)
     if problems:
-        raise ConfigError("\n".join(str(problem.finding) for problem in problems))
+        raise ConfigError(*(str(problem.finding) for problem in problems))
     return cases
 
 
@@ -138,26 +141,32 @@ class _Reader:
         self.root = root
         self.problems: list[Problem] = []
         self.case = ""
+        self.noted = 0
         self.entry = Entry(0)
 
     def note(self, case: str, line: int, key: str, what: str, fix: str) -> None:
         """Note a problem of a case, or of the whole file where ``case`` is empty."""
-        said = ": ".join(filter(None, (case, key, what)))
+        said = ": ".join(filter(None, (case, shortened(key, 200), what)))
         self.problems.append(Problem(case, Finding(relative(self.file, self.root), line, RULE, said, fix)))
 
     def problem(self, key: str, what: str, fix: str) -> None:
-        """Note a problem of the current case."""
-        self.note(self.case, self.entry.line_of(key), key, what, fix)
+        """Note a problem of the current case; of very many the first ones."""
+        self.noted += 1
+        if self.noted <= MOST_TROUBLES:
+            self.note(self.case, self.entry.line_of(key), key, what, fix)
+        elif self.noted == MOST_TROUBLES + 1:
+            self.note(self.case, self.entry.line, "", "has more problems than are shown", "correct those first")
 
     def read(self) -> list[Case]:
         """Return the cases of the file, those with problems included; an empty file has none."""
         try:
-            text = self.file.read_text(encoding="utf-8-sig")
+            text = yaml_text(self.file)
         except OSError as error:
             self.note("", 0, "", f"cannot be read: {error.strerror}", "check the path")
             return []
-        except UnicodeDecodeError as error:
-            self.note("", 0, "", f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")
+        except YamlError as error:
+            what, _, fix = error.reason.partition("; ")
+            self.note("", 0, "", what, fix)
             return []
         entries, troubles = read_entries(text)
         for trouble in troubles:
@@ -165,7 +174,7 @@ class _Reader:
         return [self._case(index, entry) for index, entry in enumerate(entries, start=1)]
 
     def _case(self, index: int, entry: Entry) -> Case:
-        self.entry = entry
+        self.entry, self.noted = entry, 0
         self.case = entry.name or f"case {index} of {relative(self.file, self.root)}"
         for trouble in entry.troubles:
             self.note(self.case, trouble.line, trouble.key, trouble.what, trouble.fix)
@@ -174,7 +183,11 @@ class _Reader:
         fields = self._mapping(entry.data, "case", ("case_name", "run_dir", *STEPS.values()), ("accuracy",))
         name, run_dir = self._text(fields, "case_name"), self._text(fields, "run_dir")
         if name and not re.fullmatch(r"\w[\w.+-]*", name):
-            self.problem("case_name", f"{name!r} must be made of letters, digits and _ . + -", "rename it")
+            what = f"{shown_value(name)} must be made of letters, digits and _ . + -"
+            self.problem("case_name", what, "rename it")
+        elif len(name) > LONGEST_NAME:
+            what = f"{shown_value(name)} has {len(name)} characters; at most {LONGEST_NAME} are taken"
+            self.problem("case_name", what, "shorten it")
         run_dir = self._run_dir(run_dir) if run_dir else ""
         steps = tuple(self._step(step, key, fields[key], run_dir) for step, key in STEPS.items() if key in fields)
         accuracy = self._accuracy(fields["accuracy"], run_dir) if "accuracy" in fields else AccuracyRule()
@@ -203,9 +216,9 @@ class _Reader:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             if not positive or 0 < value < 1:
                 return float(value)
-            self.problem(key, f"{value!r} is not between 0 and 1", "write a share, such as 0.001 for 0.1 %")
+            self.problem(key, f"{shown_value(value)} is not between 0 and 1", "write a share, such as 0.001 for 0.1 %")
         else:
-            what = "is empty" if _empty(value) else f"{value!r} is not a finite number"
+            what = "is empty" if _empty(value) else f"{shown_value(value)} is not a finite number"
             self.problem(
                 key, what, "write a number without quotes, such as 0.001 (not 1e-3, which YAML takes for text)"
             )
@@ -221,7 +234,7 @@ class _Reader:
             return Command(name, run_file, {})
         where = f"{key}.params"
         if export:
-            return Command(name, run_file, self._parameters(fields["params"], where))
+            return Command(name, run_file, self._kept(self._parameters(fields["params"], where), where, run_dir))
         params = self._mapping(fields["params"], where, REQUIRED, ("data_path", "others"))
         own = self._own(params, where)
         if run_dir:
@@ -229,7 +242,22 @@ class _Reader:
                 self._check_inside(path, key, run_dir)
             for key, path in _located(own, "data_path", where):
                 self._check_data(path, key, run_dir)
-        return Command(name, run_file, own | self._others(params, where))
+        others = self._others(params, where)
+        self._kept({key: own[key] for key in ("target", "dtype") if key in own}, where, run_dir)
+        return Command(name, run_file, own | self._kept(others, f"{where}.others", run_dir))
+
+    def _kept(self, params: dict[str, Any], where: str, run_dir: str) -> dict[str, Any]:
+        """Return parameters; note those that would lead the step out of its folder, and too many of them."""
+        folder = os.path.realpath(self.root / run_dir)
+        for key, value in params.items() if run_dir else ():
+            found = leaving(value, folder)
+            if found is not None:
+                what = f"{shown_value(found)} leaves run_dir {run_dir!r}"
+                self.problem(f"{where}.{key}", what, "write a path inside it")
+        if characters(params) > MOST_CHARACTERS:
+            what = f"has more than {MOST_CHARACTERS} characters, more than a command line takes"
+            self.problem(where, what, "let the script read a file")
+        return params
 
     def _own(self, params: dict[str, Any], where: str) -> dict[str, Any]:
         """Read the parameters that are not among ``others``."""
@@ -245,11 +273,12 @@ class _Reader:
         if dtype and dtype not in ALL_DTYPES:
             known = f"use one of: {', '.join(ALL_DTYPES)}"
             near = did_you_mean(dtype, ALL_DTYPES).strip()
-            self.problem(where, f"{dtype!r} is unknown", f"{near} {known}".strip())
+            self.problem(where, f"{shown_value(dtype)} is unknown", f"{near} {known}".strip())
 
     def _check_batch(self, batch: Any, where: str) -> None:
-        if type(batch) is not int or batch < 1:
-            what = "is empty" if _empty(batch) else f"{batch!r} is not a whole number of at least 1"
+        if type(batch) is not int or not 1 <= batch <= LARGEST_BATCH:
+            limit = f"at most {LARGEST_BATCH}" if type(batch) is int and batch > 1 else "at least 1"
+            what = "is empty" if _empty(batch) else f"{shown_value(batch)} is not a whole number of {limit}"
             self.problem(where, what, "write a number without quotes, such as 64")
 
     def _paths(self, params: dict[str, Any], key: str, where: str) -> Paths:
@@ -260,7 +289,7 @@ class _Reader:
         found = {}
         for name, path in value.items():
             if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-                self.problem(f"{where}.{key}", f"{name!r} is no name", "use letters, digits and underscores")
+                self.problem(f"{where}.{key}", f"{shown_value(name)} is no name", "use letters, digits and underscores")
             elif not isinstance(path, str) or not _usable(path):
                 self.problem(f"{where}.{key}.{name}", _what(path), "write a path")
             else:
@@ -283,7 +312,9 @@ class _Reader:
         for key, value in item.items():
             if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z]\w*(-\w+)*", key, re.ASCII):
                 self.problem(
-                    f"{where}.{key!r}", "is not the name of a command-line flag", "write it without the dashes"
+                    f"{where}.{shown_value(key)}",
+                    "is not the name of a command-line flag",
+                    "write it without the dashes",
                 )
             elif not all(map(_usable, value if isinstance(value, list) and value else [value])):
                 self.problem(f"{where}.{key}", _what(value), "give text, a number or true/false, in quotes if need be")
@@ -301,10 +332,10 @@ class _Reader:
         return {key: item[key] for key in item if key in known}
 
     def _check_keys(self, item: dict[Any, Any], prefix: str, required: Sequence[str], known: Sequence[str]) -> None:
-        for key in item:
-            if key not in known:
-                near = did_you_mean(str(key), known).strip() or f"use one of: {', '.join(known)}"
-                self.problem(f"{prefix}{_shown(key)}", "is an unknown key", near)
+        others = [key for key in item if key not in known]
+        for key in others[: MOST_TROUBLES + 1]:
+            near = did_you_mean(str(key), known).strip() or f"use one of: {', '.join(known)}"
+            self.problem(f"{prefix}{_shown(key)}", "is an unknown key", near)
         for key in required:
             if key not in item:
                 self.problem(f"{prefix}{key}", "is missing", "add it")
@@ -325,25 +356,25 @@ class _Reader:
         parts = path.parts[1:] if path.parts[:1] == (HISTORICAL_PREFIX,) else path.parts
         folder, root = os.path.realpath(self.root.joinpath(*parts)), os.path.realpath(self.root)
         if path.is_absolute() or ".." in parts or not Path(folder).is_relative_to(root):
-            self.problem("run_dir", f"{text!r} leaves the repository", "write a path that starts at its root")
+            self.problem(
+                "run_dir", f"{shown_value(text)} leaves the repository", "write a path that starts at its root"
+            )
         elif folder == root:
-            self.problem("run_dir", f"{text!r} is the whole repository", "name the model's folder")
+            self.problem("run_dir", f"{shown_value(text)} is the whole repository", "name the model's folder")
         elif not os.path.isdir(folder):
-            self.problem("run_dir", f"folder {text!r} does not exist under {self.root}", "check the path")
+            self.problem("run_dir", f"folder {shown_value(text)} does not exist under {self.root}", "check the path")
         else:
             return "/".join(parts)
         return ""
 
     def _check_run_file(self, text: str, key: str, run_dir: str) -> None:
         if self._check_inside(text, key, run_dir) and not os.path.isfile(self.root / run_dir / text):
-            self.problem(key, f"file {text!r} does not exist in run_dir {run_dir!r}", "check the name")
+            self.problem(key, f"file {shown_value(text)} does not exist in run_dir {run_dir!r}", "check the name")
 
     def _check_inside(self, text: str, key: str, run_dir: str) -> bool:
         """Say whether a path stays in the model's folder, links included; note a problem where it does not."""
-        path, folder = PurePosixPath(text), os.path.realpath(self.root / run_dir)
-        inside = Path(os.path.realpath(os.path.join(folder, text))).is_relative_to(folder)
-        if path.is_absolute() or ".." in path.parts or not inside:
-            self.problem(key, f"{text!r} leaves run_dir {run_dir!r}", "write a path inside it")
+        if leaves(text, os.path.realpath(self.root / run_dir)):
+            self.problem(key, f"{shown_value(text)} leaves run_dir {run_dir!r}", "write a path inside it")
             return False
         return True
 
@@ -351,7 +382,7 @@ class _Reader:
         """Note a relative ``data_path`` that leaves the repository; an absolute one (a shared disk) is meant so."""
         reached = Path(os.path.realpath(self.root / run_dir / text))
         if not os.path.isabs(text) and not reached.is_relative_to(os.path.realpath(self.root)):
-            self.problem(key, f"{text!r} leaves the repository", "write the data set's absolute path")
+            self.problem(key, f"{shown_value(text)} leaves the repository", "write the data set's absolute path")
 
 
 def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str, str]]:
@@ -363,13 +394,13 @@ def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str
 
 
 def _shown(key: Any) -> str:
-    return key if isinstance(key, str) and key.isprintable() else repr(key)
+    return key if isinstance(key, str) and key.isprintable() and len(key) <= LONGEST_NAME else shown_value(key)
 
 
 def _usable(value: Any) -> bool:
     """Say whether a value can be a command-line argument."""
     if isinstance(value, str):
-        return bool(value.strip()) and value.isprintable()
+        return bool(value.strip()) and value.isprintable() and len(value) <= LONGEST_VALUE
     return isinstance(value, (bool, int, float))
 
 
@@ -381,6 +412,8 @@ def _what(value: Any) -> str:
     """Name what is wrong with a value."""
     if _empty(value):
         return "is empty"
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        return f"has {len(value)} characters, more than the {LONGEST_VALUE} of a value"
     if isinstance(value, str) and not _usable(value):
-        return f"{value!r} has characters that cannot be used"
+        return f"{shown_value(value)} has characters that cannot be used"
     return f"has the wrong type ({type(value).__name__})"

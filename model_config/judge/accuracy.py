@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from engine import DataError, TecoInferError
 from model_config.cases.case import Case, Command, Paths
 from model_config.results import Accuracy, StepResult, Verdict
+from model_config.written import STRANGE, read_json
 from utils.fetch import kept_path
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
@@ -241,7 +241,7 @@ def _independent(result: Path | None, samples: int) -> int:
 def _records_of(result: Path) -> Path | None:
     """Return the records file of a result: the one it names, or else the one that lies beside it."""
     named = _read(result).get("records")
-    if isinstance(named, str) and (result.parent / named).is_file():
+    if isinstance(named, str) and named == Path(named).name and (result.parent / named).is_file():
         return result.parent / named
     return find_records(result)
 
@@ -254,8 +254,8 @@ def direction(result: Path | None) -> bool:
 def _read(path: Path | None) -> dict[str, Any]:
     """Return the JSON of a step; nothing where it wrote nothing that can be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
-    except (OSError, ValueError):
+        found = read_json(path) if path is not None else {}
+    except STRANGE:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -269,5 +269,5 @@ def read_result(path: Path | None) -> dict[str, Any]:
             "metric": float(found["metric"]),
             "samples": int(found["samples"]),
         }
-    except (ValueError, KeyError, TypeError):  # a script with a JSON of its own
+    except STRANGE:  # a script with a JSON of its own
         return {}

@@ -6,7 +6,6 @@ precision allows: the formula and the tolerances are an export's own (:mod:`util
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from engine import Array
 from model_config.cases.case import Command
 from model_config.results import Accuracy, StepResult, Verdict
+from model_config.written import STRANGE, read_json
 from utils.export.agree import FORMULA, TOLERANCES, relative_error
 
 RAW = ("--skip_postprocess", "true")
@@ -72,9 +72,9 @@ def words(step: Command, dtype: str = "", ckpt: Any = None) -> tuple[str, ...]:
 def _outputs(result: Path | None) -> dict[str, list[Array]]:
     """Return the values that a result holds of every sample's outputs; nothing where it holds none."""
     try:
-        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
+        found = read_json(result) if result is not None else {}
         return {str(one["name"]): _arrays(one["answer"]["outputs"]) for one in found.get("answers", [])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a script with a JSON of its own
+    except STRANGE:  # a script with a JSON of its own
         return {}
 
 

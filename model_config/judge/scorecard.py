@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, hash_files, one_line, write_file
+from engine import ConfigError, YamlError, hash_files, one_line, read_yaml, write_file
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
@@ -123,25 +123,36 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is not what a check writes.
     """
-    import yaml
-
     path = folder / name
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = read_yaml(path)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, YamlError) as error:
         reason = one_line(error)
         raise ConfigError(f"{path}: cannot be read ({reason}); delete it and write it anew with --update") from error
-    if not isinstance(found, dict) or not isinstance(found.get(_ENTRIES[name], []), list):
+    if not isinstance(found, dict) or not _is_scorecard(found, _ENTRIES[name]):
         raise ConfigError(f"{path}: is not a scorecard; delete it and write it anew with --update")
     return found
+
+
+def _is_scorecard(found: Mapping[Any, Any], key: str) -> bool:
+    """Say whether YAML's mapping has the form of a file that a check writes."""
+    entries = found.get(key, [])
+    whole = isinstance(entries, list) and all(isinstance(name, str) for name in found)
+    return whole and all(isinstance(entry, dict) and all(map(_is_field, entry.items())) for entry in entries)
+
+
+def _is_field(field: tuple[Any, Any]) -> bool:
+    key, value = field
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(key, str) and (number or not (key == "value" or key.endswith("_s")) or value is None)
 
 
 def stored_speed(folder: Path, key: Mapping[str, Any]) -> dict[str, float]:
     """Return the speed figures stored for a case; empty where there are none."""
     entry = _entry(read(folder, PERF).get("figures", []), key) or {}
-    return {name: float(value) for name, value in entry.items() if name.endswith("_s")}
+    return {name: float(value) for name, value in entry.items() if name.endswith("_s") and value is not None}
 
 
 def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
@@ -163,7 +174,7 @@ def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
 
 def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
     entry = _entry(read(folder, NUMERICS).get("metrics", []), found.key)
-    if not entry or not found.metric_name:
+    if not entry or not found.metric_name or entry.get("value") is None:
         return []
     stored = float(entry["value"])
     if abs(found.metric - stored) <= abs(stored) * found.case.accuracy.tolerance:
@@ -233,7 +244,10 @@ def _save(path: Path, data: dict[str, Any]) -> None:
 
 def _digest(data: Mapping[str, Any]) -> str:
     plain = {key: value for key, value in data.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+    try:
+        return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+    except (TypeError, ValueError):  # keys of several types, halves of characters: no check has written them
+        return ""
 
 
 def _leaf(value: Any) -> Any:

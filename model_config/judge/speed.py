@@ -6,7 +6,6 @@ fixed piece of work, run beside them on the same cores, takes: another machine, 
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -17,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from model_config.results import Speed, StepResult, Verdict
+from model_config.written import STRANGE, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def figures(valid: StepResult, kernel: float) -> dict[str, Any]:
     if valid.result is None:
         return {}
     try:
-        result = json.loads(valid.result.read_text(encoding="utf-8"))
+        result = read_json(valid.result)
         found = {"host_s": 1 / float(result["avg_sps"]), "kernel_s": kernel, "run_s": float(result["e2e_time"])}
         device = result.get("device") or {}
         if device.get("simulated_sps"):
@@ -54,7 +54,7 @@ def figures(valid: StepResult, kernel: float) -> dict[str, Any]:
                 "simulated_s": 1 / float(device["simulated_sps"]),
                 "simulated_latency_s": float(device["simulated_latency"]),
             }
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # a script with a JSON of its own
+    except STRANGE:  # a script with a JSON of its own
         return {}
     return found
 

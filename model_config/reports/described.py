@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import ConfigError, did_you_mean, one_line
+from engine import ConfigError, YamlError, did_you_mean, one_line, read_yaml, shown_value
 
 TEXTS = "zoo.yaml"
 """Name of the file; it need not be there."""
@@ -37,14 +37,12 @@ def read_described(folder: Path) -> Described | None:
     Raises:
         ConfigError: the file cannot be read, or lacks a text.
     """
-    import yaml
-
     path = folder / TEXTS
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = read_yaml(path)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, YamlError) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)}); write lines such as {_EXAMPLE}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: is no mapping; write lines such as {_EXAMPLE}")
@@ -71,9 +69,8 @@ def _texts(path: Path, key: str, found: object) -> dict[str, str]:
 def _check_keys(path: Path, where: str, found: Mapping[object, object], known: tuple[str, ...]) -> None:
     for key in found:
         if key not in known:
-            raise ConfigError(
-                f"{path}: {where}unknown key {key!r};{did_you_mean(str(key), known)} keys: {', '.join(known)}"
-            )
+            near = did_you_mean(str(key), known)
+            raise ConfigError(f"{path}: {where}unknown key {shown_value(key)};{near} keys: {', '.join(known)}")
     for key in known:
         if key not in found:
             raise ConfigError(f"{path}: {where}lacks {key!r}; add it")

@@ -11,6 +11,7 @@ from engine import ConfigError
 from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
 from model_config.reports.described import Described, read_described
 from model_config.results import Accuracy, Verdict
+from utils.regular import text_of
 from utils.text import clean_line
 
 PLACES = {"core": "example", "contrib": "contrib/example"}
@@ -124,7 +125,7 @@ def _model(folder: Path, place: str, root: Path) -> ScoredModel:
             str(last.get("written_by", "")),
             texts,
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         what = (
             f"lacks {error}"
             if isinstance(error, KeyError)
@@ -179,7 +180,7 @@ def _figures(entry: Mapping[str, Any]) -> Figures:
 def _title(folder: Path) -> str:
     """Return the first heading of the README; the folder's name where there is none."""
     try:
-        lines = (folder / "README.md").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = text_of(folder / "README.md", "replace").splitlines()
     except OSError:
         lines = []
     return next((line[2:].strip() for line in lines if line.startswith("# ")), folder.name)

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from engine import ConfigError, write_file
 from model_config.cases.config import FULL, read_cases
 from model_config.reports.scored import Figures, ScoredMetric, ScoredModel, find_models
+from utils.regular import text_of
 from utils.text import NO_VALUE
 
 BEGIN, END = "<!-- teco site: begin -->", "<!-- teco site: end -->"
@@ -88,8 +89,8 @@ def with_tables(root: Path, page: Page) -> str:
     """
     path = root / page.name
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = text_of(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); is this a clone of the zoo?") from error
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

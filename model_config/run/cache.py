@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, cache_folder, components, hash_files, variables
+from engine import ConfigError, cache_folder, components, hash_files, read_regular, variables
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -89,7 +89,7 @@ def load(key: str) -> CaseResult | None:
     if folder is None:
         return None
     try:
-        data = json.loads((folder / key / "result.json").read_bytes())
+        data = json.loads(read_regular(folder / key / "result.json"))
         result = _decoded(data, folder / key)
         os.utime(folder / key)
     except FileNotFoundError:

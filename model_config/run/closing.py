@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine import shortened
+from model_config.written import STRANGE, read_json
 from utils.pipeline.nan import input_line, output_line
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
@@ -17,6 +18,8 @@ _SUMMARY = re.compile(f"summary: {', '.join(f'{name}: {_NUMBER}' for name in _FI
 _TAIL = 65536
 """Bytes at the end of a log that are searched for its last line."""
 _SHOWN = 80
+_LINE = 600
+"""Characters of a last line that reports show."""
 _LAST = "print 'eval_metric <number>' and then 'summary: ...' as the last two lines"
 
 
@@ -49,10 +52,10 @@ def said_of_nan(result: Path | None) -> str:
     A script that reports its samples is not free to pass with such, whatever its exit code.
     """
     try:
-        found = json.loads(result.read_text(encoding="utf-8")) if result is not None else {}
+        found = read_json(result) if result is not None else {}
         inputs, outputs = ([str(name) for name in found.get(key) or ()] for key in ("nan_inputs", "nan_outputs"))
         total = int(found["samples"] if "samples" in found else len(found["answers"])) if inputs or outputs else 0
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # a script with a JSON of its own
+    except STRANGE:  # a script with a JSON of its own
         return ""
     if outputs:
         return output_line(outputs, total, inputs, str(found.get("engine", "")))
@@ -89,4 +92,4 @@ def last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return shortened(next((line.strip() for line in reversed(lines) if line.strip()), ""), _LINE)

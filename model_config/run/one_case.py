@@ -17,11 +17,15 @@ from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
+from model_config.run.snapshot import Snapshot, Snapshots, names_of
 from model_config.run.workplace import workplace
 from model_config.structure import check_structure
 
 AGAIN = "valid-again"
 """Name of a valid step that is run once more for its time."""
+
+OUTSIDE = "writes-outside"
+"""Rule that steps write in their model's folder only; what another case did may have broken it, so it is not kept."""
 
 INTERRUPTED = "interrupted: what is shown is what was done until then"
 
@@ -39,6 +43,7 @@ class Settings:
         problems: by case, what is wrong with its entry in ``model.yaml``.
         on_output: gets every line a step prints. on_step: called with case and step when a step is done.
         imports: the import graph.
+        snapshots: of the repository, for all cases; default: one for each case.
     """
 
     work_dir: Path
@@ -52,6 +57,7 @@ class Settings:
     on_output: OnOutput | None = None
     on_step: Callable[[str, str], None] | None = None
     imports: Imports | None = None
+    snapshots: Snapshots | None = None
 
 
 def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
@@ -74,9 +80,19 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
             return known
     run = _CaseRun(case, slot, settings)
     result = run()
-    if key and not run.interrupted:
+    if key and not run.interrupted and not any(finding.rule == OUTSIDE for finding in result.findings):
         cache.store(key, result)
     return result
+
+
+def _written_outside(case: Case, snapshot: Snapshot) -> list[Finding]:
+    """Return what a case, or one beside it, has changed of the files that all cases share."""
+    changed = snapshot.changed()
+    if not changed:
+        return []
+    message = f"{', '.join(names_of(changed))} changed while it ran: by its steps, or by those of a case beside it"
+    fix = "let a step write only in its model's folder; --jobs 1 tells which case it is"
+    return [Finding(case.run_dir, 0, OUTSIDE, message, fix)]
 
 
 @dataclass(slots=True)
@@ -99,14 +115,25 @@ class _CaseRun:
         start = time.perf_counter()
         self.findings += check_structure(self.case, self.settings.root)
         try:
-            with workplace(self.case, self.settings.work_dir, self.settings.root) as self.tree:
-                for step in self.case.steps:
-                    self.steps.append(self._run(step))
-                self._judge()
+            self._in_a_copy(self.settings.snapshots or Snapshots(self.settings.root, self.settings.work_dir))
         except KeyboardInterrupt:
             self.interrupted = True
             self.notes.append(INTERRUPTED)
         return self._result(time.perf_counter() - start)
+
+    def _in_a_copy(self, snapshots: Snapshots) -> None:
+        """Run the steps and judge them; say what they have changed outside their folder."""
+        snapshot = snapshots.current()
+        try:
+            with workplace(self.case, self.settings.work_dir, self.settings.root, snapshot) as self.tree:
+                for step in self.case.steps:
+                    self.steps.append(self._run(step))
+                self._judge()
+        finally:
+            self.findings += _written_outside(self.case, snapshot)
+            snapshots.done(snapshot)
+            if self.settings.snapshots is None:
+                snapshots.close()
 
     def _result(self, seconds: float) -> CaseResult:
         valid = self._step("valid")

@@ -21,7 +21,8 @@ class Drain(threading.Thread):
 
     Args:
         pipe: what to read; it is closed at the end.
-        log: file to write, and ``limit`` the bytes of it; a last line says that it was cut.
+        log, file: where it is written, open and not buffered, and ``limit`` the bytes of it; a last line says that
+            it was cut.
         on_line: gets every line, without its end.
         end: called once where the limit is reached or the log cannot be written; reading goes on.
     """
@@ -30,6 +31,7 @@ class Drain(threading.Thread):
         self,
         pipe: IO[bytes],
         log: Path,
+        file: IO[bytes],
         limit: int,
         on_line: Callable[[str], None] | None,
         end: Callable[[], None],
@@ -37,6 +39,7 @@ class Drain(threading.Thread):
         super().__init__(daemon=True)
         self.pipe = pipe
         self.log = log
+        self.file = file
         self.left = limit
         self.limit = limit
         self.on_line = on_line
@@ -46,7 +49,7 @@ class Drain(threading.Thread):
 
     def run(self) -> None:
         """Copy until the pipe ends."""
-        with self.pipe, self.log.open("wb", buffering=0) as log:
+        with self.pipe, self.file as log:
             while chunk := self.pipe.read1(_CHUNK):  # type: ignore[attr-defined]  # a BufferedReader
                 if not self.trouble:
                     self._keep(chunk, log)
@@ -77,6 +80,16 @@ class Drain(threading.Thread):
             self.on_line(_text(rest))
             rest = b""
         self.begun = rest
+
+
+def new_file(path: Path) -> IO[bytes]:
+    """Make a file anew: what lies there, a link or a pipe of an earlier step, is not written to.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.unlink(missing_ok=True)
+    return open(path, "xb", buffering=0)
 
 
 def _text(line: bytes) -> str:

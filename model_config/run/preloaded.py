@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from model_config.run.preloading import READY
+from model_config.run.watch import Stops, forgotten, started
 from tecoinfer_modelzoo.distribution import HOME
 
 _SERVER = "model_config.run.preloading"
@@ -62,12 +64,17 @@ _log = logging.getLogger(__name__)
 class Process(Protocol):
     """A supervisor that was started: as ``subprocess.Popen`` has it."""
 
+    pid: int
     stdin: IO[bytes] | None
     stdout: IO[bytes] | None
     stderr: IO[bytes] | None
 
-    def wait(self) -> int:
-        """Return its exit code when it has ended; negative for a signal."""
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code when it has ended; negative for a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in so many seconds.
+        """
 
 
 @dataclass(slots=True)
@@ -112,7 +119,8 @@ class Preloaded:
                 json.dump(told, file)
             os.lseek(asked, 0, os.SEEK_SET)
             socket.send_fds(self._control, [READY], [asked, *theirs, report])
-            if _received(self._control, _ENDING) != READY:
+            said = _received(self._control, _ENDING, self._server)
+            if not said.startswith(READY):
                 raise ChildProcessError("the process that imports its packages has ended")
         except OSError as error:
             _log.info("the step gets a process of its own: %s", error)
@@ -123,7 +131,9 @@ class Preloaded:
         finally:
             for one in (asked, *theirs):
                 os.close(one)
-        return Forked(self, *(open(one, mode) for one, mode in zip(ours, ("wb", "rb", "rb"), strict=True)))
+        return Forked(
+            self, int(said[1:]), *(open(one, mode) for one, mode in zip(ours, ("wb", "rb", "rb"), strict=True))
+        )
 
     def _running(self, environment: Mapping[str, str]) -> bool:
         """Say whether it runs, having started it where it does not."""
@@ -136,19 +146,18 @@ class Preloaded:
         told = {"cores": self.cores, "modules": list(self.modules)}
         with theirs:
             try:
-                self._server = subprocess.Popen(
+                self._server = started(
                     [sys.executable, "-m", _SERVER, json.dumps(told)],
                     cwd=HOME,
                     env=own | {MARK: self.mark},
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,
                 )
             except OSError as error:
                 return self._refused(ours, str(error))
         self._control = ours
-        said = _received(ours, _STARTING)
+        said = _received(ours, _STARTING, self._server)
         return said == READY or self._refused(ours, said.decode() or "the process that imports their packages ended")
 
     def _refused(self, control: socket.socket, why: str) -> bool:
@@ -158,9 +167,14 @@ class Preloaded:
         self.close()
         return False
 
+    @property
+    def pid(self) -> int:
+        """Its number; 0 where it does not run."""
+        return 0 if self._server is None else self._server.pid
+
     def ended(self) -> int:
         """Return the exit code of the supervisor that was started last; it has ended."""
-        answer = b"" if self._control is None else _received(self._control, _ENDING)
+        answer = b"" if self._control is None else _received(self._control, _ENDING, self._server)
         if answer:
             return int(answer)
         self.close()
@@ -174,26 +188,30 @@ class Preloaded:
         if self._server is not None:
             self._server.kill()
             self._server.wait()
+            forgotten(self._server.pid)
             self._server = None
 
 
 class Forked:
     """The supervisor of a step in a fork."""
 
-    def __init__(self, server: Preloaded, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        self.server = server
+    def __init__(self, server: Preloaded, pid: int, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.server, self.pid = server, pid
         self.stdin: IO[bytes] | None = stdin
         self.stdout: IO[bytes] | None = stdout
         self.stderr: IO[bytes] | None = stderr
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """Return its exit code when it has ended; negative for a signal."""
         return self.server.ended()
 
 
-def _received(control: socket.socket, seconds: float) -> bytes:
-    """Return the next message; nothing where the other side goes or says nothing."""
+def _received(control: socket.socket, seconds: float, server: subprocess.Popen[bytes] | None) -> bytes:
+    """Return the next message; nothing where the other side goes, says nothing, or has been stopped by a step."""
+    stops = Stops(lambda: () if server is None else (server.pid,))
+    deadline = time.monotonic() + seconds
     with suppress(OSError):
-        if select.select([control], [], [], seconds)[0]:
-            return control.recv(4096)
+        while time.monotonic() < deadline and not stops():
+            if select.select([control], [], [], 0.1)[0]:
+                return control.recv(4096)
     return b""

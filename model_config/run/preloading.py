@@ -13,8 +13,9 @@ what cannot be is left to the scripts. A fork copies the one thread that
 asks for it, so where an import has left a second one running, this process says so and ends: nothing is forked.
 
 The socket keeps messages apart. A request is one byte with five file descriptors: a file with the supervisor's settings
-and ``cwd`` and ``environment`` in JSON; the step's three standard streams; and where the outcome goes. The answer, when
-the step is over, is the supervisor's exit code; another byte comes when the step begins. It ends when the socket does.
+and ``cwd`` and ``environment`` in JSON; the step's three standard streams; and where the outcome goes. When the step
+begins, :data:`READY` and the supervisor's number come; when it is over, the supervisor's exit code. It ends when the
+socket does.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def serve(control: socket.socket) -> None:
             _supervise(files)
         for file in files:
             os.close(file)
-        control.send(READY)
+        control.send(READY + str(pid).encode())
         _, status = os.waitpid(pid, 0)
         with suppress(OSError):  # nobody waits for it any more
             control.send(str(os.waitstatus_to_exitcode(status)).encode())

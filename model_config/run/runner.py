@@ -10,26 +10,40 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
-from model_config.run.output import Drain
-from model_config.run.preloaded import MARK, Preloaded, Process
+from model_config.run.output import Drain, new_file
+from model_config.run.preloaded import MARK, Forked, Preloaded, Process
+from model_config.run.watch import (
+    LATE,
+    Stops,
+    end_tree,
+    forgotten,
+    parsed,
+    read_report,
+    report_comes,
+    started,
+    sweep,
+    sweep_adopted,
+)
 from model_config.run.workplace import workplace
 from model_config.structure.requirements import required
+from model_config.written import settle
 from tecoinfer_modelzoo import python_path
+from utils.pipeline.launch.ends import crashed, how_ended
 
 __all__ = [
     "Limits",
@@ -50,6 +64,9 @@ _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 * _GIB
 
 _PATIENCE = 10.0
 """Seconds in which the rest of the output must come when the step has ended."""
+
+_ENDING = 15.0
+"""Seconds in which a supervisor must have ended a step that it was told to end, and itself."""
 
 OnOutput = Callable[[str, str, str], None]
 """Gets case, step and a line the step printed; called from threads, one line at a time per stream."""
@@ -183,9 +200,10 @@ class _Run:
         except OSError as error:
             return replace(result, reason=f"could not be started: {error}; check the machine's memory and disk")
         seconds = time.perf_counter() - start
+        strange = self._settled(result)
         metric, trouble = closing(result.stdout) if self.step.name == "valid" else (None, "")
         nan = said_of_nan(written) if outcome["code"] in (0, 1) else ""
-        trouble = full or _broken(outcome, self.limits) or nan or _failed(outcome, result) or trouble
+        trouble = full or _broken(outcome, self.limits) or nan or _failed(outcome, result) or trouble or strange
         return replace(
             result,
             passed=not trouble,
@@ -199,28 +217,35 @@ class _Run:
             pictures=_files(folder),
         )
 
+    def _settled(self, result: StepResult) -> str:
+        """See that what the step has written can be read, its logs included; return what was wrong with it."""
+        strange = settle(result.stdout.parent, 2 * self.limits.output + _MIB)
+        for log in (result.stdout, result.stderr):
+            if not log.is_file():
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.touch()
+                strange = strange or f"removed its log {log.name}; write only below the model's folder and to --json"
+        return strange
+
     def _supervised(self, result: StepResult) -> tuple[dict[str, Any], str]:
         """Return what the supervisor reports, and why the output ended the step, if it did."""
-        reading, writing = os.pipe()
-        with open(reading, "rb") as report:
+        with ExitStack() as files:
+            logs = [files.enter_context(new_file(log)) for log in (result.stdout, result.stderr)]
+            reading, writing = os.pipe()
+            report = files.enter_context(open(reading, "rb")).fileno()
             try:
                 process, mark = self._start(result.command, writing)
             finally:
                 os.close(writing)
-            drains = self._drains(process, result)
+            drains = self._drains(process, result, logs)
+            lost, seconds = "interrupted", self.limits.timeout + self.limits.grace + LATE
             try:
-                while not select.select([report], [], [], 0.1)[0]:
-                    if self.slot.stop.is_set():
-                        raise KeyboardInterrupt
+                lost = report_comes(report, Stops(partial(_watching, process)), self.slot.stop.is_set, seconds)
             finally:
-                _end(process)  # does nothing to a supervisor that is done; else it ends the step at once
-                said = report.read()
-                code = process.wait()
-                if not said:
-                    _sweep(mark)
+                said, code = _over(process, mark, report, lost)
                 for drain in drains:
                     drain.join(_PATIENCE)
-        return _outcome(said, code), next((drain.trouble for drain in drains if drain.trouble), "")
+        return _outcome(said, code, lost), next((drain.trouble for drain in drains if drain.trouble), "")
 
     def _start(self, command: Sequence[str], report: int) -> tuple[Process, str]:
         """Start the step under a supervisor; return that, and what marks all processes of the step."""
@@ -235,7 +260,7 @@ class _Run:
             if forked is not None:
                 return forked, shared.mark
         mark = uuid.uuid4().hex
-        process = subprocess.Popen(
+        process = started(
             [sys.executable, "-I", "-S", str(_SUPERVISOR), json.dumps(settings)],
             cwd=folder,
             env=environment | {MARK: mark},
@@ -243,11 +268,10 @@ class _Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(report,),
-            start_new_session=True,
         )
         return process, mark
 
-    def _drains(self, process: Process, result: StepResult) -> list[Drain]:
+    def _drains(self, process: Process, result: StepResult, files: Sequence[IO[bytes]]) -> list[Drain]:
         def heard(line: str) -> None:
             if self.on_output is not None:
                 self.on_output(self.case.name, result.step, line)
@@ -256,9 +280,10 @@ class _Run:
             _end(process)
 
         drains = []
-        for pipe, log in ((process.stdout, result.stdout), (process.stderr, result.stderr)):
+        pipes = ((process.stdout, result.stdout), (process.stderr, result.stderr))
+        for (pipe, log), file in zip(pipes, files, strict=True):
             assert pipe is not None  # noqa: S101 -- both are pipes, for the type checker
-            drains.append(Drain(pipe, log, self.limits.output, heard if self.on_output else None, end))
+            drains.append(Drain(pipe, log, file, self.limits.output, heard if self.on_output else None, end))
         for drain in drains:
             drain.start()
         return drains
@@ -284,21 +309,42 @@ def _files(folder: Path | None) -> tuple[Path, ...]:
 
 
 def _clear(result: StepResult, written: Path | None, folder: Path | None) -> None:
-    """Make empty logs, and see that what an earlier run has written is not taken for this one's."""
-    for log in (result.stdout, result.stderr):
-        log.write_bytes(b"")
+    """See that there is a folder for the logs, and that what an earlier run has written is not taken for this one's."""
+    result.stdout.parent.mkdir(parents=True, exist_ok=True)  # the step before may have removed it
     if written is not None:
         written.unlink(missing_ok=True)
-    if folder is not None and folder.is_dir():
+    if folder is not None and folder.is_symlink():
+        folder.unlink()
+    elif folder is not None and folder.is_dir():
         shutil.rmtree(folder)
 
 
-def _sweep(mark: str) -> None:
-    """Kill what a step that killed its supervisor has left: it is known by its environment."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is someone else's
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                os.kill(int(folder.name), signal.SIGKILL)
+def _watching(process: Process) -> tuple[int, ...]:
+    """Return the processes that must not be stopped: the supervisor, and whose fork it is."""
+    return (process.pid, process.server.pid) if isinstance(process, Forked) else (process.pid,)
+
+
+def _over(process: Process, mark: str, report: int, lost: str) -> tuple[bytes, int]:
+    """Let nothing of a step live on, and return its supervisor's report and exit code.
+
+    Args:
+        lost: why the report is not waited for; empty where it is there.
+    """
+    marked = f"{MARK}={mark}".encode()
+    _end(process)  # does nothing to a supervisor that is done; else it ends the step at once
+    if lost and (lost != "interrupted" or not select.select([report], [], [], _ENDING)[0]):
+        end_tree(process.pid, marked)
+    said = read_report(report)
+    try:
+        code = process.wait(_ENDING)
+    except subprocess.TimeoutExpired:
+        end_tree(process.pid, marked)
+        code = process.wait(_ENDING)
+    forgotten(process.pid)
+    if parsed(said) is None:
+        sweep(marked)
+        sweep_adopted()
+    return said, code
 
 
 def _end(process: Process) -> None:
@@ -314,11 +360,12 @@ def _following(command: Sequence[str], flag: str) -> Path | None:
     return Path(command[places[-1] + 1]) if places else None
 
 
-def _outcome(report: bytes, code: int) -> dict[str, Any]:
-    if report:
-        outcome: dict[str, Any] = json.loads(report)
+def _outcome(report: bytes, code: int, lost: str) -> dict[str, Any]:
+    outcome = None if lost else parsed(report)
+    if outcome is not None:
         return outcome
-    return {"code": None, "why": "supervisor", "peak": 0, "cpu": 0.0, "count": 0, "left": [], "ended": _ending(code)}
+    ended = lost or ("disturbed: its report cannot be read" if report else _ending(code))
+    return {"code": None, "why": "supervisor", "peak": 0, "cpu": 0.0, "count": 0, "left": [], "ended": ended}
 
 
 def _broken(outcome: dict[str, Any], limits: Limits) -> str:
@@ -341,7 +388,8 @@ def _broken(outcome: dict[str, Any], limits: Limits) -> str:
 def _failed(outcome: dict[str, Any], result: StepResult) -> str:
     if outcome["code"] != 0:
         said = last_line(result.stderr) or last_line(result.stdout) or "no output"
-        return f"{_ending(outcome['code'])}: {said}"
+        native = " (`python -X faulthandler` shows where)" if crashed(outcome["code"]) else ""
+        return f"{_ending(outcome['code'])}{native}: {said}"
     if left := outcome["left"]:
         names = ", ".join(map(repr, left))
         return f"left processes behind, which were killed: {names}; wait for all it starts"
@@ -355,9 +403,4 @@ def _size(count: int) -> str:
 def _ending(code: int | None) -> str:
     if code is None:
         return "killed"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    return how_ended(code) if code >= 0 else f"killed by {how_ended(code)}"

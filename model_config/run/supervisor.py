@@ -32,6 +32,11 @@ _SHARE = 0.02
 _KILLING = 10.0
 """Seconds after which processes that do not die (they wait for a dead disk, say) are given up."""
 _SHOWN = 5
+_IGNORED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
+"""Signals that a step may send to who watches it: nothing comes of them. The check itself uses standard input."""
 
 
 class Process:
@@ -76,9 +81,17 @@ def _proportional(pid: int, resident: int) -> int:
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             line = next(line for line in file if line.startswith(b"Pss:"))
-    except (OSError, StopIteration):  # it has ended, or the kernel does not say
-        return resident
+    except (OSError, StopIteration):  # the kernel does not say, or it has ended: then it holds nothing any more
+        return resident if _alive(pid) else 0
     return int(line.split()[1]) * 1024
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return not Process(file.read()).zombie
+    except OSError:
+        return False
 
 
 def command_line(pid: int) -> str:
@@ -115,6 +128,8 @@ class Supervisor:
             os.close(waking)
             _apart(settings["cores"])
             (become or (lambda: _execute(settings["command"])))()
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> dict[str, Any]:
         """Return the outcome; when it is there, no descendant is."""
@@ -144,12 +159,12 @@ class Supervisor:
             pause = max(_INTERVAL, (time.monotonic() - began) / _SHARE)
 
     def _broken(self, alive: dict[int, Process], deadline: float) -> str:
-        self.peak = max(self.peak, memory(alive, self.peak))
         self.count = max(self.count, len(alive))
+        if self.count > self.settings["processes"]:
+            return "processes"  # before their memory is added up, which takes long for many
+        self.peak = max(self.peak, memory(alive, self.peak))
         if self.peak > self.settings["memory"]:
             return "memory"
-        if self.count > self.settings["processes"]:
-            return "processes"
         return "timeout" if time.monotonic() > deadline else ""
 
     def _reap(self) -> None:

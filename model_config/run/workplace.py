@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,60 +12,56 @@ from pathlib import Path
 
 from engine import ConfigError, one_line
 from model_config.cases.config import ROOT, Case
-
-WEIGHTS = (
-    ".ckpt",
-    ".engine",
-    ".onnx",
-    ".pdiparams",
-    ".pdmodel",
-    ".pdparams",
-    ".pt",
-    ".pth",
-    ".safetensors",
-    ".tecoengine",
-)
-"""Endings of files that hold a model."""
+from model_config.run.snapshot import WEIGHTS, Snapshot, Snapshots, ignored, remove
 
 
 @contextmanager
-def workplace(case: Case, work_dir: Path, root: Path = ROOT) -> Iterator[Path]:
+def workplace(case: Case, work_dir: Path, root: Path = ROOT, snapshot: Snapshot | None = None) -> Iterator[Path]:
     """Yield a tree with a clean copy of the model's folder (:func:`mirror`); it goes at the end of the block.
+
+    Args:
+        case: the case. work_dir: where the tree is made. root: the repository.
+        snapshot: of the repository; default: one for this tree alone.
 
     Raises:
         ConfigError: the folder cannot be copied.
     """
-    tree = Path(tempfile.mkdtemp(prefix=f"{case.name}-", dir=work_dir))
+    own = Snapshots(root, work_dir)
+    tree = None
     try:
         try:
-            mirror(root, case, tree)
+            tree = Path(tempfile.mkdtemp(prefix=f"{case.name[:40]}-", dir=work_dir))
+            mirror(root, case, tree, snapshot or own.current())
         except OSError as error:
             reason = one_line(error)
             fix = "keep only plain files and links there"
-            raise ConfigError(f"{case.run_dir} cannot be copied to {tree}: {reason}; {fix}") from error
+            raise ConfigError(f"{case.run_dir} cannot be copied to {tree or work_dir}: {reason}; {fix}") from error
         yield tree
     finally:
-        shutil.rmtree(tree, ignore_errors=True)
+        if tree is not None:
+            remove(tree)
+        own.close()
 
 
-def mirror(root: Path, case: Case, tree: Path) -> None:
-    """Build a tree that looks like the repository and in which only the model's folder is a real copy.
+def mirror(root: Path, case: Case, tree: Path, snapshot: Snapshot) -> None:
+    """Build a tree that looks like the repository and in which the model's folder is a real copy.
 
-    Everything else is linked. The scripts find the repository by ``Path(__file__).resolve().parents[3]``, which follows
-    links; so they are copied. Checkpoints that git ignores are left out: in a fresh clone only the export makes them.
+    Everything else is linked, to a snapshot: no link leads into the repository. The scripts find the repository by
+    ``Path(__file__).resolve().parents[3]``, which follows links; so they are copied. Checkpoints that git ignores are
+    left out: in a fresh clone only the export makes them.
 
     Raises:
         OSError: something cannot be read or written.
     """
-    original, copy = root, tree
+    original, copy, shared = root, tree, snapshot.folder
     for part in case.run_dir.split("/"):
         copy.mkdir(exist_ok=True)
-        for entry in original.iterdir():
-            if entry.name != part and not entry.name.startswith("."):
+        for entry in shared.iterdir():
+            if entry.name != part:
                 (copy / entry.name).symlink_to(entry.absolute())
-        original, copy = original / part, copy / part
+        original, copy, shared = original / part, copy / part, shared / part
     shutil.copytree(original, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    _mend_links(original, copy)
+    _mend(root, original, copy, snapshot.folder)
     for ckpt in ignored_checkpoints(case, root):
         (copy / ckpt).unlink(missing_ok=True)
 
@@ -75,25 +71,24 @@ def ignored_checkpoints(case: Case, root: Path) -> list[str]:
     top = root / case.run_dir
     named = {os.path.normpath(ckpt) for step in case.steps for ckpt in step.ckpts.values()}
     found = {path.relative_to(top).as_posix() for path in top.rglob("*") if path.suffix in WEIGHTS}
-    return _ignored(top, sorted(found | {name for name in named if not name.startswith(("..", "/"))}))
+    return ignored(top, sorted(found | {name for name in named if not name.startswith(("..", "/"))}))
 
 
-def _mend_links(original: Path, copy: Path) -> None:
-    """Let links that lead out of the copied folder (to a data set, say) lead where they did before."""
-    inside = original.resolve()
+def _mend(root: Path, original: Path, copy: Path, shared: Path) -> None:
+    """Let links that lead out of the copied folder lead where they did before, or to the copy of it.
+
+    The copy of a checkout that is read-only is not: steps write there.
+    """
+    inside, zoo = original.resolve(), root.resolve()
     for folder, folders, files in os.walk(copy):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            if not path.is_symlink() and not (mode := path.stat().st_mode) & stat.S_IWUSR:
+                path.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
         for link in (path for name in folders + files if (path := Path(folder, name)).is_symlink()):
-            target = (original / link.relative_to(copy)).resolve()
-            if not target.is_relative_to(inside):
-                link.unlink()
-                link.symlink_to(target)
-
-
-def _ignored(folder: Path, names: list[str]) -> list[str]:
-    """Return which of the files in a folder git ignores; without git, or outside a repository, it ignores nothing."""
-    command = ["git", "check-ignore", "-z", "--stdin"]
-    try:
-        ran = subprocess.run(command, input="\0".join(names).encode(), cwd=folder, capture_output=True, check=False)
-    except OSError:  # git is not installed
-        return []
-    return [name for name in ran.stdout.decode().split("\0") if name]
+            target = Path(os.path.realpath(original / link.relative_to(copy)))
+            if target.is_relative_to(inside):
+                target = copy / target.relative_to(inside)  # also where the link named the checkout itself
+            elif target.is_relative_to(zoo):
+                target = shared / target.relative_to(zoo)
+            link.unlink()
+            link.symlink_to(target)

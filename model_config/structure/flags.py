@@ -77,10 +77,13 @@ def _spelt(call: ast.Call) -> set[str] | None:
     return {text for text in texts if text.startswith("-")} if len(texts) == len(call.args) else None
 
 
-def unknown(flag: str, flags: frozenset[str]) -> str:
-    """Return what to do about a flag that a script lacks; nothing where it has the flag, or one that begins so."""
-    if any(known.startswith(flag) for known in flags | {"--help"}):
-        return ""
+def has_flag(flag: str, flags: frozenset[str]) -> bool:
+    """Say whether a script has a flag, or one that begins so."""
+    return any(known.startswith(flag) for known in flags | {"--help"})
+
+
+def instead(flag: str, flags: frozenset[str]) -> str:
+    """Return what to do about a flag that a script lacks."""
     near = nearest(flag, flags)
     return f"did you mean {near}?" if near else "remove it, or add it to the script"
 

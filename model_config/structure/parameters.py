@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 
-from model_config.cases.case_file import read_entries
+from engine import YamlError, shortened, shown_value, yaml_text
+from model_config.cases.case_file import MOST_TROUBLES, Entry, read_entries
 from model_config.cases.config import STEPS, relative
-from model_config.structure.flags import known_flags, unknown
+from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
 from utils.fetch import is_fetched_path, packages
@@ -18,11 +22,12 @@ def check_flags(folder: Folder) -> Iterator[Broken]:
     """Every parameter of ``model.yaml`` is a flag of the step's script, where the script's flags can be read."""
     for step, source in folder.scripts:
         flags = known_flags(source, folder)
-        for name in step.params:
-            fix = unknown(f"--{name}", flags) if flags is not None else ""
-            if fix:
-                file, line = place(folder, step.name, name)
-                yield Broken(file, line, f"{STEPS[step.name]}: {step.run_file} has no flag --{name}", fix)
+        names = step.params if flags is not None else ()
+        without = (name for name in names if not has_flag(f"--{name}", flags or frozenset()))
+        for name in islice(without, MOST_TROUBLES):
+            file, line = place(folder, step.name, name)
+            fix = instead(f"--{name}", flags or frozenset())
+            yield Broken(file, line, f"{STEPS[step.name]}: {step.run_file} has no flag --{shortened(name, 200)}", fix)
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
@@ -34,8 +39,8 @@ def check_data(folder: Folder) -> Iterator[Broken]:
                 continue
             several = isinstance(step.params["data_path"], Mapping)
             file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")
-            message = f"data_path {text!r} of {STEPS[step.name]} does not exist in {folder.run_dir}"
-            own = f"add the data, or name {text!r} in section 2.4 of the README"
+            message = f"data_path {shown_value(text)} of {STEPS[step.name]} does not exist in {folder.run_dir}"
+            own = f"add the data, or name {shown_value(text)} in section 2.4 of the README"
             fix = "name a package that 'teco fetch' lists" if is_fetched_path(text) else own
             yield Broken(file, line, message, fix)
 
@@ -52,12 +57,19 @@ def place(folder: Folder, step: str, name: str) -> tuple[str, int]:
     """Return the file that describes the case, relative to the root, and the line of a step's parameter."""
     source, key = folder.case.source, f"{STEPS[step]}.params"
     try:
-        entries, _ = read_entries(source.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError):  # the case was not read from a file, or not from this one
-        entries = []
+        state = os.stat(source)
+        entries = _read(source, (state.st_mtime_ns, state.st_size))
+    except (OSError, YamlError):  # the case was not read from a file, or not from this one
+        entries = ()
     for entry in entries:
         if entry.name == folder.case.name:
             direct = entry.line_of(f"{key}.{name}")
             line = entry.line_of(f"{key}.others.{name}") if direct == entry.line_of(key) else direct
             return relative(source, folder.root), line
     return relative(source, folder.root), folder.case.line
+
+
+@lru_cache(maxsize=2)
+def _read(source: Path, _state: tuple[int, int]) -> tuple[Entry, ...]:
+    """Return the entries of a file; of one with many broken rules each asks for a line of it."""
+    return tuple(read_entries(yaml_text(source))[0])

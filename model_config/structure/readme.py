@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from engine import nearest
-from model_config.structure.flags import known_flags, unknown
+from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.source import Broken, Folder, SourceFile, inside
 
 HEADINGS = (
@@ -269,8 +269,8 @@ def _check_command(folder: Folder, line: int, script: str, arguments: list[str])
     flags = known_flags(source, folder) if source else None
     for word in arguments:
         flag = word.split("=")[0]
-        if flags is not None and re.fullmatch(r"--[A-Za-z][\w-]*", flag) and unknown(flag, flags):
-            yield folder.readme.broken(line, f"{script} has no flag {flag}", unknown(flag, flags))
+        if flags is not None and re.fullmatch(r"--[A-Za-z][\w-]*", flag) and not has_flag(flag, flags):
+            yield folder.readme.broken(line, f"{script} has no flag {flag}", instead(flag, flags))
 
 
 def check_links(source: SourceFile) -> Iterator[Broken]:

@@ -1,0 +1,265 @@
+"""What the steps see of the checkout outside their model's folder: copies, made once for a whole check.
+
+A link into the checkout itself would let a step write there. All cases share the copies, so what a step does to them
+is found out afterwards: by the times that the kernel keeps of every file, which a process cannot set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine import ConfigError, one_line
+
+WEIGHTS = (
+    ".ckpt",
+    ".engine",
+    ".onnx",
+    ".pdiparams",
+    ".pdmodel",
+    ".pdparams",
+    ".pt",
+    ".pth",
+    ".safetensors",
+    ".tecoengine",
+)
+"""Endings of files that hold a model."""
+
+LARGEST = 64 << 20
+MOST = 1 << 30
+"""Bytes of a file, and of all together, that are copied; what is beyond is linked, and watched too."""
+
+_BYTECODE = "__pycache__"
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Copies of a checkout's files below ``folder``, as they were when it was made.
+
+    Attributes:
+        folder: looks like the checkout. root: the checkout.
+        linked: what stayed a link, for its size or because git ignores it: file -> its state in the checkout.
+        state: of all that was copied, folders by the names in them.
+        broken: it has been found to be changed.
+        users: how many cases run on it.
+    """
+
+    folder: Path
+    root: Path
+    linked: dict[Path, object] = field(default_factory=dict)
+    state: dict[str, object] = field(default_factory=dict)
+    broken: bool = False
+    users: int = 0
+
+    def changed(self) -> list[str]:
+        """Return the files that are not as they were, relative to the checkout, sorted.
+
+        Compiled files alone break a snapshot, and are nobody's fault.
+        """
+        now = _state(self.folder)
+        found = {name for name in now.keys() | self.state.keys() if now.get(name) != self.state.get(name)}
+        self.broken = self.broken or bool(found)
+        named = {name for name in found if _BYTECODE not in name}
+        named |= {str(path.relative_to(self.root)) for path, was in self.linked.items() if _of_file(path) != was}
+        return sorted(named)
+
+
+class Snapshots:
+    """The snapshots of a check: one, and another where a step has changed it; no more than cases run at once, and one.
+
+    Args:
+        root: the checkout. work_dir: where they are made; they go with :meth:`close`.
+    """
+
+    def __init__(self, root: Path, work_dir: Path) -> None:
+        self._root, self._work_dir = root, work_dir
+        self._lock = threading.Lock()
+        self._made: list[Snapshot] = []
+
+    def current(self) -> Snapshot:
+        """Return one that nobody has been found to have changed.
+
+        Raises:
+            ConfigError: the checkout cannot be copied.
+        """
+        with self._lock:
+            if not self._made or self._made[-1].broken:
+                try:
+                    folder = Path(tempfile.mkdtemp(prefix="zoo-", dir=self._work_dir))
+                    self._made.append(_snapshot(self._root, folder))
+                except OSError as error:
+                    raise ConfigError(
+                        f"{self._root} cannot be copied to {self._work_dir}: {one_line(error)}; "
+                        "make room there, or choose another --work-dir"
+                    ) from error
+            self._made[-1].users += 1
+            return self._made[-1]
+
+    def done(self, snapshot: Snapshot) -> None:
+        """A case that got a snapshot has ended: one that is changed goes with the last case that runs on it."""
+        with self._lock:
+            snapshot.users -= 1
+            if not snapshot.broken or snapshot.users:
+                return
+            self._made.remove(snapshot)
+        remove(snapshot.folder)
+
+    def close(self) -> None:
+        """Remove them."""
+        for snapshot in self._made:
+            remove(snapshot.folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of steps, whatever permissions they gave to what is in it."""
+
+    def allow(function: object, path: str, _: object) -> None:
+        with suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+            os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path) else None
+            if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+                os.unlink(path)
+
+    for _ in range(2):  # folders that could not be looked into are emptied the second time
+        if folder.exists():
+            shutil.rmtree(folder, onerror=allow)
+
+
+def _snapshot(root: Path, folder: Path) -> Snapshot:
+    made = Snapshot(folder, root)
+    unwanted, left = _ignored_below(root), MOST
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        for entry in _listed(root / below):
+            name = f"{below}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name.startswith(".") and (is_folder or not below):
+                continue
+            with suppress(FileNotFoundError):  # it is being removed
+                if not is_folder:
+                    left -= _taken(entry, f"{folder}/{name}", made, name in unwanted, left)
+                elif entry.path not in (str(folder), str(folder.parent)):
+                    os.mkdir(f"{folder}/{name}")
+                    waiting.append(f"{name}/")
+    made.state = _state(folder)
+    return made
+
+
+def _taken(source: os.DirEntry[str], target: str, made: Snapshot, unwanted: bool, left: int) -> int:
+    """Copy or link a file of the checkout; return the bytes copied.
+
+    Args:
+        unwanted: git ignores it. left: bytes that may still be copied.
+    """
+    found, path = source.stat(follow_symlinks=False), Path(source.path)
+    if stat.S_ISLNK(found.st_mode):
+        _link_again(path, Path(target), made)
+        return 0
+    weights = unwanted and source.name.endswith(WEIGHTS)  # a fresh clone has none
+    if weights or not stat.S_ISREG(found.st_mode):
+        return 0
+    if (not unwanted or _BYTECODE in source.path) and found.st_size <= min(LARGEST, left):
+        with suppress(PermissionError):
+            _copied(source.path, target, found)
+            return found.st_size
+    os.symlink(path.absolute(), target)
+    made.linked[path] = _of_file(path)
+    return 0
+
+
+def _copied(source: str, target: str, found: os.stat_result) -> None:
+    """Copy a file by four calls of the system: a checkout has thousands, most of a few kilobytes."""
+    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # it may have become a pipe meanwhile
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
+        try:
+            while some := os.read(reading, 1 << 20):
+                while some:
+                    some = some[os.write(writing, some) :]
+            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))  # compiled files know their source by it
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def _link_again(source: Path, target: Path, made: Snapshot) -> None:
+    """Make a link that leads to the copy of what it led to, or to the same where that is not of the checkout."""
+    real, root = Path(os.path.realpath(source)), Path(os.path.realpath(made.root))
+    target.symlink_to(made.folder / real.relative_to(root) if real.is_relative_to(root) else real)
+
+
+def _state(folder: Path) -> dict[str, object]:
+    """Return what tells whether anything below a folder has been written, by relative name."""
+    found: dict[str, object] = {}
+    waiting = [(str(folder), "")]
+    while waiting:
+        place, name = waiting.pop()
+        for entry in _listed(place):
+            text = f"{name}{entry.name}"
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, f"{text}/"))
+                    found[text] = "folder"
+                else:
+                    found[text] = _told(entry.stat(follow_symlinks=False))
+    return found
+
+
+def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; of one that cannot be read, or is being removed, nothing."""
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
+def _of_file(path: Path) -> object:
+    try:
+        return _told(path.stat())
+    except OSError:
+        return None
+
+
+def _told(found: os.stat_result) -> object:
+    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _ignored_below(root: Path) -> frozenset[str]:
+    """Return the files below a folder that git ignores; none without git, or outside a repository."""
+    command = ["git", "ls-files", "-z", "--others", "--ignored", "--exclude-standard"]
+    return frozenset(name for name in _asked_git(command, b"", root).split("\0") if name)
+
+
+def ignored(folder: Path, names: list[str]) -> list[str]:
+    """Return which of the files in a folder git ignores; without git, or outside a repository, it ignores nothing."""
+    said = _asked_git(
+        ["git", "check-ignore", "-z", "--stdin"], "\0".join(names).encode(errors="surrogateescape"), folder
+    )
+    return [name for name in said.split("\0") if name]
+
+
+def _asked_git(command: list[str], given: bytes, folder: Path) -> str:
+    try:
+        ran = subprocess.run(command, input=given, cwd=folder, capture_output=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):  # git is not installed, or was stopped
+        return ""
+    return ran.stdout.decode(errors="surrogateescape")
+
+
+def names_of(changed: list[str]) -> Iterator[str]:
+    """Yield the first few of many names."""
+    yield from changed[:5]
+    if len(changed) > 5:
+        yield f"{len(changed) - 5} more"
