@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
+from utils.places import check_folder, check_given, check_output, check_outputs
+
+_WRITTEN = ("json", "csv", "html", "trace", "junit")
+"""Flags of files that a command writes; their folders are made."""
+
+
+def _read(found: argparse.Namespace) -> list[Path]:
+    """Return what the arguments name to be read, where it is there."""
+    values = [value for name, value in vars(found).items() if name not in _WRITTEN]
+    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    return [Path(word) for word in words if isinstance(word, (str, Path)) and word]
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +27,27 @@ class Parser(argparse.ArgumentParser):
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
         add_version(self)
+
+    def parse_args(self, *args: Any, **how: Any) -> argparse.Namespace:  # type: ignore[override]
+        """Parse, and refuse files that could not be written at the end: better before the work than after it."""
+        found: argparse.Namespace = super().parse_args(*args, **how)
+        for name, value in vars(found).items():
+            paths = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Path)]
+            check_given(f"--{name}", *paths, *([Path(value)] if name == "model" and isinstance(value, str) else []))
+        given = {name: getattr(found, name, None) for name in _WRITTEN}
+        check_outputs({f"--{n}": p for n, p in given.items() if isinstance(p, Path)}, _read(found), makes_folders=True)
+        self._check_out(getattr(found, "out", None))
+        return found
+
+    def _check_out(self, out: object) -> None:
+        """Refuse an ``--out`` that cannot be written: a folder (``DIR``), a file, or by its ending (``PATH``)."""
+        if not isinstance(out, Path):
+            return
+        kind = next((action.metavar for action in self._actions if action.dest == "out"), None)
+        if kind == "DIR" or (kind == "PATH" and out.suffix != ".h5"):
+            check_folder("--out", out)
+        else:
+            check_output("--out", out, makes_folders=kind == "PATH")
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a :class:`ConfigError`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import ConfigError, write_file
+from engine import ConfigError, shown_value, write_file
 from utils.fetch import Package, packages
 from utils.fetch.table import check_keys, check_text, rows_of
 
@@ -108,13 +110,13 @@ def sources(root: Path) -> list[Source]:
     mistakes: list[str] = []
     found: list[Source] = []
     for path in (root / name for name in TABLES):
-        for where, row in rows_of(path, mistakes) if path.is_file() else ():
+        for where, row in rows_of(path, mistakes) if os.path.lexists(path) else ():
             before = len(mistakes)
             _check(row, root, lambda text, at=where: mistakes.append(f"{at}: {text}"))  # type: ignore[misc]
             if len(mistakes) == before:
                 found.append(_source(row))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError(*mistakes)
     return found
 
 
@@ -132,11 +134,22 @@ def _check(row: Mapping[Any, Any], root: Path, note: Callable[[str], None]) -> N
             check_text(row, key, note)
     files = row.get("files", [])
     if not isinstance(files, list) or not all(isinstance(one, str) and one for one in files):
-        note(f"files {files!r} is no list of patterns; write such as [example/nlp/mine/data/**]")
+        note(f"files {shown_value(files)} is no list of patterns; write such as [example/nlp/mine/data/**]")
         return
     for pattern in files:
-        if not next((path for path in root.glob(pattern) if path.is_file()), None):
-            note(f"no file is {pattern!r}; correct files, or take the row out")
+        if not _is_there(pattern, root):
+            note(f"no file is {shown_value(pattern)}; correct files, or take the row out")
+
+
+def _is_there(pattern: str, root: Path) -> bool:
+    """Say whether a pattern finds a file; one that is absolute or leads out of the root finds none."""
+    path = PurePosixPath(pattern)
+    if path.is_absolute() or ".." in path.parts or pattern.count("**") > 1 or not path.parts:
+        return False
+    try:
+        return any(found.is_file() for found in root.glob(pattern))
+    except (OSError, ValueError, NotImplementedError, re.error):  # a name that is too long, or no pattern
+        return False
 
 
 def write_page(root: Path) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from engine import DataError, write_file
+from engine import DataError, shortened, write_file
 from toolkit.arguments import Parser
 from utils.pages.page import Pages
 from utils.plain import plain
@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
 """Of the tools."""
+
+_LONGEST_CELL = 200
+"""Characters of a value on the terminal; files and pages have all."""
 
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
@@ -262,9 +265,14 @@ def _print_table(
     for column in columns:
         table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
     for i, row in enumerate(rows):
-        cells = [encodable(shown(row.get(column.key)), console) for column in columns]
+        cells = [encodable(_cell(row, column), console) for column in columns]
         table.add_row(*cells, style="bold red" if i in bad else "")
     console.print(table)
+
+
+def _cell(row: Mapping[str, Any], column: Column) -> str:
+    """Return what a terminal shows of a value: a model's names may have any length."""
+    return shortened(shown(row.get(column.key)), _LONGEST_CELL)
 
 
 def _left_out(rows: int, columns: Sequence[str]) -> list[str]:
@@ -276,7 +284,7 @@ def _left_out(rows: int, columns: Sequence[str]) -> list[str]:
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
     """Return the columns that fit side by side, without those that can be spared best."""
-    widths = {c.key: max([len(c.label), *(len(shown(row.get(c.key))) for row in rows)]) + 2 for c in columns}
+    widths = {c.key: max([len(c.label), *(len(_cell(row, c)) for row in rows)]) + 2 for c in columns}
     kept = list(columns)
     while sum(widths[column.key] for column in kept) > width and any(column.spare for column in kept):
         kept.remove(max(kept, key=lambda column: column.spare))

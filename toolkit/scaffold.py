@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
 
-from engine import ConfigError, TecoInferError, did_you_mean, one_line, typed_reason
+from engine import ConfigError, TecoInferError, YamlError, did_you_mean, one_line, read_yaml, typed_reason
 from model_config.cases.config import ROOT, read_cases
 from tecoinfer_modelzoo import NAME, has_packages
 from toolkit.zoo import PLACES, config_files
@@ -222,7 +222,12 @@ def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> 
     Raises:
         ConfigError: with the case behind it, the file cannot be read.
     """
-    before = config.read_bytes().decode("utf-8") if config.is_file() else ""
+    try:
+        before = config.read_bytes().decode("utf-8") if config.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{config}: byte {error.start} is not UTF-8 text; save the file as UTF-8, then add the case"
+        ) from error
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
     config.parent.mkdir(parents=True, exist_ok=True)
     partial = config.with_name(f".{config.name}.{os.getpid()}.partial")
@@ -242,11 +247,11 @@ def _troubles(files: Sequence[Path], name: str, root: Path) -> list[str]:
 
 def _not_a_list(file: Path, name: str) -> list[str]:
     """Say why a file as a whole is not a list of cases that ends with this one; the reader of cases takes bad files."""
-    import yaml
-
     try:
-        cases = yaml.safe_load(file.read_bytes())
-    except yaml.YAMLError as error:
+        cases = read_yaml(file)
+    except YamlError as error:
         return [f"it would not be YAML any more ({one_line(error)}); correct the file first"]
-    ends = isinstance(cases, list) and isinstance(cases[-1], dict) and cases[-1].get("case_name") == name
+    ends = (
+        isinstance(cases, list) and bool(cases) and isinstance(cases[-1], dict) and cases[-1].get("case_name") == name
+    )
     return [] if ends else ["it is not a list of cases; start each case with '- case_name:' at the start of a line"]

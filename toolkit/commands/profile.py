@@ -29,6 +29,7 @@ from toolkit.profile.report import differences, findings, slowest, suggestions, 
 from toolkit.profile.sizes import Sizes, sizes_of
 from toolkit.profile.suggest import Suggestion, check_free, suggest, write_pass
 from toolkit.profile.trace import chrome_trace
+from utils.text import clean_line
 
 if TYPE_CHECKING:
     from toolkit.fix.opening import Wanted
@@ -130,7 +131,7 @@ def print_profile(
     """Print the slowest steps, the totals, the bottlenecks with their fix, and what was asked for besides."""
     print_report(slowest(profile, comparison), limit=top)
     for line in findings(profile):
-        print(line)
+        print(clean_line(line))
     if comparison:
         print_report(differences(comparison, profile.kind, top))
     if suggestion:

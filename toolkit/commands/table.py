@@ -18,6 +18,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish, write_text
+from utils.regular import text_of
 from utils.text import NO_VALUE, plural
 
 BEGIN, END = "<!-- teco table: begin -->", "<!-- teco table: end -->"
@@ -125,7 +126,7 @@ def write_markdown(path: Path, rows: Sequence[dict[str, Any]], notes: Sequence[s
         DataError: the page cannot be read or written, or lacks the marks.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}; give a page with {BEGIN} and {END}") from error
     before, begin, rest = text.partition(BEGIN)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, shortened
 from tecoinfer_modelzoo import install_command
 
 VERSION = 1
@@ -66,7 +66,19 @@ class Entry(TensorPlace):
         Raises:
             TypeError, KeyError: it is none.
         """
-        return cls(**{**fields, "shape": tuple(fields["shape"])})
+        if not isinstance(fields["shape"], list):
+            raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is no list")
+        entry = cls(**{**fields, "shape": tuple(fields["shape"])})
+        for one in _FIELDS:
+            value = getattr(entry, one.name)
+            if type(value) is not {"int": int, "str": str}.get(str(one.type), tuple):
+                raise TypeError(f"{one.name} {shortened(repr(value), 100)} is no {one.type}")
+        if not all(type(size) is int and size >= 0 for size in entry.shape):
+            raise TypeError(f"shape {shortened(repr(entry.shape), 100)} has a size that is none")
+        return entry
+
+
+_FIELDS = fields(Entry)
 
 
 def is_hdf5(path: Path) -> bool:

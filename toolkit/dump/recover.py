@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,6 +20,10 @@ from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, TensorPlace,
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer
 from utils.arrays import read_npy
+from utils.regular import text_of
+
+PATIENCE, SPEED = 20.0, 20 << 20
+"""Seconds that reading a damaged .h5 file may take, and bytes that give it one more."""
 
 _END = 2**40
 """Size an HDF5 file is taken to have, whatever is left of it: the library refuses one shorter than it once was."""
@@ -51,6 +58,8 @@ def recover(path: Path, out: Path) -> Recovered:
     """
     if not path.exists():
         raise DataError(f"dump {path} does not exist")
+    if not path.is_dir():
+        _check_that_it_ends(path)
     opened: AbstractContextManager[_Rest] = _folder(path) if path.is_dir() else _hdf5(path)
     with opened as rest:
         if all(rest.read(key) is None for _, key in rest.places):
@@ -75,9 +84,11 @@ def _folder(path: Path) -> Iterator[_Rest]:
             about = json.loads(whole.read_text(encoding="utf-8"))
             lines = about.pop("entries")
         else:
-            about, *lines = _whole_lines(journal.read_text(encoding="utf-8"))
+            about, *lines = _whole_lines(text_of(journal))
         entries = [Entry.read(line) for line in lines]
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        if not isinstance(about, dict):
+            raise TypeError("it begins with no object")
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} has neither a {MANIFEST} nor a {JOURNAL} that can be read; dump again") from error
     yield _Rest(about, [(entry, entry.key) for entry in entries], lambda key: _npy(path, key))
 
@@ -92,6 +103,34 @@ def _npy(folder: Path, key: str) -> Array | None:
         return read_npy(folder / Path(key).name)
     except DataError:
         return None
+
+
+_WALK = "import sys; sys.path[:] = sys.argv[2:]; from toolkit.dump.recover import walk; walk(sys.argv[1])"
+
+
+def walk(path: str) -> None:
+    """Read all that can be read of an .h5 file, and keep nothing."""
+    with _hdf5(Path(path)) as rest:
+        for _, key in rest.places:
+            rest.read(key)
+
+
+def _check_that_it_ends(path: Path) -> None:
+    """Read a damaged file in a process of its own first: HDF5's library may go round in it for ever, or die of it.
+
+    Raises:
+        DataError: it does.
+    """
+    h5py_module()
+    seconds = PATIENCE + path.stat().st_size / SPEED
+    words = [sys.executable, "-c", _WALK, str(path), *sys.path]
+    try:
+        ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"{path}: HDF5's library does not come to an end with it; dump again") from error
+    if ran.returncode < 0:
+        name = signal.Signals(-ran.returncode).name
+        raise DataError(f"{path}: HDF5's library dies of it ({name}); dump again")
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, TecoInferError, one_line
+from engine import Array, DataError, TecoInferError, one_line, reason_of
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from utils.arrays import read_npy
+from utils.regular import text_of
 
 DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 """What h5py raises on a file that is not what it should be."""
@@ -28,8 +29,8 @@ class Dump:
                 raise DataError(f"{path} is a dump of version {manifest['schema_version']}; this teco reads {VERSION}")
             self.entries = [Entry.read(entry) for entry in manifest["entries"]]
             self.about = {key: value for key, value in manifest.items() if key != "entries"}
-        except (TypeError, KeyError) as error:
-            raise DataError(f"{path}: its {MANIFEST} is not that of a dump; dump again") from error
+        except (TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"{path}: its {MANIFEST} is not that of a dump ({reason_of(error)}); dump again") from error
         self.outputs = {entry.tensor: entry for entry in self.entries if entry.slot == "output"}
         """Tensor -> entry of the node that writes it; the model's inputs too."""
         self.tensors = {entry.tensor: entry for entry in self.entries} | self.outputs
@@ -100,8 +101,8 @@ def _read_manifest(path: Path) -> Any:
         rest = recoverable(path) if (path / JOURNAL).is_file() else "dump again"
         raise DataError(f"{path} has no {MANIFEST}: no dump, or one that was not finished; {rest}")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(text_of(file))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read: {one_line(error)}; dump again") from error
 
 

@@ -91,8 +91,6 @@ def dynamic_notes(found: Iterable[Judgement]) -> list[str]:
 
 def _shaped(model: ModelProto, batch: int, shapes: Shapes | None, dims: Dims | None) -> tuple[ModelProto, list[str]]:
     """Return a model with shapes as far as they are known, and what is not."""
-    import onnx
-
     from engine.onnx import bind_shapes, infer_shapes
 
     try:
@@ -103,7 +101,7 @@ def _shaped(model: ModelProto, batch: int, shapes: Shapes | None, dims: Dims | N
         notes = [f"shapes are not all known: {error}"]
     try:
         return infer_shapes(model), notes
-    except onnx.shape_inference.InferenceError:
+    except ModelError:
         return model, notes
 
 

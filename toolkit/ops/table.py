@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TargetError, engine_class, one_line, provider
+from engine import (
+    ConfigError,
+    TargetError,
+    YamlError,
+    engine_class,
+    one_line,
+    provider,
+    read_yaml,
+    shortened,
+    shown_value,
+)
 
 FOLDER = Path(__file__).resolve().parent
 LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")
@@ -64,22 +75,25 @@ def load_table(target: str, file: Path | None = None) -> Table:
         ConfigError: the file is missing, or is no table.
         TargetError: there is no such target.
     """
-    import yaml
-
     path = file or _own_table(target)
     if path is None:
         note = f"{target} has no support table: each operator was tried on it by itself"
         return Table(target, {}, {}, (note,), _simulated(target))
-    if not path.is_file():
+    if not os.path.exists(path):
         raise ConfigError(f"support table {path} does not exist; pass a file ({_FORM})")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        found = read_yaml(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror or error}); pass a file ({_FORM})") from error
+    except YamlError as error:
         raise ConfigError(f"{path} is not a YAML file: {one_line(error)}") from error
     if not isinstance(found, dict) or found.get("schema_version") != 1:
         raise ConfigError(f"{path} is no support table of schema_version 1; {_FORM}")
+    notes = found.get("notes") or []
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise ConfigError(f"{path}: notes must be a list of texts; {_FORM}")
     operators, dtypes = (_entries(found.get(key), path, key) for key in ("operators", "dtypes"))
-    return Table(target, operators, dtypes, tuple(map(str, found.get("notes") or ())), _simulated(target))
+    return Table(target, operators, dtypes, tuple(notes), _simulated(target))
 
 
 def _own_table(target: str) -> Path | None:
@@ -102,10 +116,19 @@ def _simulated(target: str) -> bool:
 def _entries(found: Any, path: Path, key: str) -> dict[str, Support]:
     if not isinstance(found or {}, dict):
         raise ConfigError(f"{path}: {key} must be a mapping; {_FORM}")
-    return {str(name): _support(entry, path, f"{key}.{name}") for name, entry in (found or {}).items()}
+    return {str(name): _support(entry, path, f"{key}.{_word(name)}") for name, entry in (found or {}).items()}
+
+
+def _word(name: object) -> str:
+    """Return an operator's name as a message shows it."""
+    return shortened(str(name), 100) if isinstance(name, str) else shown_value(name)
 
 
 def _support(entry: Any, path: Path, where: str) -> Support:
-    if not isinstance(entry, dict) or entry.get("level") not in LEVELS or entry.keys() - {"level", "source", "fix"}:
+    levels = [level for level in LEVELS if isinstance(entry, dict) and entry.get("level") == level]
+    if not levels or entry.keys() - {"level", "source", "fix"}:
         raise ConfigError(f"{path}: {where} must have a level ({', '.join(LEVELS)}), and may have source and fix")
-    return Support(entry["level"], str(entry.get("source", "")), str(entry.get("fix", "")))
+    source, fix = (entry.get(key) or "" for key in ("source", "fix"))
+    if not isinstance(source, str) or not isinstance(fix, str):
+        raise ConfigError(f"{path}: {where}: source and fix must be texts; {_FORM}")
+    return Support(levels[0], source, fix)

@@ -41,17 +41,17 @@ def _opened(target: str, model: ModelProto) -> str | None:
     """
     from engine.onnx import save_model
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
-            path = Path(folder) / "model.onnx"
+    with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
+        path = Path(folder) / "model.onnx"
+        try:
             save_model(model, path)
             open_engine(target, EngineSpec(path, input_size=_fixed(model), divided=False)).release()
-    except TargetError:
-        raise
-    except ConfigError:
-        return None  # an open size
-    except TecoInferError as error:
-        return str(error)
+        except TargetError:
+            raise
+        except ConfigError:
+            return None  # an open size
+        except TecoInferError as error:
+            return str(error).replace(f"{path}: ", "")  # a file that nobody else knows
     return ""
 
 

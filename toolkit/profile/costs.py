@@ -112,6 +112,8 @@ def _views(graph: GraphProto) -> Iterator[NodeView]:
 
     shapes: dict[str, tuple[int | None, ...]] = {one.name: tuple(one.dims) for one in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
+        if not info.type.tensor_type.HasField("shape"):
+            continue  # not even its rank is known
         shapes[info.name] = tuple(size if isinstance(size, int) else None for size in dims(info))
     for place, node in enumerate(graph.node):
         if node.op_type in PRODUCTS:

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine import ConfigError, one_line
 from toolkit.output import SCHEMA_VERSION
+from utils.regular import text_of
 from utils.text import seconds as in_words
 
 COMMAND = "teco profile"
@@ -185,7 +186,7 @@ def read_profile(path: Path) -> Profile:
         ConfigError: the file is missing, damaged, or no profile of this version.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError) as error:
         reason = one_line(getattr(error, "strerror", None) or error)
         raise ConfigError(f"profile {path} cannot be read: {reason}; write one with 'teco profile --json'") from error
