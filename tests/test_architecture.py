@@ -304,7 +304,7 @@ def test_a_face_says_one_thing(face: str, run_python: RunPython) -> None:
     assert len(names) == len(set(names))
     done = run_python("-W", "error", "-c", FACE, face, *names)
     assert (done.returncode, done.stderr) == (0, "")
-    below = {f"tecoinfer_modelzoo{part}" for part in ("", ".distribution", ".own_packages")}
+    below = {f"tecoinfer_modelzoo{part}" for part in ("", ".distribution", ".interrupts", ".own_packages")}
     assert set(done.stdout.split()) == {"engine", "engine.lazy", face} | below
 
 

@@ -76,7 +76,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_metric_and_samples_are_those_of_one_process(count: int, alone: Path, tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(count, CROWD, tmp_path)
     assert (code, stderr) == (0, "")
@@ -91,6 +91,7 @@ def test_metric_and_samples_are_those_of_one_process(count: int, alone: Path, tm
     assert in_order(records) == read(alone, "records-0.json")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
 def test_ranks_share_the_cores(tmp_path: Path) -> None:
     assert mpirun(2, CROWD, tmp_path, "--samples", 4, OMPI_MCA_hwloc_base_binding_policy="none")[0] == 0
@@ -98,6 +99,7 @@ def test_ranks_share_the_cores(tmp_path: Path) -> None:
     assert [read(tmp_path, f"process-{rank}.json")["cores"] for rank in range(2)] == [max(1, cores // 2)] * 2
 
 
+@pytest.mark.slow
 def test_more_ranks_than_samples(tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(3, CROWD, tmp_path, "--samples", 2)
     assert (code, stderr) == (0, "")
@@ -114,6 +116,7 @@ def test_an_error_in_one_rank_ends_all(tmp_path: Path) -> None:
     assert not running(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_bug_in_one_rank_shows_its_traceback(tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--wrong", "bug")
     assert (code, stdout) == (1, "")
@@ -121,6 +124,7 @@ def test_a_bug_in_one_rank_shows_its_traceback(tmp_path: Path) -> None:
     assert "rank 1: ZeroDivisionError: a bug in the script" in stderr
 
 
+@pytest.mark.slow
 def test_what_all_ranks_meet_is_said_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -134,7 +138,7 @@ def test_what_all_ranks_meet_is_said_once(tmp_path: Path) -> None:
     assert "stopped by mpirun" not in stderr
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_rank_ends_all(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--slow", 0.3, "--resume", "journal")
     wait_for(tmp_path, "rank-0-is-at-work", "rank-1-is-at-work")
@@ -154,6 +158,7 @@ def test_a_killed_rank_ends_all(rank: int, tmp_path: Path) -> None:
     assert not running(tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--slow", 0.3)
     wait_for(tmp_path, "rank-0-is-at-work", "rank-1-is-at-work")
@@ -169,6 +174,7 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert not running(tmp_path)
 
 
+@pytest.mark.slow
 def test_no_mpi4py_under_mpirun(tmp_path: Path) -> None:
     (tmp_path / "mpi4py.py").write_text("raise ImportError('blocked')\n")
     code, stdout, stderr = mpirun(2, CROWD, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
@@ -177,6 +183,7 @@ def test_no_mpi4py_under_mpirun(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("rank-*"))
 
 
+@pytest.mark.slow
 def test_a_launcher_of_another_mpi_merges_nothing(tmp_path: Path) -> None:
     """Every process then is a world of its own."""
     settings = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
@@ -192,6 +199,7 @@ def test_a_launcher_of_another_mpi_merges_nothing(tmp_path: Path) -> None:
     assert done.stdout.startswith("rank 1 of 4: the metric covers this process's part only\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_example_script(count: int, digits: Path, tmp_path: Path) -> None:
     common = (digits / "example_valid.py", "--target", "onnx", "--json")

@@ -108,12 +108,14 @@ def test_a_worker_that_dies_again_and_again(cluster: dict[str, str], tmp_path: P
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_error_of_the_zoo_is_said_once(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "error", workers=2)
     assert (done.returncode, done.stderr) == (2, "error: rank 1 met what the zoo refuses\n")
     assert "computing it again" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_bug_in_the_script_shows_its_traceback(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "bug", workers=2)
     assert done.returncode == 1
@@ -135,6 +137,7 @@ def test_a_cluster_that_is_not_there(settings: dict[str, str], tmp_path: Path) -
     assert done.stderr.splitlines()[-1].startswith("error: Ray cannot use the cluster at RAY_ADDRESS=nonsense: ")
 
 
+@pytest.mark.slow
 def test_the_example_script(cluster: dict[str, str], digits: Path, tmp_path: Path) -> None:
     common = (digits / "example_valid.py", "--target", "onnx", "--json")
     done = ray(cluster, *common, tmp_path / "merged.json", workers=2)

@@ -61,6 +61,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
     return run_python(*command, cwd=folder, path=(ROOT / "tests", ROOT), **env)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ran"), [([], ["usual"]), (["-m", "slow"], ["slow"]), (["-m", ""], ["usual", "slow"])]
 )

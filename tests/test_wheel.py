@@ -136,6 +136,7 @@ def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
     assert {"compare.html", "overflow.html", "mine.tecoengine", "times.png"} <= {file.name for file in own.iterdir()}
 
 
+@pytest.mark.long
 def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -> None:
     assert run("teco", "list", code=2).stderr == (
         f"error: no models under {own}; begin one: teco new DOMAIN MODEL; or go to a folder that has some\n"

@@ -20,9 +20,17 @@ def copy_zoo(folder: Path) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in (".gitignore", "constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    for arguments in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *arguments], cwd=folder, check=True)  # noqa: S607
+    _git(folder, "init", "-q")
+    objects = ROOT / _git(ROOT, "rev-parse", "--git-path", "objects", check=False)
+    if objects.name == "objects":  # what is there already need be neither compressed nor written again
+        (folder / ".git/objects/info/alternates").write_text(f"{objects}\n", encoding="utf-8")
+    _git(folder, "add", "-A")
     return folder
+
+
+def _git(folder: Path, *words: str, check: bool = True) -> str:
+    command = ["git", *words]
+    return subprocess.run(command, cwd=folder, check=check, capture_output=True, text=True).stdout.strip()
 
 
 def with_teco(zoo: Path, binaries: Path) -> dict[str, str]:

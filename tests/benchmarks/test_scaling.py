@@ -69,6 +69,8 @@ def test_the_published_table_is_read(scaling: Any) -> None:
         scaling.t1_seconds(33)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_quick_run(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     command = [sys.executable, str(BENCHMARKS / "scaling.py"), "--quick", "--measure", "--json", str(result)]

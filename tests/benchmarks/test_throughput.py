@@ -66,6 +66,8 @@ def test_no_compute(tmp_path: Path) -> None:
     assert len(list((tmp_path / "work/pictures18").rglob("*.jpg"))) == 18
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_pictures_of_an_earlier_layout_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "work/pictures9/other/000.jpg"
     other.parent.mkdir(parents=True)

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from support import RunPython, SaveOnnx
 
-from engine import Engine, EngineSpec, TargetError, available_targets, default_dtype, open_engine, register, registry
+from engine import (
+    Engine,
+    EngineSpec,
+    ModelError,
+    TargetError,
+    available_targets,
+    default_dtype,
+    open_engine,
+    register,
+    registry,
+)
 from engine.backends.null import NullEngine
 
 RELU = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
@@ -188,3 +198,29 @@ def test_every_target_answers_alike(save_onnx: SaveOnnx) -> None:
         with open_engine(target, EngineSpec(ckpt=save_onnx(RELU), dtype="float32")) as engine:
             y = engine(x)
         assert (type(y), y.shape, y.dtype) == (np.ndarray, (3, 4), np.float32)
+
+
+def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("wires")
+
+    monkeypatch.setattr(NullEngine, "__init__", fails)
+    path = save_onnx(RELU)
+    with pytest.raises(ModelError) as error:
+        open_engine("null", EngineSpec(ckpt=path))
+    assert str(error.value).startswith(
+        f"{path}: target null cannot open it, for a reason that nobody foresaw (KeyError:"
+    )
+    path.write_bytes(path.read_bytes().replace(b"Relu", b"Relo"))
+    with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot load the model: .*Relo"):
+        open_engine("null", EngineSpec(ckpt=path))
+
+
+def test_a_vendors_own_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+    class Vendor(NullEngine):
+        def __init__(self, spec: EngineSpec) -> None:
+            raise KeyError("wires")
+
+    monkeypatch.setitem(registry._registered, "vendor", Vendor)
+    with pytest.raises(KeyError):
+        open_engine("vendor", EngineSpec(ckpt=save_onnx(RELU)))

@@ -39,6 +39,7 @@ def test_without_the_model_a_script_says_how_to_make_it(tmp_path: Path) -> None:
     assert line.endswith("export_onnx.py")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_short_training_tells_unseen_people_apart(tmp_path: Path) -> None:

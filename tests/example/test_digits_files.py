@@ -136,6 +136,8 @@ def test_training_twice_gives_the_same_weights(load: Loader, monkeypatch: pytest
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_export_writes_the_committed_files_again(
     load: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

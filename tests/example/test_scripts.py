@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from forked import helps
 from support import ROOT, RunPython
 
 from utils.postprocess.pytorch.classification import labels_from
@@ -59,16 +60,28 @@ def test_a_script_is_short_and_documented(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text))
 
 
+@pytest.fixture(scope="module")
+def shown() -> dict[str, tuple[int, str]]:
+    return helps([path.relative_to(ROOT).as_posix() for path in SCRIPTS])
+
+
+@pytest.mark.parametrize("stem", ["valid", "single_batch", "multi_batch"])
+def test_help_needs_no_path(stem: str, shown: dict[str, tuple[int, str]], run_python: RunPython) -> None:
+    script = f"example/classification/digits/example_{stem}.py"
+    done = run_python(ROOT / script, "--help", path=[])
+    assert (done.returncode, done.stdout) == shown[script]
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
-def test_help_names_every_flag(path: Path, run_python: RunPython) -> None:
-    done = run_python(path, "--help", path=[])
-    assert done.returncode == 0
+def test_help_names_every_flag(path: Path, shown: dict[str, tuple[int, str]]) -> None:
+    code, said = shown[path.relative_to(ROOT).as_posix()]
+    assert code == 0
     sized = path.parent.name not in SEVERAL and path.parents[1].name not in NO_PICTURES
     wanted = [flag for flag in FLAGS if flag != "--input_size" or sized]
-    assert not [flag for flag in (*wanted, *OF_DOMAIN.get(path.parents[1].name, ())) if flag not in done.stdout]
-    assert path.stem == "example_valid" or "--skip_postprocess" in done.stdout
-    assert "(default: None)" not in done.stdout
-    assert ("--max_drop" in done.stdout) == (path.stem == "example_valid")
+    assert not [flag for flag in (*wanted, *OF_DOMAIN.get(path.parents[1].name, ())) if flag not in said]
+    assert path.stem == "example_valid" or "--skip_postprocess" in said
+    assert "(default: None)" not in said
+    assert ("--max_drop" in said) == (path.stem == "example_valid")
 
 
 @pytest.mark.parametrize("stem", ["valid", "single_batch", "multi_batch"])

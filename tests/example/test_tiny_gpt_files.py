@@ -99,7 +99,10 @@ def test_a_prompt_on_the_command_line(run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("onnx",), ("sdaa", "--dtype", "float16"), ("cpu", "--dtype", "int8")])
+@pytest.mark.parametrize(
+    "words",
+    [("onnx",), ("sdaa", "--dtype", "float16"), pytest.param(("cpu", "--dtype", "int8"), marks=pytest.mark.long)],
+)
 def test_the_perplexity_is_that_of_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
     pytest.importorskip("tokenizers")
     done = run_python(FOLDER / "example_valid.py", "--target", *words)

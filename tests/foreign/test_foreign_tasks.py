@@ -19,6 +19,8 @@ from model_config.judge.gate import judge, read_pairs
 from model_config.results import Accuracy, Verdict
 from utils.metrics.definition import metric_from_json
 
+pytestmark = pytest.mark.slow
+
 DIMS = ("--dim", "left_length=4,16", "right_length=4,16")
 
 
@@ -63,7 +65,6 @@ def test_pairs_are_evaluated(run_python: RunPython, pairs: Path, target: str) ->
     assert found["metric_definition"]["class"] == "utils.tasks.counted_pairs:CountErrorRate"
 
 
-@pytest.mark.slow
 def test_pairs_on_the_card_need_sizes_and_say_which(run_python: RunPython, pairs: Path) -> None:
     out = run(run_python, pairs, "example_valid.py", "--target", "sdaa", code=2)
     assert "Traceback" not in out
@@ -174,7 +175,6 @@ def test_where_preprocessing_runs_changes_nothing(run_python: RunPython, pairs: 
     same_records(found, plain)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (Debian: openmpi-bin)")
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason='mpi4py is not installed (".[mpi]")')
 def test_pairs_in_several_processes(run_python: RunPython, pairs: Path) -> None:
@@ -197,7 +197,6 @@ def test_pairs_in_several_processes(run_python: RunPython, pairs: Path) -> None:
     same_records(found, whole)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
     whole = valid(run_python, pairs, "--target", "onnx")
@@ -226,7 +225,6 @@ def judged(ours: dict[str, Any], theirs: dict[str, Any], root: Path) -> Accuracy
     return judge(records, ours["metric"], theirs["metric"], metric_of=metric)
 
 
-@pytest.mark.slow
 def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
     """Two runs of the task, one with the model's counts scaled: the gate knows the ratio, its direction, its units."""
     good, same = (valid(run_python, pairs, "--target", target) for target in ("onnx", "cpu"))
@@ -239,7 +237,6 @@ def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs:
     assert worse.metric_name == "count_error_rate"
 
 
-@pytest.mark.slow
 def test_a_state_is_carried_through_the_calls(run_python: RunPython, streamed: Path) -> None:
     exact = valid(run_python, streamed, "--target", "onnx")
     assert exact["metric"] < 1e-6
@@ -282,7 +279,6 @@ def test_episodes_need_no_data(run_python: RunPython, episodes: Path, tmp_path: 
     assert valid(run_python, episodes, *words)["comparison"]["accepted"]
 
 
-@pytest.mark.slow
 def test_two_models_make_one_answer(run_python: RunPython, two_models: Path) -> None:
     for target in ("onnx", "sdaa", "cpu"):
         found = valid(run_python, two_models, "--target", target)

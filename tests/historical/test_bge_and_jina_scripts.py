@@ -16,7 +16,7 @@ from bge_jina_scripts import BGE_SINGLE, BGE_VALID, HEAD, JINA_VALID
 from sentence_encoder import write_bert_folder, write_encoder, write_roberta_folder
 from support import ROOT, RunPython
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LENGTH = 24
 PAIRS = [

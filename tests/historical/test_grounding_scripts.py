@@ -14,7 +14,7 @@ from grounding_model import SIDE, write_model, write_tokenizer
 from PIL import Image
 from support import ROOT, RunPython
 
-pytestmark = [pytest.mark.slow, pytest.mark.torch]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.torch]
 
 DATA = ROOT / "example" / "detection" / "digit_detector" / "data"
 PICTURES = 24

@@ -155,7 +155,7 @@ def check(
 @pytest.mark.parametrize(
     ("framework", "place"),
     [
-        ("pytorch", "contrib/example"),
+        pytest.param("pytorch", "contrib/example", marks=pytest.mark.slow),
         pytest.param("pytorch", "example", marks=pytest.mark.slow),
         pytest.param("paddle", "example", marks=pytest.mark.slow),
         pytest.param("paddle", "contrib/example", marks=pytest.mark.slow),

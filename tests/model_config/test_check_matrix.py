@@ -235,7 +235,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = write_zoo(root, changes)
     store(file, root)
     argv = ["--json", str(out / "out.json"), "--work-dir", str(out / "work"), "--no-cache"]
-    code = main([*argv, "--timeout", "6", "--memory", "1"], root=root)
+    code = main([*argv, "--timeout", "15", "--memory", "1"], root=root)
     found: dict[str, Any] = json.loads((out / "out.json").read_text())
     assert code == 1
     return found

@@ -65,7 +65,7 @@ def test_bad_input_is_one_line(model: Path, tmp_path: Path, run_python: RunPytho
     ("flags", "error", "text"),
     [
         (["--out", "m.engine"], ConfigError, "must end in .tecoengine"),
-        (["--out", "none/m.tecoengine"], ConfigError, "a folder that exists"),
+        (["--out", "none/m.tecoengine"], ConfigError, "folder none does not exist"),
         (["--input_shapes", "16*3*32"], ConfigError, "3 dimensions, not 4"),
         (["--input_shapes", "0*3*32*32"], ConfigError, "dimension of 0"),
         (["--pass_path", "gone.py"], PassError, "gone.py does not exist"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
+from tecoexec.cli import execute
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.report import caveats
 from tecoexec.shapes import CardShapes
@@ -18,3 +20,12 @@ def test_a_short_run_is_advised_nothing(seconds: float, advice: str, save_onnx: 
     with open_engine("onnx", EngineSpec(save_onnx("g (float[4,4] x) => (float[4,4] y) { y = Relu(x) }"))) as engine:
         said = caveats(measured, engine, CardShapes(((4, 4),), (0,), 4))
     assert said == [f"enqueue bound: queueing a call takes longer than running it{advice}"]
+
+
+def test_the_name_of_an_input_forges_no_line(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save_onnx("g (float[4,4] x) => (float[4,4] y) { y = Relu(x) }")
+    model = onnx.load(path)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "x\nlatency is 0.01 ms."
+    save_onnx(model)
+    assert execute([f"--onnx={path}", "--target=onnx", "--iterations=2", "--warmUp=0"]) == 0
+    assert capsys.readouterr().out.count("\nlatency is ") == 1

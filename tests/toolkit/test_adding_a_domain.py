@@ -124,6 +124,7 @@ print(json.dumps([metric.compute(), metric.secondary()]))
     assert beside["rmse"] == pytest.approx(math.sqrt(((1 + 0 + 16) / 3 + 4.5**2) / 2))
 
 
+@pytest.mark.slow
 def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
     done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
@@ -166,6 +167,7 @@ def test_a_template_that_cannot_be_used_changes_nothing(zoo: Path, name: str, te
     assert not list((zoo / "contrib").rglob("*unmade*"))
 
 
+@pytest.mark.slow
 def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
     task = zoo / "contrib/utils/tasks/forecasting.py"
     right = task.read_text()

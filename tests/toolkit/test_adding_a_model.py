@@ -26,7 +26,7 @@ def chapter(model: str) -> str:
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [pytest.param(SEEN[0], marks=pytest.mark.long), SEEN[1]])
+@pytest.mark.parametrize("model", [pytest.param(name, marks=pytest.mark.long) for name in SEEN])
 def test_the_walk_through_ends_with_a_passed_check(model: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")

@@ -106,8 +106,8 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_search(
 ) -> None:
     (tmp_path / "file").write_text("")
     words = ["fix", str(save_onnx(PLAIN)), "--data", data(x=X), "--metric", "close", "--out"]
-    assert "choose another --out" in line([*words, str(tmp_path / "file" / "out")])
-    assert "choose another --out" in line([*words, str(tmp_path / "file")])
+    assert "file/out: no such path can exist; name another" in line([*words, str(tmp_path / "file" / "out")])
+    assert "file: is no folder; name one" in line([*words, str(tmp_path / "file")])
 
 
 @pytest.mark.parametrize("model", [NONZERO, KEPT])

@@ -13,7 +13,7 @@ import pytest
 
 from engine import ConfigError, DataError
 from toolkit.cli import execute
-from toolkit.output import Chart, Column, Line, ToolReport, html_text, print_report, write_text
+from toolkit.output import Chart, Column, Line, ToolReport, csv_text, html_text, print_report, write_text
 
 COLUMNS = (
     Column("name", "name"),
@@ -104,3 +104,18 @@ def test_without_rich_the_files_are_written_all_the_same(
     with pytest.raises(ConfigError, match="needs the package rich"):
         execute([*command, "--json", "all.json"])
     assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["rows"]
+
+
+def test_names_of_a_model_do_nothing_in_a_page_or_a_table() -> None:
+    names = ("<script>alert(1)</script>", "=1+1", "@SUM(A1)", "+cmd|x", "-2+3", "-1.5", "-", "+3.1 %", "/a/b")
+    report = ToolReport("teco x", names[0], names[0], COLUMNS, [{"name": name, "size": -1} for name in names])
+    assert "<script>alert" not in html_text(report)
+    found = [line.split(",")[0] for line in csv_text(report).splitlines()[1:]]
+    assert found == [names[0], "'=1+1", "'@SUM(A1)", "'+cmd|x", "'-2+3", "-1.5", "-", "+3.1 %", "/a/b"]
+
+
+def test_long_names_are_cut_on_the_terminal() -> None:
+    text = io.StringIO()
+    print_report(ToolReport("teco x", "x", "done", COLUMNS, [{"name": "n" * 5000}]), text)
+    assert max(map(len, text.getvalue().splitlines())) < 300
+    assert "characters" in text.getvalue()

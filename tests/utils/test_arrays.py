@@ -18,7 +18,7 @@ def test_arrays_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_npy, read_npz])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"text"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"text", b"\x93NUMPY\x01\x00\x06\x00{'a\n(\n"])
 def test_a_damaged_file_is_one_line(read: object, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "bad"
     file.write_bytes(content)

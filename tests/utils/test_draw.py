@@ -116,3 +116,20 @@ def test_a_picture_that_is_drawn_on_already(tmp_path: Path) -> None:
     again = save_drawn(tmp_path / "a.png", ["x"], tmp_path / "out")
     assert again == saved
     assert Image.open(saved).getpixel((5, 5)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stem", ["a" * 251, "\u65e5" * 83, "a\nb", "\udcff", "..a", "x\u202ey"])
+def test_names_that_leave_no_room(tmp_path: Path, stem: str) -> None:
+    ending = ".pgm"
+    pictures = [tmp_path / below / f"{stem}{ending}" for below in ("one", "two")]
+    for picture in pictures:
+        picture.parent.mkdir()
+        Image.new("L", (8, 8)).save(picture)
+    written = [save_drawn(picture, ["x"], tmp_path / "out") for picture in pictures]
+    assert sorted(written) == sorted((tmp_path / "out").iterdir())  # two, and nothing elsewhere
+    assert save_drawn(pictures[1], ["x"], tmp_path / "out") == written[1]
+
+
+def test_the_band_of_a_wide_picture() -> None:
+    drawn = draw_answer(Image.new("L", (65_535, 1)), ["digit 7, 0.9731"])
+    assert drawn.height < 1000

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import DataError
+from engine import DataError, check_regular, read_regular
+from utils.datasets.pair_rows import read_rows
+from utils.datasets.questions import load_questions
 from utils.preprocess.image.images import open_image, upright_size
-from utils.regular import check_regular, read_regular
+from utils.regular import no_file
 
 
 def test_files_are_read_and_missing_ones_named(tmp_path: Path) -> None:
@@ -30,3 +32,18 @@ def test_pipes_and_folders_are_none(tmp_path: Path) -> None:
         for read in (open_image, upright_size):
             with pytest.raises(DataError, match=f"{name}: cannot be read as a picture .{said}"):
                 read(tmp_path / name)
+
+
+def test_what_is_no_file_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for read in (load_questions, lambda path: list(read_rows(path))):
+        with pytest.raises(DataError, match=r"pipe.json is a pipe, a socket or a device, and no file; give a"):
+            read(tmp_path / "pipe.json")
+    assert (no_file(tmp_path), no_file(tmp_path / ("n" * 5000))) == ("is a folder", "does not exist")
+
+
+def test_a_hole_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "hole").touch()
+    os.truncate(tmp_path / "hole", 10 << 30)
+    with pytest.raises(OSError, match="it has 10737418240 bytes, and 4294967296 are read at most"):
+        read_regular(tmp_path / "hole")

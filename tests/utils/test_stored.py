@@ -207,6 +207,15 @@ class TestWhatIsNotExported:
 ULTRALYTICS = {"names": "{0: 'cat', 1: \"dog's\"}", "stride": "32", "task": "detect", "imgsz": "[640, 640]"}
 
 
+@pytest.mark.parametrize("metadata", [{"class_labels": json.dumps(["a", "b" * 251])}, {"names": repr({0: "b" * 251})}])
+def test_class_names_have_an_end(metadata: dict[str, str]) -> None:
+    with pytest.raises(
+        ModelError, match=r"metadata '(class_labels|names)': the name 'b+\.\.\.' has 251 characters, and at"
+    ):
+        _ = Stored(metadata).labels
+    assert Stored({"class_labels": json.dumps(["b" * 250])}).labels == ["b" * 250]
+
+
 def test_what_ultralytics_stores_is_read() -> None:
     stored = Stored(ULTRALYTICS, Path("m.onnx"))
     assert stored.labels == ["cat", "dog's"]

@@ -38,6 +38,7 @@ def nearest(vectors: Array) -> Array:
     return found
 
 
+@pytest.mark.long
 def test_minilm_keeps_its_embeddings(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, the cosine was 0.19 to 0.38, by the sentences, and 61 % kept their nearest neighbour."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))

@@ -270,7 +270,7 @@ def test_weights_beyond_the_memory_are_one_line(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(onnx, "load_external_data_for_model", full)
+    monkeypatch.setattr("engine.onnx.external._read", full)
     with pytest.raises(ModelError, match=r"m\.onnx: its weights take 1 MB, more than this machine has free"):
         load_model(path)
 
@@ -345,3 +345,19 @@ def test_to_float16_of_a_weight_that_a_float32_node_reads_twice() -> None:
     half = to_float16(model, keep=lambda node: node.op_type == "Max")
     onnx.checker.check_model(half)
     np.testing.assert_array_equal(half_run(half, np.ones(2, np.float16))[0], [1, 2])
+
+
+def test_an_output_declared_as_another_type_is_refused() -> None:
+    model = parse(MLP)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    with pytest.raises(ModelError, match="output 'y' is declared as float16, but computed as float; export it again"):
+        bind_shapes(model, {"x": (3, 4)})
+    assert bind_shapes(parse(MLP), {"x": (3, 4)}).graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+def test_a_file_without_an_ir_version_is_refused_on_every_target(tmp_path: Path) -> None:
+    model = parse(MLP)
+    model.ClearField("ir_version")
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"m.onnx: does not say its IR version"):
+        load_model(tmp_path / "m.onnx")

@@ -81,6 +81,9 @@ def test_the_zoos_own_passes_load() -> None:
         ("normalized = 1", ("normalized = 1",)),
         ("skip_ops = 5", ("skip_ops = 5", "list of names")),
         ("skip_input_name = [1]", ("skip_input_name = [1]",)),
+        ("layout = 10 ** 5000", ("layout = a number of thousands of digits",)),
+        ("x = ['x']\nfor _ in range(200):\n    x = [x] * 9\nuse_passes = x", ("use_passes = [[[",)),
+        ("import sys\nsys.exit(5)", ("cannot be imported: SystemExit: 5",)),
     ],
 )
 def test_bad_files_are_explained_in_one_line(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:

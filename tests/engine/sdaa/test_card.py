@@ -40,7 +40,7 @@ def test_another_card_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert load_card().name == "TECO_AICARD_01"
 
 
-@pytest.mark.parametrize("text", ["t9", "", "/", "no/such/file.yaml"])
+@pytest.mark.parametrize("text", ["t9", "", "/", "no/such/file.yaml", "n" * 5000, "/dev/zero"])
 def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_CARD", text)
     with pytest.raises(ConfigError, match="is neither a card description file nor one of: t1"):
@@ -62,6 +62,16 @@ def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("value: 15296", "value: yes", "memory_mb.value True must be"),
         ("value: 15296", "value: lots", "memory_mb.value 'lots' must be"),
         ("value: 1000", "value: -1", "heartbeat_ms.value -1 must be a number of at least 0"),
+        ("value: 15296", "value: 1.0e+308", "memory_mb.value 1e+308 must be a number above 0 (from 1e-09 to 1e+12)"),
+        ("value: 15296", "value: 5.0e-324", "memory_mb.value 5e-324 must be a number above 0 (from"),
+        ("value: 15296", f"value: {'9' * 4400}", "a number of 4400 characters"),
+        ("value: 15296", f"value: 0x{'f' * 98}", "memory_mb.value 1"),
+        ("mark: published", "mark: [published]", "memory_mb.mark ['published'] must be one of"),
+        ("name: TECO_AICARD_01", f"name: {'n' * 5000}", "must be a text of 1 to 100 characters"),
+        ("name: TECO_AICARD_01", "name: [a]", "name ['a'] must be a text"),
+        ("name: TECO_AICARD_01", f"{'k' * 900}: 1", "unknown key 'kkk"),
+        ("layouts:", "name: again\nlayouts:", "key 'name' is given twice"),
+        ("layouts:", "a: &a [*a]\nlayouts:", "a value holds itself"),
         ("mark: published", "mark: guessed", "memory_mb.mark 'guessed' must be one of: published, fitted, assumed"),
         ("layouts:", "layouts: []\nname: [", "cannot be read"),
         (T1, "- a list", "is not a mapping"),
@@ -102,11 +112,20 @@ def test_devices_of_a_card(
     assert visible_devices(rank) == devices
 
 
-@pytest.mark.parametrize("text", ["", "0,", "4", "-1", "0,0", "0;1", "a", "0 1", "١"])
+@pytest.mark.parametrize("text", ["", "0,", "4", "-1", "0,0", "0;1", "a", "0 1", "١", "9" * 5000])
 def test_devices_that_are_not_there(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", text)
     with pytest.raises(ConfigError, match=r"SDAA_VISIBLE_DEVICES=.* must list devices from 0 to 3, each once"):
         visible_devices(0)
+
+
+@pytest.mark.parametrize("name", ["MAX_ENGINE_NUMS", "TECO_SIM_CARDS"])
+@pytest.mark.parametrize("text", ["9" * 5000, "0", "", "nan"])
+def test_a_number_that_is_none_is_refused_however_long(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ConfigError, match=f"{name}=.* must be a whole number from 1 to") as caught:
+        visible_devices(0)
+    assert len(str(caught.value)) < 1400
 
 
 @pytest.mark.parametrize("rank", [1, 7, -1])

@@ -82,7 +82,11 @@ def test_arithmetic_of_a_transformer_and_an_lstm() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("name", "giga_macs"), [pytest.param("inception_v3", 5.713, marks=pytest.mark.slow), ("resnet50", 4.089)]
+    ("name", "giga_macs"),
+    [
+        pytest.param("inception_v3", 5.713, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param("resnet50", 4.089, marks=pytest.mark.slow),
+    ],
 )
 def test_an_exported_network(name: str, giga_macs: float, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -15,24 +15,27 @@ from engine.onnx import load_model
 from engine.passes import PassOptions
 from engine.sdaa import lowered, plan
 from engine.sdaa.lower import MADE_OF, Lowered
-from engine.sdaa.saved import sources
+from engine.sdaa.versions import sources
 from toolkit.graph.trace import traced
 from toolkit.profile.card import prepare
 
 OTHERS = {
     "engine.backends.ort": "runs what was made",
     "engine.base": "checks calls",
+    "engine.calls": "counts calls under way",
     "engine.errors": "words",
     "engine.host.cores": "counts what computes",
     "engine.host.files": "reads and writes bytes",
     "engine.host.source_file": "runs the pass file, which is hashed itself",
     "engine.random_arrays": "draws what a pass is tried on",
     "engine.sdaa.card": "prices what was made, at the moment it is opened",
+    "engine.yaml_files": "reads text, which what is made of it is checked for",
     "engine.sdaa.tables": "refuses what does not fit, before anything is made",
     "engine.sdaa.status": "where the card's state is shown",
     "engine.shard": "splits calls",
     "engine.spec": "what the caller asks for, which is compared itself",
     "engine.text": "words",
+    "engine.json_types": "reads what was saved, and makes none of it",
     "engine.timeline": "times",
 }
 """What lowering imports, directly or not, that does not decide what it makes."""

@@ -23,10 +23,10 @@ from support import DIGITS, RunPython, SaveOnnx
 
 from engine import PASS_PATH, ConfigError, EngineSpec, ModelError, open_engine
 from engine.errors import DeviceOutOfMemory
-from engine.sdaa import saved as saved_module
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.faults import Fault
 from engine.sdaa.saved import read_model, read_saved, saved_path, write_saved
+from engine.sdaa.versions import sources, versions
 from engine.tecoinfer_pytorch import TecoInferEngine
 
 rng = np.random.default_rng(0)
@@ -388,10 +388,10 @@ def test_a_source_changed_while_building_is_not_taken_for_what_was_built(save_on
 
 
 def test_the_zoos_own_files_count_as_a_version() -> None:
-    found = saved_module.versions()
+    found = versions()
     assert set(found) == {"zoo", "onnx", "onnxruntime", "onnxscript", "sources"}
     assert found["onnx"] == onnx.__version__
-    assert PASS_PATH / "runner.py" in saved_module.sources()
+    assert PASS_PATH / "runner.py" in sources()
 
 
 # ----------------------------------------------------------------------------------------------------------- damaged
@@ -475,9 +475,36 @@ MISSING = object()
         (("model_bytes",), "1e3"),
         (("model_bytes",), -5),
         (("model_bytes",), 10**18),
+        (("layout",), ["plain"]),
+        (("reason",), None),
+        (("converted",), 1),
+        (("metadata",), [["class_labels", "[]"]]),
+        (("metadata",), {"class_labels": 3}),
+        (("metadata",), {"class_labels": "\ud800"}),
+        (("dtypes",), {"x": ["float16"]}),
+        (("dims",), {"x": [["N"], 3]}),
+        (("dims",), {"x": ["N", 4]}),
+        (("shapes",), {"x": [4, -3]}),
+        (("shapes",), {"x": [True, 3]}),
+        (("shapes",), {"x": [10**18, 3]}),
+        (("shard_size",), 0),
+        (("shard_size",), 1.0),
+        (("batch_axes",), {"x": 2}),
+        (("outputs", 0, "shape"), [2.5, 3]),
+        (("outputs", 0, "symbols"), ["N"]),
+        (("outputs", 0, "name"), {}),
+        (("outputs", 0, "name"), "z"),
+        (("outputs", 0, "dtype"), "float32"),
+        (("outputs",), []),
+        (("work", "weights"), float("nan")),
+        (("work", "weights"), 1e300),
+        (("work", "float16"), "no"),
+        (("work", "kernels", 0, "flops"), float("inf")),
+        (("work", "kernels", 0, "reads"), "x"),
+        (("card",), {"a": 1}),
     ],
 )
-def test_a_forged_manifest_is_refused(keys: tuple[str, ...], value: object, whole: Path) -> None:
+def test_a_forged_manifest_is_refused(keys: tuple[str | int, ...], value: object, whole: Path) -> None:
     data = whole.with_suffix(".whole").read_bytes()
     head, rest = data.split(b"\n", 1)
     length = int(head.split()[2])
@@ -507,7 +534,7 @@ def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None
     with pytest.raises(ModelError, match=r"gone\.tecoengine cannot be read: No such file"):
         opened(tmp_path / "gone.tecoengine")
     (tmp_path / "model.tecoengine").mkdir()
-    with pytest.raises(ModelError, match=r"model\.tecoengine cannot be read: Is a directory"):
+    with pytest.raises(ModelError, match=r"model\.tecoengine cannot be read: it is a folder"):
         opened(tmp_path / "model.tecoengine")
     with opened(save_onnx(LINE)) as engine:
         assert not engine.loaded

@@ -318,7 +318,7 @@ def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> No
 @given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: json.dumps(text).encode())))
 def test_no_content_breaks_reading(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / "fuzz"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     (folder / f"{os.getpid()}-0.json").write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TECO_SMI_DIR", str(folder))
@@ -384,3 +384,46 @@ def test_the_number_of_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     assert card_count() == 1
     monkeypatch.setenv("TECO_SIM_CARDS", "3")
     assert card_count() == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 3},
+        {"name": "\ud800"},
+        {"pid": True},
+        {"pid": 1e300},
+        {"updated": None},
+        {"updated": float("nan")},
+        {"start_time": "x"},
+        {"start_time": [1]},
+        {"devices": {"index": 0}},
+        {"devices": [3]},
+        *(
+            {"devices": [{"index": 0, "health": "OK", "memory_used": 5, "utilisation": 0.5, key: value}]}
+            for key, values in {
+                "index": (True, 0.5, -1, "0"),
+                "memory_used": (2**70, None),
+                "utilisation": ("much", float("inf")),
+                "health": (["OK"],),
+                "host_busy": ([],),
+            }.items()
+            for value in values
+        ),
+    ],
+)
+def test_a_status_of_wrong_types_is_left_out(folder: Path, change: dict[str, Any]) -> None:
+    publisher = Publisher()
+    publisher.publish([BUSY])
+    file = only_file(folder)
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert read_all() == []
+    publisher.close()
+
+
+def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    for name in (f"{os.getpid()}-7.json", "1-1.tmp"):
+        os.mkfifo(folder / name)
+    (folder / f"{os.getpid()}-8.json").symlink_to("/dev/zero")
+    assert read_all() == []

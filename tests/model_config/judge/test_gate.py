@@ -60,6 +60,7 @@ def at_most_five_percent(wrong: int, runs: int) -> bool:
 # --- wrong at most 5 % of the time -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("size", SIZES)
 def test_wrong_verdicts_are_rare_at_any_drift_size_and_flip_rate(size: int, base: float) -> None:
@@ -185,6 +186,8 @@ def test_order_does_not_matter_to_records_of_any_kind(rows: list[tuple[float, fl
 # --- records that are not right or wrong, and metrics that are not means ----------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("drift", [0.0, 0.0009, -0.0011, 0.002, -0.01])
 def test_means_of_records_with_rare_large_changes(drift: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sample of many loses or wins much: what a small data set does not show."""
@@ -233,6 +236,8 @@ class Correlation(RecordMetric):
         return float((weights * x) @ y / math.sqrt(((weights * x) @ x) * ((weights * y) @ y)))
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.5, 8.0])
 def test_a_correlation_with_an_injected_drift(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resampling, "RESAMPLES", 200)

@@ -145,6 +145,8 @@ def test_flips_in_groups_are_rarely_judged_wrong(drift: float, wrong: Verdict, m
             assert at_most_five_percent(found[wrong], RUNS), (groups, size, rate)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_groups_are_decided_where_there_are_enough() -> None:
     assert verdicts(grouped_flips(20_000, 4, 0.0, 0.0), 3) == {Verdict.PASS: 3}
     assert verdicts(grouped_flips(20_000, 4, 0.001, -0.01), 3) == {Verdict.FAIL: 3}
@@ -304,6 +306,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_any_metric_is_rarely_judged_wrong(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resampling, "RESAMPLES", 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -128,4 +129,16 @@ def test_a_page_without_marks_is_said(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"README.md: lacks the marks"):
+        write_tables(tmp_path)
+
+
+def test_pipes_in_the_place_of_readmes_are_not_waited_for(tmp_path: Path) -> None:
+    make(tmp_path)
+    readme = tmp_path / "example/classification/digits/README.md"
+    readme.unlink()
+    os.mkfifo(readme)
+    assert "digits" in {model.title for model in find_models(tmp_path)}
+    (tmp_path / "README.md").unlink()
+    os.mkfifo(tmp_path / "README.md")
+    with pytest.raises(ConfigError, match=r"README.md cannot be read .*it is a pipe"):
         write_tables(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from engine import ConfigError
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
+from model_config.run import supervisor
 from model_config.run.runner import Limits, Slot, default_memory, run_step, workplace
 
 MIB = 2**20
@@ -84,14 +85,26 @@ def test_a_step_that_eats_memory_is_killed_and_its_peak_is_known(bench: Bench) -
 def test_memory_is_that_of_all_processes_of_a_step_and_shared_pages_count_once(bench: Bench) -> None:
     script = (
         "import os, time\nheld = b'x' * (60 * 2**20)\nfor _ in range(3):\n    if os.fork() == 0:\n"
-        "        {more}\n        time.sleep(1)\n        os._exit(0)\nfor _ in range(3):\n    os.wait()\n"
+        "        {more}\n        time.sleep({held})\n        os._exit(0)\nfor _ in range(3):\n    os.wait()\n"
     )
-    shared = bench(script.format(more="pass"), limits=Limits(20.0, 150 * MIB))
+    # Children that end while they are looked at make it seem more: 60 * (1/4 + 1/3 + 1/2 + 1) MiB at most.
+    shared = bench(script.format(more="pass", held=1), limits=Limits(60.0, 200 * MIB))
     assert shared.passed, shared.reason
     assert shared.peak_memory is not None
-    assert 60 * MIB < shared.peak_memory < 150 * MIB
-    own = bench(script.format(more="own = b'y' * (60 * 2**20)"), limits=Limits(20.0, 150 * MIB))
-    assert "more than the limit of 150 MiB" in own.reason
+    assert 60 * MIB < shared.peak_memory < 200 * MIB
+    # Held until the limit is found to be exceeded, however long a busy machine takes to look.
+    own = bench(script.format(more="own = b'y' * (60 * 2**20)", held=60), limits=Limits(60.0, 200 * MIB))
+    assert "more than the limit of 200 MiB" in own.reason
+
+
+def test_a_process_that_ends_while_its_memory_is_asked_for_holds_none() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays, ended
+    assert supervisor._proportional(child, 60 * MIB) == 0
+    os.waitpid(child, 0)
+    assert supervisor._proportional(child, 60 * MIB) == 0
 
 
 def test_memory_that_was_held_between_two_looks_counts(bench: Bench) -> None:
@@ -208,7 +221,8 @@ def test_every_line_is_heard_while_the_step_runs(bench: Bench) -> None:
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")])
 def test_a_step_killed_by_a_signal_says_which(bench: Bench, number: int, name: str) -> None:
     result = bench(f"import os\nprint('working')\nos.kill(os.getpid(), {int(number)})\n")
-    assert (result.reason, result.exit_code) == (f"killed by {name}: working", -number)
+    shows = ", a crash in native code (`python -X faulthandler` shows where)" if name == "SIGSEGV" else ""
+    assert (result.reason, result.exit_code) == (f"killed by {name}{shows}: working", -number)
 
 
 @pytest.mark.parametrize("child", ["pass", "time.sleep(60) if os.fork() == 0 else None"])

@@ -41,13 +41,13 @@ def tree(root: Path) -> dict[str, bytes]:
     [
         ("classification", "my_net", "", False),
         ("detection", "my_net", "", True),
-        ("nlp", "my_net", "", False),
-        (LONG, LONG, "classification", True),
+        pytest.param("nlp", "my_net", "", False, marks=pytest.mark.slow),
+        pytest.param(LONG, LONG, "classification", True, marks=pytest.mark.slow),
         (LONG, LONG, "detection", True),
-        ("segmentation", "my_net", "", False),
-        (LONG, LONG, "segmentation", True),
-        (LONG, LONG, "face_verification", True),
-        (LONG, LONG, "text_classification", True),
+        pytest.param("segmentation", "my_net", "", False, marks=pytest.mark.slow),
+        pytest.param(LONG, LONG, "segmentation", True, marks=pytest.mark.slow),
+        pytest.param(LONG, LONG, "face_verification", True, marks=pytest.mark.slow),
+        pytest.param(LONG, LONG, "text_classification", True, marks=pytest.mark.slow),
         ("speech", "net2", "nlp", True),
     ],
 )
@@ -238,8 +238,11 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 @pytest.mark.parametrize(
     "domain",
     [
-        *("detection", "face_detection", "face_verification", "segmentation", "nlp"),
-        *("recommendation", "gnn", "reinforcement"),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("detection", "face_detection", "segmentation", "nlp")
+        ),
+        *("face_verification", "recommendation", "gnn", "reinforcement"),
     ],
 )
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:

@@ -10,6 +10,7 @@ from support import DIGITS, SaveOnnx
 from engine import ConfigError, DataError
 from toolkit.cli import execute
 from toolkit.dump.pair import compare_dumps
+from toolkit.dump.recover import recover
 from toolkit.dump.select import between, every, once
 from toolkit.dump.store import Dump, open_dump
 from toolkit.dump.write import write_dump
@@ -144,9 +145,24 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
     manifest.write_text(json.dumps({"schema_version": 1, "entries": [{"index": 1}]}))
     with pytest.raises(DataError, match="not that of a dump"):
         open_dump(tmp_path / "folder")
-    manifest.write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
+    for text in ("{", "[" * 100_000):
+        manifest.write_text(text)
+        with pytest.raises(DataError, match="cannot be read"):
+            open_dump(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("field", ["op", "index", "shape", "key"])
+@pytest.mark.parametrize("value", [None, [["x"]], {}, 1.5, True])
+def test_a_manifest_of_other_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
+    dumped(net, tmp_path / "folder")
+    manifest = tmp_path / "folder/manifest.json"
+    said = json.loads(manifest.read_text())
+    said["entries"][2][field] = value
+    manifest.write_text(json.dumps(said))
+    with pytest.raises(DataError, match=r"not that of a dump|has a size that is none"):
         open_dump(tmp_path / "folder")
+    with pytest.raises(DataError, match="nor a"):
+        recover(tmp_path / "folder", tmp_path / "new")
 
 
 def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from support import RunPython, SaveOnnx
 
 from engine import DataError
 from toolkit.cli import execute
+from toolkit.dump import recover
 from toolkit.dump.store import Dump, open_dump
 from toolkit.dump.write import write_dump
 from toolkit.graph.inputs import random_inputs
@@ -181,3 +182,17 @@ def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"d\.h5: 'a\\x00b' cannot be named in it; give --out a folder"):
         execute(["dump", "full", str(chain), "--out", str(tmp_path / "d.h5")])
     assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0
+
+
+def test_a_file_that_the_library_never_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("h5py")
+    (tmp_path / "dump.h5").write_bytes(b"")
+    for code, told in (
+        ("while True: pass", "HDF5's library does not come to an end with it; dump again"),
+        ("import os; os.abort()", "HDF5's library dies of it (SIGABRT); dump again"),
+    ):
+        monkeypatch.setattr(recover, "PATIENCE", 1.0)
+        monkeypatch.setattr(recover, "_WALK", code)
+        with pytest.raises(DataError) as error:
+            recover.recover(tmp_path / "dump.h5", tmp_path / "new.h5")
+        assert str(error.value) == f"{tmp_path / 'dump.h5'}: {told}"

@@ -31,6 +31,7 @@ def test_the_network_has_the_nodes_of_resnet50() -> None:
         "Conv": 53, "Relu": 49, "Add": 16, "Gemm": 1}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("kind", ["overflow", "underflow", "weights", "attribute"])
 @pytest.mark.parametrize("count", [1, 3])
@@ -53,6 +54,7 @@ def test_planted_faults_are_found_by_name(name: str, kind: str, count: int, tmp_
         assert set(names) <= found.overflows
 
 
+@pytest.mark.slow
 def test_what_is_written_passes_by_itself_and_says_what_it_costs(tmp_path: Path) -> None:
     planter = planter_of("resnet50")
     path = write(planter.plant("overflow", 2, 0)[0], tmp_path / "model.onnx")

@@ -167,7 +167,16 @@ def test_bad_input_is_one_clear_line(arguments: list[str], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["[", "a: 1", "schema_version: 1\noperators: [1]", "schema_version: 1\noperators: {Conv: {level: good}}"]
+    "text",
+    [
+        "schema_version: 1\noperators: {Conv: {level: [stated]}}",
+        "schema_version: 1\nnotes: 5",
+        "a: &a [*a]",
+        "[",
+        "a: 1",
+        "schema_version: 1\noperators: [1]",
+        "schema_version: 1\noperators: {Conv: {level: good}}",
+    ],
 )
 def test_a_broken_table_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import profile_models as models
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -42,6 +43,17 @@ def refused(*words: object) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_the_names_of_nodes_forge_no_line(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = onnx.load(model)
+    for place, node in enumerate(named.graph.node):
+        node.name = f"n{place}\nforged"
+    onnx.save(named, tmp_path / "m.onnx")
+    assert execute(["profile", str(tmp_path / "m.onnx")]) == 0
+    out = capsys.readouterr().out
+    assert "\\nforged" in out or " forged" in out
+    assert "\nforged" not in out
 
 
 # ---------------------------------------------------------------------------------------------------------- against
@@ -176,7 +188,8 @@ def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written(form: str, model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = refused(model, f"--{form}", tmp_path / "file" / "out")
-    assert said == f"{tmp_path / 'file' / 'out'} cannot be written: File exists; choose another --{form}"
+    place = tmp_path / "file" / "out"
+    assert said == f"--{form} {place}: no such path can exist; name another"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from engine import EngineSpec, open_engine
 from toolkit.cli import execute
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 Export = Callable[..., Path]
 

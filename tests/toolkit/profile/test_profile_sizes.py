@@ -121,6 +121,7 @@ def test_every_kernel_of_a_text_model_is_priced(length: int, text: Path) -> None
     assert found.compute == pytest.approx(passed.compute)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 def test_every_kernel_of_minilm_is_priced(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,3 +287,20 @@ def test_kinds_of_units(tmp_path: Path) -> None:
     found = load_sounds(file, units="file")
     assert isinstance(found, Sounds)
     assert found.units == [str(tmp_path / "a.wav")] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("duration", "1" + "0" * 400),
+        ("offset", "1e300"),
+        ("offset", json.dumps(["x" * 9000])),
+        ("segments", "[[0, 1e300]]"),
+    ],
+)
+def test_values_that_no_message_should_hold(key: str, value: str, tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    file = listed(tmp_path / "l.jsonl", f'{{"audio_filepath": "a.wav", "{key}": {value}}}')
+    with pytest.raises(DataError, match=f"(?i){key[:7]}") as caught:
+        load_spoken({"data": file})
+    assert len(str(caught.value)) < 600

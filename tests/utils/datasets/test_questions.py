@@ -123,3 +123,29 @@ def test_chinese_is_told_and_stories_hold_their_answers(tmp_path: Path) -> None:
     assert not found.rejected
     known = set(vocabulary())
     assert {word.lower() for one in stories for word in one.text.replace(".", " ").split() if word.isalpha()} <= known
+
+
+@pytest.mark.parametrize("value", ["[" * 400 + "]" * 400, '"' + "x" * 9000 + '"', "1" + "0" * 4000, "NaN"])
+def test_values_of_any_depth_and_length_cost_their_question(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "q.json"
+    file.write_text(
+        '[{"question": "a?", "context": "b c", "id": '
+        + value
+        + ', "answers": [{"text": "b", "answer_start": '
+        + value
+        + "}]}]"
+    )
+    with pytest.raises(DataError, match="holds no question that can be used") as caught:
+        load_questions(file)
+    assert len(str(caught.value)) < 800
+
+
+def test_a_pipe_is_no_question_set(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "q.json")
+    with pytest.raises(
+        DataError,
+        match=r"q\.json is a pipe, a socket or a device, and no file; give a \.json",
+    ):
+        load_questions(tmp_path / "q.json")

@@ -89,7 +89,7 @@ def test_retinafaces_labels(tmp_path: Path) -> None:
         (f"0\n{FACE}", "line 2 says 0 faces, and 1 follow"),
         ("1\n1 2 3", "line 3 has 3 numbers; a face has 4 or 10"),
         ("1\n1 2 3 x", "line 3: '1 2 3 x' are not numbers"),
-        ("1\n1 2 3 nan", "line 3: a number is NaN or infinite"),
+        ("1\n1 2 3 nan", "line 3: a number is NaN, infinite or beyond any picture"),
         ("1\n1 2 -3 4", "line 3: width -3 and height 4 must not be negative"),
     ],
 )

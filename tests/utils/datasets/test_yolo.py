@@ -144,7 +144,7 @@ def test_files_that_do_not_go_together(tmp_path: Path) -> None:
         found = load_boxes(tmp_path)
     assert [sample.name for sample in found.samples] == ["a.png", "b.png"]
     assert {one.path.name: one.reason.rpartition(": ")[2] for one in found.rejected} == {
-        "d.png": "is not a picture in a format Pillow reads; remove or replace it",
+        "d.png": "is not a picture in a format that is read here (JPEG, PNG, PPM, BMP, GIF, WEBP, TIFF); replace it",
         "c.txt": "no picture goes with this label file",
     }
     shutil.rmtree(tmp_path / "labels" / "val")
@@ -184,8 +184,8 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("names: [cat, dog]\nval: data.yaml\n", "is neither a folder nor a text file"),
         ("names: [cat, dog]\nval: out.txt\n", "'/etc/a.png' leaves the data folder"),
         ("names: !!python/object/apply:os.system ['true']\nval: images/val", "is not YAML"),
-        (f"{LAUGHS}names: *j\nval: images/val", "names is .*; write a list"),
-        ("names: &a [*a]\nval: images/val", "names is .*; write a list"),
+        (f"{LAUGHS}names: *j\nval: images/val", "its aliases stand for more than 4 MiB"),
+        ("names: &a [*a]\nval: images/val", "a value holds itself by an alias"),
     ],
 )
 def test_bad_yaml(text: str, said: str, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [f"names: [0x{'f' * 6000}]\nval: images/val\n", f"names: [a]\nval: 0x{'f' * 6000}\n"])
 def test_numbers_that_python_cannot_write_are_a_line(text: str, tmp_path: Path) -> None:
     (tree(tmp_path) / "data.yaml").write_text(text)
-    with pytest.raises(DataError, match=r"thousands of digits|names is"):
+    with pytest.raises(DataError, match="a number of 6002 characters"):
         load_boxes(tmp_path / "data.yaml")
 
 

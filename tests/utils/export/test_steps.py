@@ -63,6 +63,7 @@ def structured(self: Any, image: Any, parts: Any, scale: float = 1.0, mask: Any 
     return {"logits": y, "none": None, "inner": Answer(y + parts[1], (image["x"] * 2,))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_inputs_and_outputs_nest(exporter: str, tmp_path: Path) -> None:
     model = Calls(structured, linear=torch.nn.Linear(4, 1))
@@ -165,6 +166,7 @@ def test_one_axis_name_for_two_sizes(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_one_axis_name_on_two_inputs(tmp_path: Path) -> None:
     model = Calls(lambda self, a, b: (a * b).sum(1))
     axes = {name: {0: "batch", 1: "seq"} for name in "ab"}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError, InputError
+from utils.metrics.class_names import WrongLabelError
 from utils.metrics.f1 import Accuracy, Labelled, MacroF1, Matthews
 
 CLASSES = 4
@@ -113,3 +114,11 @@ def test_scores_of_a_wrong_kind(scores: np.ndarray) -> None:
 def test_bad_k(k: int) -> None:
     with pytest.raises(ConfigError, match="whole number of at least 1"):
         Accuracy(k)
+
+
+@pytest.mark.parametrize("label", ["9" * 5000, 10**30, -1, "z" * 5000, "x"])
+def test_a_label_that_is_none_is_named_with_its_place(label: object) -> None:
+    with pytest.raises(WrongLabelError, match=r"no class|not a class") as caught:
+        Accuracy().update(np.zeros((3, 2)), [0, 1, label])
+    assert caught.value.place == 2
+    assert len(str(caught.value)) < 400

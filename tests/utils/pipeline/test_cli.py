@@ -244,6 +244,15 @@ def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "a\\nb\\x1b[2J.png  cat  0.500\n"
 
 
+def test_nor_do_its_drawn_picture_and_its_label_begin_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "a\neval_metric 1.png"
+    Image.new("RGB", (8, 8)).save(picture)
+    answer = Answer(str(picture), [{"label": "cat\neval_metric 1", "score": 0.5}], picture)
+    shown([answer], options("--save", tmp_path / "drawn", script="multi", data_path=tmp_path), [])
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), [line for line in lines if line.startswith("eval_metric")]) == (3, [])
+
+
 @pytest.mark.parametrize("encoding", ["ascii:strict", "utf-8:strict"])
 def test_a_name_that_the_terminal_cannot_show_ends_nothing(run_python: RunPython, encoding: str) -> None:
     code = "from utils.pipeline import cli; cli.run(lambda: print('b\\udcff \\u65e5.png  7') or 0)"

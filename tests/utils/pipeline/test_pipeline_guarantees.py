@@ -297,7 +297,7 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
 @pytest.mark.parametrize(
     ("seed", "workers", "kills"),
     [
-        (1, [0], 1),
+        pytest.param(1, [0], 1, marks=pytest.mark.slow),
         pytest.param(0, [2], 2, marks=pytest.mark.slow),
         pytest.param(2, [2, "--worker_mode", "process"], 1, marks=pytest.mark.slow),
     ],

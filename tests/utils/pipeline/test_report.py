@@ -128,3 +128,9 @@ def test_a_failed_write_leaves_the_old_result(tmp_path: Path, monkeypatch: pytes
         write_json({"new": 1}, path)
     assert json.loads(path.read_text()) == {"old": 1}
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    names = ["b\udcff.png", "a\nb\x1b[31m\u202e.png", "\U0001f600"]
+    write_json({"names": names}, tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_bytes().decode("utf-8")) == {"names": names}

@@ -40,7 +40,7 @@ def options(data: Path, *extra: object) -> Options:
 
 def keeping(opt: Options, engines: dict[str, Engine]) -> AbstractContextManager[dict[str, Any]]:
     (data,) = opt.paths.values()
-    return open_run_files(CLASSIFICATION, opt, engines, shard(load_dataset(data), *rank_and_size()), TopK())
+    return open_run_files(CLASSIFICATION, opt, engines, shard(load_dataset(data), *rank_and_size()), TopK(), [])
 
 
 def copied(folder: Path, classes: int = 3) -> Path:

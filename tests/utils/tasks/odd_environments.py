@@ -95,6 +95,27 @@ class Made(Walk):
         raise ValueError("no display")
 
 
+class GaveUp(BaseException):
+    """What a library of Rust raises: no Exception."""
+
+
+class Panic(Walk):
+    """Cannot be made, and says so in its own way."""
+
+    def __init__(self) -> None:
+        raise GaveUp("no display")
+
+
+class Smear(Chance):
+    """Cannot be drawn, nor closed, and says so in its own way."""
+
+    def render(self) -> Any:
+        raise GaveUp("no canvas")
+
+    def close(self) -> None:
+        raise GaveUp("no end")
+
+
 def register() -> None:
     """Register all of them, once."""
     rows: dict[str, dict[str, Any]] = {"Plain-v0": {}}
@@ -109,7 +130,14 @@ def register() -> None:
     for name, given in rows.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, entry_point=Walk, kwargs=given)
-    classes = {"Made-v0": Made, "Chance-v0": Chance, "Reuse-v0": Reuse, "Spaceless-v0": Spaceless}
+    classes = {
+        "Made-v0": Made,
+        "Chance-v0": Chance,
+        "Reuse-v0": Reuse,
+        "Spaceless-v0": Spaceless,
+        "Panic-v0": Panic,
+        "Smear-v0": Smear,
+    }
     for name, made in classes.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, entry_point=made)

@@ -82,3 +82,19 @@ def test_results_are_read_by_ids_and_names(data: Path) -> None:
 def test_bad_results_are_refused(data: Path, rows: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(data, rows)
+
+
+def test_golden_beside_entries_that_cannot_be_used(data: Path) -> None:
+    content = json.loads((data / "val.json").read_text())
+    content["images"] += [{"file_name": "c.png"}, 5, {"id": 9}, {"id": [1], "file_name": "d.png"}]
+    content["categories"][1]["id"] = "x"  # of another kind than the other one
+    (data / "val.json").write_text(json.dumps(content))
+    first, second = read(data, [{"image_id": 5, "category_id": "x", "bbox": [1, 2, 3, 4], "score": 0.5}])
+    assert first is not None
+    assert second is None
+
+
+def test_golden_with_numbers_that_nothing_holds(data: Path) -> None:
+    rows = f'[{{"image_id": 5, "category_id": 7, "bbox": [1, 2, 3, {"9" * 400}], "score": 0.5}}]'
+    with pytest.raises(DataError, match="must be four numbers"):
+        read(data, rows)

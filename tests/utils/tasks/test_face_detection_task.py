@@ -75,7 +75,7 @@ def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, caps
     )  # fmt: skip
     told = "".join(capsys.readouterr())
     assert code == 1
-    assert "a number is NaN or infinite" in told
+    assert "a number is NaN, infinite or" in told
     assert "gone.png" in told
     assert "eval_metric" in told
 

@@ -135,6 +135,7 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "CartPool-v1"], r"--env CartPool-v1: gymnasium knows no such environment \(.*CartPole"),
         (["--env", "no_such:Plain-v0"], r"--env no_such:Plain-v0: the environment cannot be made \(ModuleNotFoundErr"),
         (["--env", "Made-v0"], r"--env Made-v0: the environment cannot be made \(ValueError: no display\); check"),
+        (["--env", "Panic-v0"], r"--env Panic-v0: the environment cannot be made \(GaveUp: no display\); check"),
         (
             ["--env", "CartPole-v1"],
             r"policy\.onnx in CartPole-v1: an observation has shape \[4\], and the policy's inp",
@@ -153,6 +154,17 @@ def test_what_cannot_be_played_is_one_line(words: list[object], said: str, tmp_p
     with pytest.raises((ConfigError, ModelError), match=said) as caught:
         run("valid", policy(tmp_path), *words)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_imports_no_module(tmp_path: Path) -> None:
+    (tmp_path / "surprise.py").write_text("raise SystemExit('it ran')")
+    ckpt, name = policy(tmp_path, "surprise:Plain-v0"), f"{MODULE}:Plain-v0"
+    said = (
+        r"policy\.onnx: metadata 'policy': env 'surprise:Plain-v0' names a module to import, .*pass --env surprise:Pl"
+    )
+    with pytest.raises(ModelError, match=said):
+        run("multi", ckpt)
+    assert run("multi", ckpt, "--env", name, "--episodes", 1)[0] == 0
 
 
 def test_a_policy_for_other_actions(tmp_path: Path) -> None:
@@ -302,7 +314,12 @@ def test_a_drawn_episode(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "said"), [("Plain-v0", "draws no pictures"), ("Chance-v0", "does something else with seed 1000")]
+    ("env", "said"),
+    [
+        ("Plain-v0", "draws no pictures"),
+        ("Chance-v0", "does something else with seed 1000"),
+        ("Smear-v0", r"cannot be drawn \(GaveUp: no canvas\); leave out --save"),
+    ],
 )
 def test_what_cannot_be_drawn(env: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"--save: {env} {said}"):

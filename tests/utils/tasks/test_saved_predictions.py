@@ -16,7 +16,7 @@ from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import jaccard_score
 
 from engine import ConfigError
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, ListDataset
 from utils.datasets.boxes import load_boxes
 from utils.datasets.renaming import renamed
 from utils.pipeline import valid
@@ -26,7 +26,7 @@ from utils.tasks.base import Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
 from utils.tasks.detection_results import BoxResults, read_box_results
-from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.segmentation import SEGMENTATION, MaskFiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
 
@@ -144,7 +144,7 @@ def test_where_answers_cannot_be_saved(tmp_path: Path) -> None:
         run(
             SEGMENTATION, model, model / "data", tmp_path / "r.json", "--save_predictions", str(tmp_path / "gone" / "x")
         )
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="is no folder; name one"):
         run(
             SEGMENTATION,
             model,
@@ -155,3 +155,17 @@ def test_where_answers_cannot_be_saved(tmp_path: Path) -> None:
         )
     with pytest.raises(SystemExit):
         options(None, CLASSIFICATION, "valid", ckpt=tmp_path / "a.onnx", argv=words)
+
+
+def test_masks_of_pictures_that_differ_in_their_endings(tmp_path: Path) -> None:
+    long, odd = "a" * 251, "line\nbreak\udcff"
+    names = [
+        f"{tmp_path}/data/{name}" for name in ("a.jpg", "a.png", "b.png", f"{odd}.png", f"{long}.jpg", f"{long}.bmp")
+    ]
+    dataset = ListDataset(names, names=names)
+    maps = [np.full((2, 2), place, np.int16) for place in range(len(names))]
+    MaskFiles(tmp_path / "out", dataset).see(dataset.batch(range(len(names))), maps)
+    written = sorted((tmp_path / "out").iterdir())
+    assert sorted(int(np.asarray(Image.open(file)).max()) for file in written) == list(range(len(names)))
+    assert {"b.png", f"{odd}.png"} <= {file.name for file in written}
+    assert "a.png" not in {file.name for file in written}  # whose would it be?

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import ConfigError, EngineSpec, ModelError, open_engine
+from engine import ConfigError, DataError, EngineSpec, ModelError, open_engine
 from toolkit.scaffold import create
 from utils.preprocess.audio.features import features
 from utils.tasks.model import Model
@@ -196,3 +196,22 @@ def test_characters_that_the_model_lacks_are_named(folder):
     steps = np.ones((5, 6), np.float32)
     hinter.see([steps], [None], ["red ünd door"])
     assert "1 of 1 texts hold characters that the model has not (ü n)" in hinter.hints()[0]
+
+
+def test_files_beside_the_sound_are_files(tmp_path: Path) -> None:
+    import os
+
+    from utils.postprocess.text.language_model import read_arpa
+    from utils.tasks.text_recognition_input import lines_of
+
+    os.mkfifo(tmp_path / "words.txt")
+    with pytest.raises(DataError, match=r"--lexicon .*words\.txt cannot be read: it is a pipe"):
+        lines_of(tmp_path / "words.txt", "--lexicon")
+    for line, said in (
+        ("\\" + "9" * 5000 + "-grams:", "no heading"),
+        ("nan a", "no logarithms"),
+        ("inf a", "no logarithms"),
+    ):
+        with pytest.raises(DataError, match=said) as caught:
+            read_arpa(["\\1-grams:", line, "\\end\\"], "m")
+        assert len(str(caught.value)) < 300

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from engine import ConfigError, DataError, Timeline
 from utils.datasets.samples import Batch
 from utils.metrics import TopK
 from utils.pipeline import Failure, evaluate, predict
-from utils.pipeline.ahead import prepared
+from utils.pipeline.ahead import prepared, processes
 from utils.pipeline.ahead.processes import live_cpu_seconds
+from utils.pipeline.launch.ends import Stopped
 from utils.pipeline.prepare import Buffers, Preprocess, Ready
 
 HERE = Path(__file__).resolve().parent
@@ -181,6 +183,19 @@ def test_a_sample_that_ends_its_process_is_left_out(workers: int) -> None:
     assert (timeline.count("preprocess"), timeline.samples("preprocess")) == (5, 12)  # of those that made it
 
 
+@pytest.mark.slow
+def test_a_process_that_is_stopped_is_ended_and_its_sample_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "Stopped", partial(Stopped, looks=1))
+    (ready,) = prepared(batches(1), work.stopping, Timeline(), 1, None, "process")
+    assert ready.failures == []
+    failed = [
+        failure
+        for one in prepared(batches(2), work.stopping, Timeline(), 1, None, "process")
+        for failure in one.failures
+    ]
+    assert failed == [Failure("s4", "ended the preprocessing process (signal SIGKILL); sample left out")]
+
+
 def test_a_bug_ends_the_run_as_itself() -> None:
     with pytest.raises(KeyError, match=r"0\.0") as caught:
         run(batches(9), work.buggy)
@@ -212,7 +227,7 @@ import numpy as np
 from engine.timeline import Timeline
 from utils.datasets.samples import Batch
 from utils.pipeline import cli
-from utils.pipeline.ahead import prepared
+from utils.pipeline.ahead import prepared, processes
 
 def own(samples):
     return np.stack(samples) + 1

@@ -34,8 +34,6 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     "lzw.tif": ("RGB", {"compression": "tiff_lzw"}),
     "jpeg.tif": ("RGB", {"compression": "jpeg"}),
     "webp": ("RGB", {}),
-    "tga": ("RGB", {}),
-    "ico": ("RGBA", {}),
 }
 
 

@@ -11,6 +11,7 @@ from grounding_model import write_tokenizer
 
 from engine import DataError, InputError
 from utils.coco_classes import IDS, NAMES
+from utils.preprocess.text import captions
 from utils.preprocess.text.captions import caption_of, encoded, get_tokenlizer, tokens_of
 
 pytest.importorskip("tokenizers")
@@ -84,6 +85,19 @@ def test_no_tokenizer(make: object, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=says) as found:
         get_tokenlizer(path)
     assert "\n" not in str(found.value)
+
+
+def test_a_tokenizer_that_ends_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def read(file: Path) -> None:
+        raise PanicException("out of its depth")
+
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(captions, "read_tokenizer", read)
+    with pytest.raises(DataError, match=r"cannot be read \(out of its depth\); give a folder with tokenizer.json or"):
+        get_tokenlizer(tmp_path)
 
 
 def test_what_cannot_be_asked_for(bert: Path) -> None:

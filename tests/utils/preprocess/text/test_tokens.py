@@ -19,7 +19,7 @@ pytest.importorskip("tokenizers")
 from small_tokenizers import KINDS, LINES
 
 from engine import ConfigError, DataError, ModelError, TecoInferError
-from utils.preprocess.text.tokens import CUTS, Encoded, Tokens, input_kind
+from utils.preprocess.text.tokens import CUTS, Encoded, Tokens, _of_file, input_kind
 from utils.tasks.model import Model
 
 
@@ -259,3 +259,22 @@ def test_it_travels_and_is_shared(tmp_path: Path) -> None:
 )
 def test_inputs_by_name(name: str, kind: str) -> None:
     assert input_kind(name) == kind
+
+
+def test_a_regular_expression_that_goes_back_for_ever_is_refused() -> None:
+    whole = json.loads(text_of("word_piece"))
+    whole["normalizer"] = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
+    with pytest.raises(DataError, match="cannot be tokenized"):
+        Tokens(json.dumps(whole), "m").encode(["a" * 40 + "!"])
+
+
+def test_a_vocabulary_without_its_special_tokens(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    options = argparse.Namespace(tokenizer=str(tmp_path))
+    with pytest.raises(ModelError, match=r"vocab\.txt: no tokenizer .*not found in the vocabulary"):
+        Tokens.find(Model(tmp_path / "m.onnx"), options)
+
+
+def test_a_name_that_no_file_can_have_is_no_tokenizer() -> None:
+    with pytest.raises(ConfigError, match=r"does not exist; it would be tokenizer\.json or"):
+        _of_file("n" * 255 + "x")

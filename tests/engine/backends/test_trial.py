@@ -1,0 +1,86 @@
+"""What is remembered of a trial is believed only where it is what a trial writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from engine.backends.int8_models import _recalled
+from engine.backends.null import NullEngine
+from engine.backends.trial import Contender, choose
+from engine.host.cache import write_entry
+
+RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refused": {}}
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        ({}, "b"),
+        ({"seconds": {}}, "b"),
+        ({"seconds": {"b": 1}}, "b"),
+        ({"chosen": "c"}, "a"),
+        ({"chosen": ["b"]}, "a"),
+        ({"chosen": {"b": 1}}, "a"),
+        ({"chosen": None}, "a"),
+        ({"seconds": None}, "a"),
+        ({"seconds": [1.0]}, "a"),
+        ({"seconds": {"a": 2.0}}, "a"),
+        ({"seconds": {"a": 2.0, "b": "1"}}, "a"),
+        ({"seconds": {"a": True, "b": 1.0}}, "a"),
+        ({"seconds": {"a": 2.0, "b": 0.0}}, "a"),
+        ({"seconds": {"a": 1e308, "b": 1e-320}}, "a"),
+        ({"seconds": {"a": 2.0, "b": 1.0, "nobody": 1.0}}, "a"),
+        ({"refused": []}, "a"),
+        ({"refused": {"a": 3}}, "a"),
+        ({"refused": {"nobody": "why"}}, "a"),
+    ],
+)
+def test_a_memory_of_wrong_types_is_a_trial_more(
+    change: dict[str, Any], taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path))
+    write_entry("trials", "key", RIGHT | change)
+    opened: list[str] = []
+
+    def contender(name: str) -> Contender:
+        def open_it() -> Any:
+            opened.append(name)
+            return NullEngine.__new__(NullEngine)
+
+        return Contender(name, open_it)
+
+    monkeypatch.setattr("engine.backends.trial._trial", lambda contenders, *_: (contenders[0].open(), _Verdict()))
+    choose([contender("a"), contender("b")], "key", lambda _: None, agree=True)
+    assert opened == [taken]
+
+
+class _Verdict:
+    """Of a trial that tells nothing."""
+
+    seconds: Mapping[str, float] = MappingProxyType({})
+    refused = seconds
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"a": 3},
+        {"a": [0.9, "y"]},
+        {"a": ["0.9", "y", 8]},
+        {"a": [True, "y", 8]},
+        {"a": [float("nan"), "y", 8]},
+        {"a": [5.0, "y", 8]},
+        {"a": [0.9, None, 8]},
+        {"a": [0.9, "y", -1]},
+        {"a": [0.9, "y", 8.5]},
+        {"a": {"x": 1, "y": 2, "z": 3}},
+    ],
+)
+def test_a_figure_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
+    assert _recalled(entry) is None
+    assert _recalled({"a": [0.9, "y", 8]}) is not None

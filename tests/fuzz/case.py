@@ -1,0 +1,74 @@
+"""What an attack is: a folder of files, a command on them, and what would be wrong in how it ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CODES = frozenset({0, 1, 2, 3, 4, 130})
+"""Exit codes that the zoo's commands have."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        code: exit code; minus the number of the signal that ended it; ``None`` where it had to be ended.
+        out, err: what it printed; bytes that are no UTF-8 are escaped.
+        seconds: wall time.
+        memory: the most memory that it held, in bytes.
+        left: command lines of processes it left running.
+    """
+
+    code: int | None
+    out: str
+    err: str
+    seconds: float
+    memory: int
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attack.
+
+    Attributes:
+        words: what follows ``python``: a script and its arguments, or ``-m``, a module and its arguments.
+        what: what was done to the files, for people.
+        judge: says what is wrong in an outcome that nothing general is wrong with; ``None`` where nothing is.
+        excused: says of a signal that ended the command why the zoo is not to blame (the runtime alone dies of it too).
+        codes: exit codes that are right.
+        env: environment variables beside those of every case.
+        interrupts: seconds after the start at which Ctrl-C (SIGINT to the whole group) is sent.
+        most_memory: bytes that the command may hold.
+    """
+
+    words: tuple[str, ...]
+    what: str
+    judge: Callable[[Outcome], str | None] = lambda outcome: None
+    excused: Callable[[Outcome], str | None] = lambda outcome: None
+    codes: frozenset[int] = CODES
+    env: Mapping[str, str] = field(default_factory=dict)
+    interrupts: tuple[float, ...] = ()
+    most_memory: int = 4 << 30
+
+
+class Kind(Protocol):
+    """A module of :mod:`tests.fuzz.kinds`."""
+
+    WARM: tuple[str, ...]
+    """Modules that are imported once, before the cases, each of which runs in a fork: a start then costs milliseconds.
+    None that starts threads."""
+
+    def make(self, rng: random.Random, folder: Path, number: int) -> Case:
+        """Write the files of a case into an empty folder, which is the command's working folder, and return it.
+
+        The same state of ``rng`` and the same ``number`` (0, 1, ...) make the same case.
+        """
+        ...

@@ -1,0 +1,35 @@
+"""The kinds of attack, by table: a kind is a row here and a module with the names of :class:`tests.fuzz.case.Kind`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from tests.fuzz.case import Kind
+
+KINDS = {
+    "annotations": "annotation files, masks and label files of picture sets",
+    "archives": "packages, archives and tables of `teco fetch`",
+    "audio": "sound files, and lists of them",
+    "caches": "what the zoo keeps for itself: trial cache, kernels, status files of cards",
+    "clicks": "ratings, clicks, histories and feature tables of recommendation",
+    "configs": "model.yaml, pass files, test cases of tecoexec, cards",
+    "environments": "environments of reinforcement learning, and recorded episodes",
+    "flags": "command lines of every command",
+    "graphs": "graph sets and molecules",
+    "interrupts": "Ctrl-C at any moment, once or twice",
+    "journals": "journals and records of interrupted runs",
+    "models": "ONNX files, on every target",
+    "notes": "what models store for their preprocessing",
+    "pictures": "pictures, and what lies where a picture should",
+    "saved": "saved engines",
+    "steps": "scripts of models under `teco check`",
+    "texts": "text tables, question sets, rankings, tokenizers",
+    "tools": "the tools of `teco` on broken models and on broken results of their own",
+}
+"""Name of the module in this folder -> what is attacked, in a few words."""
+
+
+def kind(name: str) -> Kind:
+    """Return a kind by its name in :data:`KINDS`."""
+    return cast(Kind, importlib.import_module(f"tests.fuzz.kinds.{name}"))

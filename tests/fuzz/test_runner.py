@@ -1,0 +1,92 @@
+"""The fuzzer itself: what is planted is found, what is right is not, and the same seed makes the same cases."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from tests.fuzz.bytes_of import mutated
+from tests.fuzz.case import Case, Outcome
+from tests.fuzz.judge import judge
+from tests.fuzz.kinds import KINDS
+
+PLANTED = {
+    "traceback": "raise ValueError('x')",
+    "crash": "import os; os.abort()",
+    "hang": "import time; time.sleep(60)",
+    "left": "import subprocess; subprocess.Popen(['sleep', '60'])",
+    "code": "raise SystemExit(77)",
+    "silent": "raise SystemExit(2)",
+    "raw": "print('a\\x1b[31mb')",
+    "long": "print('x' * 5000)",
+    "memory": "x = bytearray(300 << 20)",
+    "wrong": "print('7')",
+    None: "import sys; print('6', file=sys.stderr); sys.exit(2)",
+}
+"""Word of the finding -> a program that deserves it."""
+
+SCRIPT = """\
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.fuzz.case import Case
+from tests.fuzz.judge import judge
+from tests.fuzz.runner import adopt_orphans, run
+adopt_orphans()
+found = {{}}
+work = Path({work!r})
+for i, (word, program) in enumerate(json.loads({planted!r})):
+    folder = work / f"case{{i}}"
+    folder.mkdir()
+    (folder / "program.py").write_text(program)
+    tell = lambda outcome: "a 7" if outcome.out == "7\\n" else None
+    case = Case((str(folder / "program.py"),), "planted", tell, most_memory=200 << 20)
+    finding = judge(case, run(case, folder, {{}}, 15.0), 15.0)
+    found[str(word)] = None if finding is None else finding.word
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_planted_is_found(tmp_path: Path) -> None:
+    planted = json.dumps(list(PLANTED.items()))
+    script = SCRIPT.format(root=str(ROOT), work=str(tmp_path), planted=planted)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert json.loads(ran.stdout) == {str(word): word for word in PLANTED}
+
+
+def test_a_crash_of_the_runtime_alone_is_excused() -> None:
+    died = Outcome(-8, "", "", 0.1, 0)
+    blamed = judge(Case(("x",), "what"), died, 30.0)
+    assert blamed is not None
+    assert blamed.detail == "ended by SIGFPE"
+    assert judge(Case(("x",), "what", excused=lambda outcome: "ONNX Runtime dies too"), died, 30.0) is None
+
+
+def test_findings_with_one_cause_have_one_key() -> None:
+    keys = set()
+    for number in (3, 4):
+        text = f'Traceback (most recent call last):\n  File "engine/x.py", line {number}, in f\nKeyError: {number}\n'
+        finding = judge(Case(("x",), "what"), Outcome(1, "", text, 0.1, 0), 30.0)
+        assert finding is not None
+        keys.add(finding.key)
+    assert keys == {"traceback: KeyError in f (engine/x.py:#)"}
+
+
+def test_the_same_seed_makes_the_same_bytes() -> None:
+    first, second = (mutated(bytes(range(256)), random.Random("a")) for _ in range(2))
+    assert first == second
+    assert first[0] != mutated(bytes(range(256)), random.Random("b"))[0]
+
+
+def test_unknown_kinds_are_one_line() -> None:
+    words = [sys.executable, "-m", "tests.fuzz", "picture"]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr == f"picture: no such kind; use all, or of: {', '.join(KINDS)}\n"
