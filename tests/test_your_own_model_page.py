@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from walkthrough import follow
+from walkthrough import actions, change, follow
 from zoo_copy import with_teco
 
 PAGE = (ROOT / "docs" / "your_own_model.md").read_text(encoding="utf-8")
@@ -20,7 +20,12 @@ GOOD = {"1": 0.9, "2": 0.98, "3": 0.95, "4": 0.95}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("my_models")
+    """Sections use files that others have said to write; each section runs by itself."""
+    folder = tmp_path_factory.mktemp("my_models")
+    for action in actions(PAGE):
+        if action.kind == "file":
+            change(action, folder)
+    return folder
 
 
 @pytest.fixture

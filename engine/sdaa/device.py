@@ -87,7 +87,7 @@ class Card:
         cost: of one shard; its memory is what each SPA takes. compute: a shard's values. Both are those of a usual
             shard: :meth:`run` may be told otherwise, and :meth:`hold` that more memory is taken.
         faults: what goes wrong. threads: shards computed side by side on the host.
-        remedy: says what would make a cost fit that does not; asked only then.
+        remedy: says what would make a cost fit that does not; asked only then. model: what it is called then.
 
     Raises:
         DeviceOutOfMemory: the model does not fit.
@@ -102,6 +102,7 @@ class Card:
         faults: Sequence[Fault] = (),
         threads: int = 1,
         remedy: Remedy = lambda _: FIXED,
+        model: str = "the model",
     ) -> None:
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
@@ -110,6 +111,7 @@ class Card:
         self.now = self.elapsed = 0.0
         self.step = 0
         self.events: list[str] = []
+        self._model = model
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         self.memory = 0
@@ -133,7 +135,7 @@ class Card:
         if self.spas and cost.memory > free:
             parts = {"weights": cost.weights, "activations": cost.activations, "input and output buffers": cost.io}
             raise DeviceOutOfMemory(
-                f"SPA {self.spas[0].index} of {self.description.name}: the model needs {megabytes(cost.memory)} "
+                f"SPA {self.spas[0].index} of {self.description.name}: {self._model} needs {megabytes(cost.memory)} "
                 f"({', '.join(f'{name} {megabytes(size)}' for name, size in parts.items())}), "
                 f"free are {megabytes(free)}; {remedy(cost)}"
             )

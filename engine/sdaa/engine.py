@@ -92,16 +92,9 @@ class SdaaEngine(Engine):
         self._plans[self._main.key] = self._main
         self._warn_unknown(self._main)
         self._take_tensors(self._main)
-        remedy = partial(self._lowering.remedy, self._main.key)
-        self.card = Card(
-            self.description,
-            devices,
-            self._main.cost,
-            self._main.run,
-            faults,
-            threads=self._side_by_side,
-            remedy=(lambda _: FIXED) if self.loaded else remedy,
-        )
+        remedy = (lambda _: FIXED) if self.loaded else partial(self._lowering.remedy, self._main.key)
+        cost, run, threads = self._main.cost, self._main.run, self._side_by_side
+        self.card = Card(self.description, devices, cost, run, faults, threads, remedy, model=str(spec.ckpt))
         if save_to is not None and origin is not None:
             self._save(save_to, origin, self._main)
         self._main = self._plans[self._main.key] = replace(self._main, stored=None)

@@ -266,7 +266,7 @@ def test_the_largest_batch_that_fits(
         opened(path, 4 * 1000, dtype=dtype)
     said = str(caught.value)
     found = re.fullmatch(
-        r"SPA 0 of TECO_AICARD_01: the model needs \d+ MB \(weights \d+ MB, activations \d+ MB, input and output "
+        r"SPA 0 of TECO_AICARD_01: \S+\.onnx needs \d+ MB \(weights \d+ MB, activations \d+ MB, input and output "
         r"buffers \d+ MB\), free are 2 MB; the largest batch per SPA that fits is (\d+)",
         said,
     )
