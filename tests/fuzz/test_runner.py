@@ -14,7 +14,7 @@ from support import ROOT
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import KINDS, kind
 
 PLANTED = {
     "traceback": "raise ValueError('x')",
@@ -90,3 +90,17 @@ def test_unknown_kinds_are_one_line() -> None:
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert ran.stderr == f"picture: no such kind; use all, or of: {', '.join(KINDS)}\n"
+
+
+def test_the_same_picture_must_have_the_same_answers_where_the_command_was_not_refused(tmp_path: Path) -> None:
+    made = kind("pictures").make(_Same(), tmp_path, 0)
+    (tmp_path / "answers.json").write_text('{"answers": []}')
+    assert made.judge(Outcome(0, "", "", 0.1, 0)) == "the same picture has 0 answers in 0 files"
+    assert made.judge(Outcome(2, "", "error: the name of a class is too long", 0.1, 0)) is None
+
+
+class _Same(random.Random):
+    """Draws that make a case of one picture in many formats."""
+
+    def random(self) -> float:
+        return 0.0

@@ -7,7 +7,6 @@ mode cost too much of the metric; 130 interrupted.
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 def run(main: Callable[[], int]) -> None:
     """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
     warnings.showwarning = lambda message, *_: warn(f"warning: {message}")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
     with only_shown():
         try:
             code = _ended(main)
