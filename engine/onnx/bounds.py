@@ -42,6 +42,9 @@ _TERM = r"[A-Za-z ]*(\. *\. *\.[A-Za-z ]*)?"
 _EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(- *>{_TERM})?")
 """What an Einsum computes; onnx's inference (1.23) never ends where another character stands among the inputs."""
 
+_AXES = ("axis", "axes", "perm")
+"""How the names of attributes end that are axes; of some far off onnx's inference (1.23) ends the process."""
+
 _KINDS = frozenset(TensorProto.DataType.values())
 
 
@@ -147,9 +150,17 @@ def _check_info(info: ValueInfoProto, path: Path | str) -> None:
 
 
 def _check_node(node: NodeProto, path: Path | str) -> None:
-    if node.op_type != "Einsum" or node.domain not in _DEFAULT:
+    if node.domain not in _DEFAULT:
         return
     for attribute in node.attribute:
+        far = [axis for axis in (attribute.i, *attribute.ints) if not -MOST_DIMS <= axis <= MOST_DIMS]
+        if far and attribute.name.endswith(_AXES):
+            raise ModelError(
+                f"{path}: {attribute.name} {far[0]} of the {node.op_type} {node.name or ''.join(node.output[:1])!r} is "
+                f"none of a tensor, which has {MOST_DIMS} dimensions at most; {_EXPORT}"
+            )
+        if node.op_type != "Einsum":
+            continue
         equation = attribute.s.decode(errors="backslashreplace")
         if attribute.name == "equation" and not _EQUATION.fullmatch(equation):
             raise ModelError(

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
-from engine.onnx.shapes import check_types, infer_shapes
+from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import exact_outputs
 from engine.sdaa.fills import hold_fills
@@ -119,7 +119,6 @@ def float16_storage(
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
     whole = inlined(model)
-    check_types(whole)
     halves = frozenset(tensor.name for tensor in whole.graph.initializer if tensor.data_type == HALF)
     wide = widen(whole)
     hold_fills(wide.graph, keep)

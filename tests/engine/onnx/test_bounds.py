@@ -89,7 +89,9 @@ BROKEN: dict[str, Callable[[], ModelProto | bytes]] = {
     "functions that double 28 times": lambda: graphs.functions(28, 2),
     "function of a domain that is not imported": lambda: _without_own(graphs.SEEDS["clash"]()),
     "sequence of nothing": lambda: gemm(lambda m: m.graph.value_info.add(name="t").type.sequence_type.SetInParent()),
-    "float16 times float32": lambda: gemm(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 10)),
+    "float16 times float32": lambda: gemm(
+        lambda m: [setattr(info.type.tensor_type, "elem_type", 10) for info in (m.graph.input[0], m.graph.output[0])]
+    ),
 }
 
 
@@ -142,6 +144,20 @@ def test_the_equation_of_an_einsum(equation: str) -> None:
     else:
         with pytest.raises(ModelError, match=r"^m.onnx: the equation .* of the Einsum 'y' holds more than letters"):
             check_bounds(model, Path("m.onnx"))
+
+
+def test_an_axis_that_ends_the_inference_by_a_signal() -> None:
+    """Of a LayerNormalization along axis 2^63 - 1, onnx's inference (1.23) dies of SIGSEGV."""
+    model = graphs.SEEDS["norm"]()
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    for axis, taken in ((-1, True), (64, True), (65, False), (2**63 - 1, False), (-(2**63), False)):
+        del norm.attribute[:]
+        norm.attribute.append(onnx.helper.make_attribute("axis", axis))
+        if taken:
+            check_bounds(model)
+        else:
+            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization '.*' is none of a"):
+                check_bounds(model, Path("m.onnx"))
 
 
 def test_depth_of_bodies() -> None:
