@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import TecoInferError
 from tecoinfer_modelzoo.interrupts import came, ended, first_raises
-from utils.pipeline.console import warn
+from utils.pipeline.console import in_a_line, warn
 from utils.pipeline.interrupt import INTERRUPTED, tell, untold
 from utils.pipeline.shown import only_shown
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def run(main: Callable[[], int]) -> None:
     """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
-    warnings.showwarning = lambda message, *_: warn(f"warning: {message}")
+    warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
     with only_shown():
         try:
             code = _ended(main)

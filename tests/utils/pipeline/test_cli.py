@@ -336,6 +336,15 @@ def test_run_shows_errors_as_one_line(
     assert capsys.readouterr().err == "error: m.onnx is empty; export it again\n"
 
 
+def test_a_warning_is_one_line(ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        warnings.showwarning("data/line\neval_metric 9.9.wav: 0.1 s long\x1b[31m", UserWarning, "x.py", 1)
+        return 0
+
+    assert ended(main) == 0
+    assert capsys.readouterr().err == "warning: data/line\\neval_metric 9.9.wav: 0.1 s long\\x1b[31m\n"
+
+
 def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> int:
         raise KeyboardInterrupt
