@@ -14,7 +14,7 @@ from support import ROOT
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
-from tests.fuzz.kinds import KINDS, kind
+from tests.fuzz.kinds import KINDS, flags, kind
 
 PLANTED = {
     "traceback": "raise ValueError('x')",
@@ -83,6 +83,15 @@ def test_the_same_seed_makes_the_same_bytes() -> None:
     first, second = (mutated(bytes(range(256)), random.Random("a")) for _ in range(2))
     assert first == second
     assert first[0] != mutated(bytes(range(256)), random.Random("b"))[0]
+
+
+def test_no_command_line_checks_or_runs_the_whole_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flags, "TOOLS", (("check",),))
+    monkeypatch.setattr(flags, "_flags", lambda words: [("--no-cache", False)])
+    rng = random.Random("a")
+    for _ in range(300):
+        words = flags._tool(rng, tmp_path, ["text.txt"]).words
+        assert (words[3] and not words[3].startswith("-")) or words[3] in flags.WORDS, words
 
 
 def test_unknown_kinds_are_one_line() -> None:

@@ -58,11 +58,16 @@ def _ended(main: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         tell(str(interrupt))
         code = INTERRUPTED
-    except Exception:
-        if not came():
+    except Exception as error:
+        if came():
+            tell("")
+            code = INTERRUPTED
+        elif isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
+            where = os.fsdecode(error.filename)
+            warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
+            code = 2
+        else:
             raise
-        tell("")
-        code = INTERRUPTED
     return code
 
 

@@ -91,7 +91,7 @@ def _tool(rng: random.Random, folder: Path, files: list[str]) -> Case:
     if tool[0] in ("compare", "overflow", "ops", "profile", "dump", "optest"):
         first = [rng.choice((model.name, model.name, rng.choice((*files, *WORDS))))]
     elif tool[0] in ("run", "info", "fetch", "check", "fix"):
-        first = [rng.choice(WORDS)]  # nothing that exists: these run for long
+        first = [rng.choice([word for word in WORDS if word])]  # nothing that exists: these run for long, as without
     return _case(rng, words, _own(rng, first, _flags(words), [*files, model.name]), folder, model)
 
 
