@@ -14,7 +14,7 @@ from support import ROOT
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
-from tests.fuzz.kinds import KINDS, flags, kind
+from tests.fuzz.kinds import KINDS, flags, kind, texts
 
 PLANTED = {
     "traceback": "raise ValueError('x')",
@@ -92,6 +92,17 @@ def test_no_command_line_checks_or_runs_the_whole_zoo(tmp_path: Path, monkeypatc
     for _ in range(300):
         words = flags._tool(rng, tmp_path, ["text.txt"]).words
         assert (words[3] and not words[3].startswith("-")) or words[3] in flags.WORDS, words
+
+
+def test_no_language_model_is_asked_for_half_a_minutes_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_broken_table", lambda rng, content: (content + b"a\n" * 1000, "more lines"))
+    rng = random.Random("a")
+    for place in range(100):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        words = texts._prompts(rng, folder).words
+        if "100" in words:
+            assert all(path.read_bytes().count(b"\n") < 200 for path in (folder / "data").iterdir() if path.is_file())
 
 
 def test_unknown_kinds_are_one_line() -> None:
