@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+from tests.fuzz import yaml_attacks
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
@@ -103,6 +104,13 @@ def test_no_language_model_is_asked_for_half_a_minutes_work(tmp_path: Path, monk
         words = texts._prompts(rng, folder).words
         if "100" in words:
             assert all(path.read_bytes().count(b"\n") < 200 for path in (folder / "data").iterdir() if path.is_file())
+
+
+def test_changed_values_never_hold_themselves_nor_change_the_next_case() -> None:
+    before = repr(yaml_attacks.VALUES)
+    for number in range(300):
+        yaml_attacks.changed({"a": {"b": [1, {"c": 2}]}, "d": [[3]]}, random.Random(number), "/outside")
+    assert repr(yaml_attacks.VALUES) == before
 
 
 def test_unknown_kinds_are_one_line() -> None:
