@@ -15,7 +15,7 @@ from tests.fuzz import yaml_attacks
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
-from tests.fuzz.kinds import KINDS, flags, kind, texts
+from tests.fuzz.kinds import KINDS, configs, flags, kind, texts
 
 PLANTED = {
     "traceback": "raise ValueError('x')",
@@ -111,6 +111,25 @@ def test_changed_values_never_hold_themselves_nor_change_the_next_case() -> None
     for number in range(300):
         yaml_attacks.changed({"a": {"b": [1, {"c": 2}]}, "d": [[3]]}, random.Random(number), "/outside")
     assert repr(yaml_attacks.VALUES) == before
+
+
+def test_what_a_pass_file_prints_is_not_judged() -> None:
+    assert not [value for value in configs._PASS_VALUES if "print" in value]
+
+
+def test_results_may_take_the_place_of_a_model_that_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flags, "_flags", lambda words: [("--json", True)])
+    rng, changed = random.Random("a"), set()
+    for place in range(20):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        case = flags._script(rng, folder, ["text.txt"])
+        (folder / "model.onnx").write_bytes(b"results")
+        wrong = case.judge(Outcome(0, "", "", 0.1, 0)) or ""
+        changed.add(("--ckpt" in case.words, wrong.startswith("the model file was changed")))
+    assert changed == {(True, True), (False, False)}
 
 
 def test_unknown_kinds_are_one_line() -> None:
