@@ -336,26 +336,6 @@ def test_run_shows_errors_as_one_line(
     assert capsys.readouterr().err == "error: m.onnx is empty; export it again\n"
 
 
-def test_a_file_that_the_system_refuses_is_one_line(
-    ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = "d/" * 3000
-    assert ended(lambda: Path(name).is_dir() and 1) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: d/d/d/")
-    assert said.endswith(": File name too long; check the path, and whose file it is\n")
-    assert len(said) < 1300
-
-
-def test_a_warning_is_one_line(ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
-    def main() -> int:
-        warnings.showwarning("data/line\neval_metric 9.9.wav: 0.1 s long\x1b[31m", UserWarning, "x.py", 1)
-        return 0
-
-    assert ended(main) == 0
-    assert capsys.readouterr().err == "warning: data/line\\neval_metric 9.9.wav: 0.1 s long\\x1b[31m\n"
-
-
 def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> int:
         raise KeyboardInterrupt

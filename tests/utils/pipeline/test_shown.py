@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from utils.pipeline import cli
 from utils.pipeline.shown import only_shown
 
 
@@ -34,3 +38,30 @@ def test_another_way_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) 
         print("\u4e2d")  # noqa: T201
     stream.detach()
     assert written.getvalue() == b"?\n"
+
+
+def code_of(main: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # cli.run replaces it
+    with pytest.raises(SystemExit) as caught:
+        cli.run(main)
+    return caught.value.code
+
+
+def test_a_file_that_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "d/" * 3000
+    assert code_of(lambda: int(Path(name).is_dir()), monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: d/d/d/")
+    assert said.endswith(": File name too long; check the path, and whose file it is\n")
+    assert len(said) < 1300
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        warnings.showwarning("data/line\neval_metric 9.9.wav: 0.1 s long\x1b[31m", UserWarning, "x.py", 1)
+        return 0
+
+    assert code_of(main, monkeypatch) == 0
+    assert capsys.readouterr().err == "warning: data/line\\neval_metric 9.9.wav: 0.1 s long\\x1b[31m\n"
