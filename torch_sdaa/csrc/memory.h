@@ -1,0 +1,184 @@
+// Device memory: the bytes lie on the host, the books are the device's. Pinned host memory.
+#pragma once
+#include "common.h"
+
+namespace sdaa {
+
+constexpr int64_t kGrain = 512;         // bytes a block is rounded up to
+constexpr int64_t kSegment = 2 << 20;   // bytes in which memory is taken from the device
+
+struct Book {
+  std::atomic<int64_t> now{0}, peak{0}, blocks{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
+};
+inline std::array<Book, kMaxDevices> books;
+inline std::atomic<int64_t> limit_bytes{15296LL << 20};
+inline std::atomic<bool> touched{false};  // whether this process has taken device memory
+inline std::atomic<bool> forked{false};   // whether it is a child of one that had: its device is its parent's
+
+inline int64_t rounded(int64_t bytes, int64_t grain = kGrain) { return (bytes + grain - 1) / grain * grain; }
+
+inline void raise_to(std::atomic<int64_t>& value, int64_t least) {
+  int64_t seen = value;
+  while (least > seen && !value.compare_exchange_weak(seen, least)) {}
+}
+
+inline void check_process() {
+  TORCH_CHECK(!forked, "Cannot use the SDAA device in a forked process: the parent has used it. Use the start method "
+              "'spawn' (DataLoader: multiprocessing_context='spawn'), or keep the worker on the CPU and move batches to "
+              "the device in the parent");
+}
+
+inline void reserve(DeviceIndex device, int64_t bytes) {
+  check_process();
+  auto& book = books[device];
+  const int64_t now = book.now.fetch_add(bytes) + bytes;
+  if (now > limit_bytes) {
+    book.now -= bytes;
+    book.denied++;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "SDAA out of memory. Tried to allocate ", bytes / kMiB, " MiB on sdaa:",
+                     int(device), ", which has ", limit_bytes / kMiB, " MiB, of which ", (limit_bytes - now + bytes) / kMiB,
+                     " MiB are free (simulated). Use a smaller batch, or free what is no longer needed");
+  }
+  touched = true;
+  book.blocks++;
+  book.total += bytes;
+  raise_to(book.peak, now);
+  raise_to(book.reserved, rounded(now, kSegment));
+  raise_to(book.reserved_peak, book.reserved);
+}
+
+// What a storage's bytes belong to: memory of our own, or that of a host kernel's result.
+struct Block {
+  void* own;
+  int64_t bytes;
+  DeviceIndex device;
+  c10::DataPtr inner;
+};
+
+inline void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  auto& book = books[block->device];
+  book.now -= block->bytes;
+  book.freed += block->bytes;
+  if (block->own) c10::free_cpu(block->own);
+  delete block;
+}
+
+struct Allocator final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    const auto device = current;
+    if (!bytes) return {nullptr, nullptr, &free_block, Device(kSdaa, device)};
+    const int64_t whole = rounded(int64_t(bytes));
+    reserve(device, whole);
+    void* data = c10::alloc_cpu(bytes);
+    return {data, new Block{data, whole, device, {}}, &free_block, Device(kSdaa, device)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    for (int i = 0; i < n_devices; i++) books[i].reserved = rounded(books[i].now, kSegment);
+  }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
+    const auto& book = books[device];
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    auto& bytes = stats.allocated_bytes[0];
+    bytes.current = book.now;
+    bytes.peak = book.peak;
+    bytes.allocated = book.total;
+    bytes.freed = book.freed;
+    stats.active_bytes[0] = bytes;
+    stats.reserved_bytes[0].current = book.reserved;
+    stats.reserved_bytes[0].peak = book.reserved_peak;
+    stats.num_ooms = book.denied;
+    return stats;
+  }
+  void resetAccumulatedStats(DeviceIndex device) override { books[device].total = books[device].freed = 0; }
+  void resetPeakStats(DeviceIndex device) override {
+    books[device].peak = books[device].now.load();
+    books[device].reserved_peak = books[device].reserved.load();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    return {size_t(limit_bytes - books[device].now), size_t(limit_bytes.load())};
+  }
+};
+inline Allocator& allocator() {
+  static Allocator one;
+  return one;
+}
+
+// Makes the fresh storage of a host kernel's result one of the device's, in place.
+inline void adopt(StorageImpl* storage, DeviceIndex device) {
+  if (storage->device_type() == kSdaa) return;
+  const int64_t whole = rounded(int64_t(storage->nbytes()));
+  reserve(device, whole);
+  void* data = storage->mutable_data();
+  auto* block = new Block{nullptr, whole, device, {}};
+  block->inner = storage->set_data_ptr(c10::DataPtr(data, block, &free_block, Device(kSdaa, device)));
+  storage->set_allocator(&allocator());
+}
+
+// ------------------------------------------------------------------------------------------------ pinned host memory
+
+inline std::mutex pinned_lock;
+inline std::map<uintptr_t, size_t> pinned;
+
+inline void unpin(void* data) {
+  if (!data) return;
+  {
+    std::lock_guard<std::mutex> hold(pinned_lock);
+    pinned.erase(uintptr_t(data));
+  }
+  c10::free_cpu(data);
+}
+
+inline bool is_pinned(const void* data) {
+  std::lock_guard<std::mutex> hold(pinned_lock);
+  auto after = pinned.upper_bound(uintptr_t(data));
+  if (after == pinned.begin()) return false;
+  --after;
+  return uintptr_t(data) < after->first + after->second;
+}
+
+struct PinnedAllocator final : at::HostAllocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = bytes ? c10::alloc_cpu(bytes) : nullptr;
+    if (data) {
+      std::lock_guard<std::mutex> hold(pinned_lock);
+      pinned[uintptr_t(data)] = bytes;
+    }
+    return {data, data, &unpin, Device(at::kCPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &unpin; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+};
+inline PinnedAllocator& pinned_allocator() {
+  static PinnedAllocator one;
+  return one;
+}
+
+inline void bind_memory(py::module& m) {
+  m.def("memory_allocated", [](int i) { return books[i].now.load(); });
+  m.def("max_memory_allocated", [](int i) { return books[i].peak.load(); });
+  m.def("memory_reserved", [](int i) { return books[i].reserved.load(); });
+  m.def("max_memory_reserved", [](int i) { return books[i].reserved_peak.load(); });
+  m.def("memory_counts", [](int i) {
+    auto& book = books[i];
+    return std::map<std::string, int64_t>{{"allocations", book.blocks}, {"allocated_bytes", book.total},
+                                          {"freed_bytes", book.freed}, {"ooms", book.denied}};
+  });
+  m.def("reset_peak", [](int i) { allocator().resetPeakStats(DeviceIndex(i)); });
+  m.def("reset_accumulated", [](int i) { allocator().resetAccumulatedStats(DeviceIndex(i)); });
+  m.def("empty_cache", [] { allocator().emptyCache({}); });
+  m.def("set_memory_limit", [](int64_t bytes) { limit_bytes = bytes; });
+  m.def("memory_limit", [] { return limit_bytes.load(); });
+  m.def("touched", [] { return touched.load(); });
+  m.def("in_bad_fork", [] { return forked.load(); });
+}
+
+}  // namespace sdaa
