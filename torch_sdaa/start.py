@@ -1,4 +1,4 @@
-"""What importing ``torch_sdaa`` does: names the device, registers ``torch.sdaa``, and mends what PyTorch leaves open."""
+"""What importing ``torch_sdaa`` does: names the device, registers ``torch.sdaa``, mends what PyTorch leaves open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import torch
 
 from engine.sdaa import load_card, visible_devices
-from torch_sdaa import nn_modules, operators, prices
+from torch_sdaa import dlpack, nn_modules, operators, prices
 from torch_sdaa.core import C
 
 _started = False
@@ -25,13 +25,19 @@ def start() -> None:
     C.set_device_count(len(visible_devices(0)))
     C.set_memory_limit(card.memory_bytes)
     C.set_pricer(prices.Pricer(card))
-    from torch_sdaa import sdaa
+    from torch_sdaa import device_interface, messages, sdaa
 
     torch._register_device_module("sdaa", sdaa)
-    sys.modules["torch.sdaa"] = sdaa
+    for name, module in list(sys.modules.items()):
+        if name == sdaa.__name__ or name.startswith(f"{sdaa.__name__}."):
+            sys.modules["torch." + name.removeprefix("torch_sdaa.")] = module
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     operators.register()
     nn_modules.mend()
+    dlpack.mend()
+    messages.improve()
+    device_interface.register_when_imported()
+    torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)

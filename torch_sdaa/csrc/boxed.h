@@ -4,6 +4,7 @@
 #include "common.h"
 #include "device.h"
 #include "log.h"
+#include "refusals.h"
 #include "threads.h"
 
 namespace sdaa {
@@ -15,9 +16,7 @@ inline std::atomic<bool> any_denied{false};
 inline void check_denied(const c10::OperatorHandle& op) {
   if (!any_denied) return;
   std::lock_guard<std::mutex> hold(denied_lock);
-  TORCH_CHECK_NOT_IMPLEMENTED(!denied.count(op.operator_name().name), "Could not run '", op.operator_name(),
-                              "' with arguments from the 'SDAA' backend: the device has no kernel for it. Run it on the CPU "
-                              "(.cpu() before it, .sdaa() after), or give the device one with torch.library");
+  if (denied.count(op.operator_name().name)) refuse(op);
 }
 
 inline bool takes_host_indices(const c10::OperatorHandle& op) {
@@ -158,7 +157,7 @@ inline void boxed_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack
   if (!call.sparse && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
     op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
   else
-    op.callBoxed(stack);
+    call_or_refuse(op, stack);
   call.write_back_all();
   results_to_device(call, *stack);
   const auto device = DeviceIndex(call.device);

@@ -55,6 +55,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   DeviceIndex deviceCount() const noexcept override { return DeviceIndex(n_devices); }
+  c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }  // every dtype
   void record(void** event, const c10::Stream& s, const DeviceIndex, const c10::EventFlag) const override {
     if (!*event) *event = new Event{the_log().next_event++};
     note(What::record, s.device_index(), s.id(), static_cast<Event*>(*event)->id);
@@ -97,7 +98,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   const at::Generator& getDefaultGenerator(DeviceIndex i) const override { return default_generator(i); }
-  at::Generator getNewGenerator(DeviceIndex i) const override { return at::make_generator<Generator>(resolved(i)); }
+  at::Generator getNewGenerator(DeviceIndex i) const override {
+    Guard().setDevice({kSdaa, Guard().exchangeDevice({kSdaa, i}).index()});  // refuses a number there is not
+    return at::make_generator<Generator>(resolved(i));
+  }
   void resizePrivateUse1Bytes(const Storage& storage, size_t bytes) const override {
     const auto before = current;
     current = storage.device().index();

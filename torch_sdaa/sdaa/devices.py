@@ -16,19 +16,34 @@ Device: TypeAlias = "int | str | torch.device | None"
 
 
 def index_of(device: Device, none: int | None = None) -> int:
-    """Return a device's number; the current one's where it has none.
+    """Return a device's number; the current one's where it has none. A negative number stays one.
+
+    Args:
+        device: see :data:`Device`.
+        none: what ``None`` stands for; else the current device.
 
     Raises:
         ValueError: it is a device of another kind.
+        RuntimeError: this process does not see it.
     """
     if device is None:
         return current_device() if none is None else none
     if isinstance(device, int):
-        return device
-    found = torch.device(device)
-    if found.type != "sdaa":
-        raise ValueError(f"expected a device of type sdaa, not {found}")
-    return current_device() if found.index is None else found.index
+        index = device
+    else:
+        found = torch.device(device)
+        if found.type != "sdaa":
+            raise ValueError(f"expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not {str(found)!r}")
+        index = current_device() if found.index is None else found.index
+    if index >= device_count():
+        raise RuntimeError(_unseen(index))
+    return index
+
+
+def _unseen(index: int) -> str:
+    count = device_count()
+    seen = {0: "no device", 1: "1 device (sdaa:0)"}.get(count, f"{count} devices (sdaa:0 to sdaa:{count - 1})")
+    return f"Invalid SDAA device index {index}: this process sees {seen}; see SDAA_VISIBLE_DEVICES"
 
 
 def is_available() -> bool:
@@ -52,18 +67,28 @@ def device_count() -> int:
 
 def current_device() -> int:
     """Return the number of the thread's device."""
-    return int(C.current_device())
+    return int(torch.accelerator.current_device_index())
 
 
 def set_device(device: Device) -> None:
-    """Make a device the thread's."""
-    C.set_device(index_of(device))
+    """Make a device the thread's; a negative number changes nothing."""
+    index = index_of(device)
+    if index >= 0:
+        torch.accelerator.set_device_index(index)
 
 
 def synchronize(device: Device = None) -> None:
     """Wait, in simulated time, until a device has done all that was launched."""
-    C.synchronize(index_of(device))
-    C.settle()
+    torch.accelerator.synchronize(torch.device("sdaa", index_of(device)))
+    if not torch.compiler.is_compiling():
+        C.settle()
+
+
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """Return ``False``: what goes from one device to another goes over the host's link."""
+    index_of(device)
+    index_of(peer_device)
+    return False
 
 
 class device:  # noqa: N801 -- as torch.cuda.device
@@ -112,18 +137,20 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
 
 def get_device_name(device: Device = None) -> str:
     """Return the card's name."""
-    _checked(device)
+    index_of(device)
     return load_card().name
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int]:
     """Return the generation of the hardware."""
-    _checked(device)
+    index_of(device)
     return 1, 0
 
 
-def _checked(device: Device) -> int:
-    index = index_of(device)
-    if not 0 <= index < device_count():
-        raise ValueError(f"there is no device sdaa:{index}: this process sees {device_count()}; see SDAA_VISIBLE_DEVICES")
-    return index
+def is_tf32_supported() -> bool:
+    """Return ``False``: float32 is computed in float32."""
+    return False
+
+
+def ipc_collect() -> None:
+    """Do nothing: processes share no device memory."""

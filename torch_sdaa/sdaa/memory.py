@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import deprecated
+
 from torch_sdaa.core import C
 from torch_sdaa.sdaa.devices import Device, index_of
 
@@ -45,8 +47,8 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """Return the free bytes and all bytes of a device."""
-    total = int(C.memory_limit())
-    return total - memory_allocated(device), total
+    index, total = index_of(device), int(C.memory_limit())
+    return total - memory_allocated(index), total
 
 
 def memory_stats(device: Device = None) -> dict[str, Any]:
@@ -62,3 +64,65 @@ def memory_stats(device: Device = None) -> dict[str, Any]:
         "reserved_bytes.all.peak": max_memory_reserved(index),
         "num_ooms": counts["ooms"],
     }
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    """Return :func:`memory_stats` as dicts in dicts, parted at the dots of the names."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *folders, last = name.split(".")
+        inner = nested
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = value
+    return nested
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """Return the figures of a device as a table to print, in MiB; ``abbreviated`` leaves out the sums."""
+    index = index_of(device)
+    stats, (free, total) = memory_stats(index), mem_get_info(index)
+    rows = {
+        "allocated": stats["allocated_bytes.all.current"],
+        "most allocated": stats["allocated_bytes.all.peak"],
+        "reserved": stats["reserved_bytes.all.current"],
+        "most reserved": stats["reserved_bytes.all.peak"],
+        "free": free,
+        "device": total,
+    }
+    if not abbreviated:
+        rows["allocated in all"] = stats["allocated_bytes.all.allocated"]
+        rows["freed in all"] = stats["allocated_bytes.all.freed"]
+    lines = [f"sdaa:{index}, simulated memory; out of memory {stats['num_ooms']} times"]
+    return "\n".join(lines + [f"{name:<18}{value / 2**20:>14.2f} MiB" for name, value in rows.items()])
+
+
+def get_allocator_backend() -> str:
+    """Return ``"native"``, the only one."""
+    return "native"
+
+
+@deprecated("torch.sdaa.memory_cached is torch.sdaa.memory_reserved", category=FutureWarning)
+def memory_cached(device: Device = None) -> int:
+    """Return :func:`memory_reserved`, by its old name."""
+    return memory_reserved(device)
+
+
+@deprecated("torch.sdaa.max_memory_cached is torch.sdaa.max_memory_reserved", category=FutureWarning)
+def max_memory_cached(device: Device = None) -> int:
+    """Return :func:`max_memory_reserved`, by its old name."""
+    return max_memory_reserved(device)
+
+
+@deprecated(
+    "torch.sdaa.reset_max_memory_allocated is reset_peak_memory_stats, which resets all", category=FutureWarning
+)
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Do :func:`reset_peak_memory_stats`, by its old name."""
+    reset_peak_memory_stats(device)
+
+
+@deprecated("torch.sdaa.reset_max_memory_cached is reset_peak_memory_stats, which resets all", category=FutureWarning)
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Do :func:`reset_peak_memory_stats`, by its old name."""
+    reset_peak_memory_stats(device)

@@ -75,4 +75,4 @@ def seed_all() -> None:
 
 def initial_seed() -> int:
     """Return the seed of the current device's generator."""
-    return _all()[index_of(None)].initial_seed()
+    return int(_all()[index_of(None)].initial_seed())

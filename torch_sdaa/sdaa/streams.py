@@ -10,20 +10,40 @@ import torch
 from torch_sdaa.sdaa.devices import Device, index_of
 
 
-class Stream(torch.Stream):
-    """A queue of a device's work; ``Stream(device=None, priority=0)``."""
+class _Made(type):
+    """A name for those of torch's own objects that are on this device: torch's functions refuse subclasses of them."""
 
-    def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> Stream:  # noqa: PYI034
+    def __instancecheck__(cls, instance: Any) -> bool:
+        kind: Any = cls.__base__
+        return isinstance(instance, kind) and getattr(instance.device, "type", None) == "sdaa"
+
+
+class Stream(torch.Stream, metaclass=_Made):  # type: ignore[misc]
+    """A queue of a device's work; ``Stream(device=None, priority=0)`` returns a :class:`torch.Stream`."""
+
+    def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> torch.Stream:
+        """Return a new stream of a device."""
         if ids:  # torch makes one of a stream's numbers
-            return super().__new__(cls, priority=priority, **ids)
-        return super().__new__(cls, torch.device("sdaa", index_of(device)), priority=priority)
+            return torch.Stream(priority=priority, **ids)
+        return torch.Stream(torch.device("sdaa", index_of(device)), priority=priority)
 
 
-class Event(torch.Event):
-    """A point in a stream's work; with ``enable_timing`` :meth:`elapsed_time` gives simulated milliseconds."""
+class Event(torch.Event, metaclass=_Made):  # type: ignore[misc]
+    """A point in a stream's work; with ``enable_timing``, ``elapsed_time`` gives simulated milliseconds.
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:  # noqa: PYI034
-        return super().__new__(cls, "sdaa", enable_timing=enable_timing, blocking=blocking)
+    ``Event(enable_timing=False, blocking=False)`` returns a :class:`torch.Event`.
+
+    Raises:
+        NotImplementedError: ``interprocess`` is asked for.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+        """Return a new event of the device it is recorded on."""
+        if interprocess:
+            raise NotImplementedError(
+                "an event of sdaa is one process's: record another one there (interprocess=False)"
+            )
+        return torch.Event("sdaa", enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device: Device = None) -> torch.Stream:
@@ -38,12 +58,17 @@ def default_stream(device: Device = None) -> torch.Stream:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make a stream the thread's on its device; ``None`` changes nothing."""
+    """Make a stream the thread's on its device, and its device the thread's; ``None`` changes nothing."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
 
 
-class stream:  # noqa: N801 -- as torch.cuda.stream
+def is_current_stream_capturing() -> bool:
+    """Return ``False``: the card captures no graphs."""
+    return False
+
+
+class StreamContext:
     """A context in which a stream is the thread's; ``None`` changes nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
@@ -59,3 +84,10 @@ class stream:  # noqa: N801 -- as torch.cuda.stream
     ) -> None:
         if self.stream is not None:
             self.stream.__exit__(kind, error, trace)
+
+
+def stream(stream: torch.Stream | None) -> Any:
+    """Return a context in which a stream is the thread's; ``None`` changes nothing."""
+    if stream is not None and torch.compiler.is_compiling():
+        return stream  # dynamo knows a stream as the context, and no class of ours
+    return StreamContext(stream)
