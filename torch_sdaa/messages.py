@@ -38,6 +38,7 @@ def improve() -> None:
     torch.Tensor.share_memory_ = _of_one_process(torch.Tensor.share_memory_)
     if not torch.backends.cuda.is_built():
         torch.cuda._lazy_init = _with_cuda_fix(torch.cuda._lazy_init)
+        torch.cuda.set_device = _after_cuda_starts(torch.cuda.set_device)
         for kind in (torch.cuda.Stream, torch.cuda.Event):
             kind.__new__ = _with_cuda_fix(kind.__new__)
 
@@ -61,6 +62,15 @@ def _with_cuda_fix(original: Any) -> Any:
             raise type(error)(f"{error}{CUDA_NAMES}") from None
 
     return telling
+
+
+def _after_cuda_starts(original: Any) -> Any:
+    @functools.wraps(original)
+    def starting(*args: Any, **kwargs: Any) -> Any:
+        torch.cuda._lazy_init()  # which says what is missing; the function itself falls over a name in torch
+        return original(*args, **kwargs)
+
+    return starting
 
 
 def _of_one_process(original: Any) -> Any:

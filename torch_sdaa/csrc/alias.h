@@ -59,6 +59,7 @@ inline void write_back(const Tensor& t, const Tensor& alias, DeviceIndex device)
 }
 
 inline Tensor sparse_like(const Tensor& t, const Tensor& indices, const Tensor& values, Device device) {
+  c10::DeviceGuard guard(device);
   auto made = at::_sparse_coo_tensor_unsafe(indices, values, t.sizes(), values.options().layout(at::kSparse).device(device));
   made._coalesced_(t.is_coalesced());
   return made;

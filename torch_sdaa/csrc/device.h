@@ -30,23 +30,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   Device getDevice() const override { return {kSdaa, current}; }
   void setDevice(Device d) const override {
-    TORCH_CHECK(d.index() < n_devices, "Invalid SDAA device index ", int(d.index()), ": this process sees ", n_devices,
-                n_devices == 1 ? " device (sdaa:0)" : " devices (sdaa:0 to sdaa:", n_devices == 1 ? "" : std::to_string(n_devices - 1),
-                n_devices == 1 ? "" : ")", "; see SDAA_VISIBLE_DEVICES");
-    if (d.index() >= 0) current = d.index();
+    current = seen(d.index());
   }
   void uncheckedSetDevice(Device d) const noexcept override {
     if (d.index() >= 0) current = d.index();
   }
   c10::Stream getStream(Device d) const override {
-    const auto i = resolved(d.index());
+    const auto i = seen(d.index());
     return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, i), streams[i]);
   }
   c10::Stream getDefaultStream(Device d) const override {
-    return c10::Stream(c10::Stream::DEFAULT, Device(kSdaa, resolved(d.index())));
+    return c10::Stream(c10::Stream::DEFAULT, Device(kSdaa, seen(d.index())));
   }
   c10::Stream getNewStream(Device d, int) const override {
-    return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, resolved(d.index())), next_stream++);
+    return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, seen(d.index())), next_stream++);
   }
   c10::Stream getStreamFromGlobalPool(Device d, bool) const override { return getNewStream(d, 0); }
   c10::Stream exchangeStream(c10::Stream s) const override {
@@ -69,7 +66,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     if (event) note(What::sync_event, current, 0, static_cast<Event*>(event)->id);
   }
-  void synchronizeDevice(const DeviceIndex d) const override { note(What::sync_device, resolved(d), 0); }
+  void synchronizeDevice(const DeviceIndex d) const override { note(What::sync_device, seen(d), 0); }
   void destroyEvent(void* event, const DeviceIndex d) const noexcept override {
     if (!event) return;
     note(What::forget, resolved(d), 0, static_cast<Event*>(event)->id);
@@ -98,10 +95,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   const at::Generator& getDefaultGenerator(DeviceIndex i) const override { return default_generator(i); }
-  at::Generator getNewGenerator(DeviceIndex i) const override {
-    Guard().setDevice({kSdaa, Guard().exchangeDevice({kSdaa, i}).index()});  // refuses a number there is not
-    return at::make_generator<Generator>(resolved(i));
-  }
+  at::Generator getNewGenerator(DeviceIndex i) const override { return at::make_generator<Generator>(seen(i)); }
   void resizePrivateUse1Bytes(const Storage& storage, size_t bytes) const override {
     const auto before = current;
     current = storage.device().index();
@@ -126,7 +120,7 @@ inline void bind_device(py::module& m) {
   m.def("current_device", [] { return int(current); });
   m.def("set_device", [](int i) { Guard().setDevice({kSdaa, DeviceIndex(i)}); });
   m.def("exchange_device", [](int i) { return int(hooks().exchangeDevice(DeviceIndex(i))); });
-  m.def("synchronize", [](int i) { note(What::sync_device, resolved(DeviceIndex(i)), 0); });
+  m.def("synchronize", [](int i) { note(What::sync_device, seen(DeviceIndex(i)), 0); });
 }
 
 }  // namespace sdaa

@@ -80,7 +80,7 @@ struct Allocator final : c10::DeviceAllocator {
   }
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
-    const auto& book = books[device];
+    const auto& book = books[seen(device)];
     c10::CachingDeviceAllocator::DeviceStats stats;
     auto& bytes = stats.allocated_bytes[0];
     bytes.current = book.now;
@@ -93,13 +93,14 @@ struct Allocator final : c10::DeviceAllocator {
     stats.num_ooms = book.denied;
     return stats;
   }
-  void resetAccumulatedStats(DeviceIndex device) override { books[device].total = books[device].freed = 0; }
+  void resetAccumulatedStats(DeviceIndex device) override { auto& book = books[seen(device)]; book.total = book.freed = 0; }
   void resetPeakStats(DeviceIndex device) override {
-    books[device].peak = books[device].now.load();
-    books[device].reserved_peak = books[device].reserved.load();
+    auto& book = books[seen(device)];
+    book.peak = book.now.load();
+    book.reserved_peak = book.reserved.load();
   }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
-    return {size_t(limit_bytes - books[device].now), size_t(limit_bytes.load())};
+    return {size_t(limit_bytes - books[seen(device)].now), size_t(limit_bytes.load())};
   }
 };
 inline Allocator& allocator() {

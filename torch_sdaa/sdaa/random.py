@@ -22,7 +22,7 @@ class _Generators:
     """The devices' generators; made when they are first asked for."""
 
     def __getitem__(self, index: int) -> torch.Generator:
-        return _all()[index]
+        return _all()[index_of(index)]
 
     def __len__(self) -> int:
         return device_count()
@@ -47,7 +47,14 @@ def set_rng_state(new_state: torch.Tensor, device: Device = "sdaa") -> None:
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the states of all generators."""
+    """Set the states of all generators.
+
+    Raises:
+        ValueError: there are not as many states as devices.
+    """
+    new_states = list(new_states)
+    if len(new_states) != device_count():
+        raise ValueError(f"{device_count()} states are needed, one for each device, not {len(new_states)}")
     for generator, state in zip(_all(), new_states, strict=True):
         generator.set_state(state)
 

@@ -39,8 +39,13 @@ class TensorKind(type):
 
     def __call__(cls, *args: Any, device: Device = None) -> torch.Tensor:
         """Return a new tensor, or the one it is called with."""
-        given = args[0].device if len(args) == 1 and isinstance(args[0], torch.Tensor) else device
-        return torch.empty(0, dtype=cls.dtype, device=torch.device("sdaa", index_of(given))).new(*args)
+        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+            if not isinstance(args[0], cls):
+                raise TypeError(
+                    f"{cls.__name__} expects a tensor of its kind, not {args[0].type()}: use x.type({cls.__name__})"
+                )
+            device = args[0].device
+        return torch.empty(0, dtype=cls.dtype, device=torch.device("sdaa", index_of(device))).new(*args)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if not isinstance(instance, torch.Tensor):
