@@ -40,7 +40,7 @@ class TensorKind(type):
     def __call__(cls, *args: Any, device: Device = None) -> torch.Tensor:
         """Return a new tensor, or the one it is called with."""
         if len(args) == 1 and isinstance(args[0], torch.Tensor):
-            if not isinstance(args[0], cls):
+            if not cls.__instancecheck__(args[0]):
                 raise TypeError(
                     f"{cls.__name__} expects a tensor of its kind, not {args[0].type()}: use x.type({cls.__name__})"
                 )
