@@ -24,30 +24,38 @@ def register_when_imported() -> None:
         sys.meta_path.insert(0, _AfterImport())
 
 
-class _AfterImport(MetaPathFinder, Loader):
-    """Finds dynamo as everybody else would, and registers the device when it has run; then it is gone."""
-
-    def __init__(self) -> None:
-        self._loader: Loader | None = None
+class _AfterImport(MetaPathFinder):
+    """Finds dynamo as everybody else would, with a loader that registers the device."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return dynamo's spec; ``None`` for every other module."""
         if name != _PACKAGE:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
-            self._loader, spec.loader = spec.loader, self
+            spec.loader = _Registering(self, spec.loader)
         return spec
 
+
+class _Registering(Loader):
+    """Loads dynamo as its own loader would, registers the device, and takes the finder away."""
+
+    def __init__(self, finder: _AfterImport, own: Loader) -> None:
+        self._finder, self._own = finder, own
+
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec) if self._loader else None
+        """Return what its own loader makes."""
+        return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if self._loader and module.__spec__:
-            module.__spec__.loader = module.__loader__ = self._loader
-            self._loader.exec_module(module)
+        """Run dynamo, then register."""
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._own
+        self._own.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         register()
 
 

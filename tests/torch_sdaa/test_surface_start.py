@@ -23,9 +23,10 @@ def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_start_loads_no_compiler_and_dynamo_is_told_when_it_comes(run_python: RunPython) -> None:
     script = """
-import sys, torch, torch_sdaa
+import importlib.util, sys, torch, torch_sdaa
 before = set(sys.modules)
 assert not {"torch._dynamo", "torch._inductor", "onnx", "onnxruntime"} & before, before
+assert importlib.util.find_spec("torch._dynamo").origin.endswith("__init__.py")
 import torch._dynamo.device_interface as interfaces
 interface = interfaces.get_interface_for_device("sdaa:3")
 assert interface is interfaces.get_interface_for_device(torch.device("sdaa"))

@@ -106,6 +106,20 @@ def test_everything_that_holds_tensors_moves() -> None:
     assert torch.nn.Parameter(torch.ones(1, device="sdaa")).is_sdaa
 
 
+@pytest.mark.parametrize("device", [1, "sdaa:1", torch.device("sdaa", 1)])
+def test_where_a_tensor_moves_to(device: object) -> None:
+    assert torch.ones(2).sdaa(device, non_blocking=True).device == torch.device("sdaa:1")
+    with torch.device("sdaa:1"):
+        assert torch.ones(2).device == torch.device("sdaa:1")
+
+
+def test_a_sparse_tensor_of_a_device_that_is_not_the_current_one() -> None:
+    sparse = torch.eye(3, device="sdaa:2").to_sparse()
+
+    assert (sparse.device, sparse.values().device) == (torch.device("sdaa:2"), torch.device("sdaa:2"))
+    assert torch.equal(sparse.to_dense().cpu(), torch.eye(3))
+
+
 def test_a_copy_is_another_tensor() -> None:
     x = torch.arange(6.0, device="sdaa:2").reshape(2, 3).t().requires_grad_()
     for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):  # noqa: S301 -- our own
