@@ -48,6 +48,9 @@ def test_a_negative_number_changes_nothing() -> None:
     torch.sdaa.set_device(-1)
     with torch.sdaa.device(-1), torch.sdaa.device(None):
         assert torch.sdaa.current_device() == 1
+        assert torch.sdaa.Stream(-1).device == torch.device("sdaa:1")
+    x = torch.ones(1 << 20, device="sdaa:1")
+    assert torch.sdaa.memory_allocated(-1) == torch.sdaa.memory_allocated(1) >= x.nbytes
 
 
 def test_contexts_end_where_they_began() -> None:

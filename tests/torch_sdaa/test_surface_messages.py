@@ -69,6 +69,10 @@ def test_a_device_there_is_not(call: Callable[[], Any]) -> None:
     assert torch.sdaa.current_device() == before
 
 
+def test_no_device_to_set() -> None:
+    assert "torch.device('sdaa', 0), not None" in _said(lambda: torch.sdaa.set_device(None), ValueError)
+
+
 def test_a_device_of_another_kind() -> None:
     assert _said(lambda: torch.sdaa.set_device("cpu"), ValueError) == (
         "expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not 'cpu'"

@@ -16,11 +16,11 @@ Device: TypeAlias = "int | str | torch.device | None"
 
 
 def index_of(device: Device, none: int | None = None) -> int:
-    """Return a device's number; the current one's where it has none. A negative number stays one.
+    """Return a device's number; the current one's where it has none.
 
     Args:
         device: see :data:`Device`.
-        none: what ``None`` stands for; else the current device.
+        none: what ``None`` and negative numbers stand for; else the current device.
 
     Raises:
         ValueError: it is a device of another kind.
@@ -37,7 +37,7 @@ def index_of(device: Device, none: int | None = None) -> int:
         index = current_device() if found.index is None else found.index
     if index >= device_count():
         raise RuntimeError(_unseen(index))
-    return index
+    return index if index >= 0 else index_of(None, none)
 
 
 def _unseen(index: int) -> str:
@@ -71,8 +71,15 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make a device the thread's; a negative number changes nothing."""
-    index = index_of(device)
+    """Make a device the thread's; a negative number changes nothing.
+
+    Raises:
+        ValueError: it is ``None``, or a device of another kind.
+        RuntimeError: this process does not see it.
+    """
+    if device is None:
+        raise ValueError("set_device needs a device: its number, 'sdaa:0' or torch.device('sdaa', 0), not None")
+    index = index_of(device, none=-1)
     if index >= 0:
         torch.accelerator.set_device_index(index)
 
