@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     as_object = parser.parse_args(argv).json
     shown = report()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an environment variable may hold any bytes
     sys.stdout.write(json.dumps(shown, indent=2) + "\n" if as_object else banner(shown))
     return 0
 

@@ -204,6 +204,11 @@ def open_engine(target: str, spec: EngineSpec) -> Engine:
         raise ModelError(f"{spec.ckpt}: {error}") from error
     except (TecoInferError, OSError):
         raise
+    except MemoryError as error:
+        raise ModelError(
+            f"{spec.ckpt}: target {target} has no memory to open it ({typed_reason(error, 300)}); free some, or export "
+            "the model for smaller inputs"
+        ) from error
     except Exception as error:
         if provider(target) != "built-in":
             raise

@@ -58,6 +58,10 @@ def yaml_text(path: Path) -> str:
         raise YamlError(f"byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
 
 
+_NOT_PLAIN = tuple(f"tag:yaml.org,2002:{name}" for name in ("binary", "omap", "pairs", "set"))
+"""Types of YAML that neither JSON nor any file of ours has."""
+
+
 def read_yaml(path: Path) -> Any:
     """Return what a file says, in plain types; ``None`` for an empty one.
 
@@ -147,7 +151,7 @@ def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
 
     Raises:
         YamlError: a value holds itself, there are more than ``most`` characters, lists and mappings are nested deeper
-            than :data:`DEEPEST`, or a number is longer than :data:`LONGEST_NUMBER`.
+            than :data:`DEEPEST`, a number is longer than :data:`LONGEST_NUMBER`, or bytes or a set are meant.
     """
     known: dict[int, tuple[int, int]] = {}
     open_: set[int] = set()
@@ -168,6 +172,8 @@ def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
             continue
         waiting.pop()
         open_.discard(id(node))
+        if node.tag in _NOT_PLAIN:
+            raise YamlError(f"a value is tagged !!{node.tag.rpartition(':')[2]}, which is no plain type", line)
         characters, depth = _size(node), 0
         for part in parts:
             characters, depth = characters + known[id(part)][0], max(depth, known[id(part)][1] + 1)

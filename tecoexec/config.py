@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from engine import (
     DTYPES,
     ConfigError,
+    PassError,
     YamlError,
     check_regular,
     engine_nums,
@@ -259,7 +260,10 @@ class _Entry:
         text = self._text("pass_path")
         if len(text) > _LONGEST_PATH or not text.isprintable():
             raise self._problem("pass_path", f"{shown_value(text)} is no path; name a pass file")
-        found = find_pass(text, self.path.parent)
+        try:
+            found = find_pass(text, self.path.parent)
+        except PassError as error:
+            raise self._problem("pass_path", str(error)) from error
         if found is not None:
             self._check_below("pass_path", str(found.absolute()), (ROOT, self.path.absolute().parent, Path.cwd()))
         return found

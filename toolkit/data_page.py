@@ -160,7 +160,7 @@ def write_page(root: Path) -> Path:
     """
     path, text = root / PAGE, page(root)
     try:
-        write_file(path, text.encode())
+        write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror or error}); is this a clone of the zoo?"

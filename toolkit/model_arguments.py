@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,4 +159,4 @@ def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None,
 
 def is_dump(path: Path) -> bool:
     """Say whether a path is a dump, rather than a file with arrays."""
-    return path.is_dir() or path.suffix in (".h5", ".hdf5")
+    return os.path.isdir(path) or path.suffix in (".h5", ".hdf5")

@@ -254,7 +254,7 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
         _print_table(console, columns, rows, report.bad)
     notes = _left_out(len(report.rows) - len(rows), [column.label for column in brief if column not in columns])
     for line in (*notes, *(f"note: {note}" for note in report.notes), report.lead):
-        print_line(console, clean_line(line))
+        print_line(console, shortened(clean_line(line)))
 
 
 def _print_table(

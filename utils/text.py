@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine import one_line
+from engine import one_line, printable
 
 NO_VALUE = "–"
 
@@ -115,7 +115,8 @@ def facts(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows, all of them equally long, as lines with their cells in columns."""
+    """Return rows, all of them equally long, as lines with their cells in columns; no cell begins a line of its own."""
+    rows = [[printable(cell, keep="") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

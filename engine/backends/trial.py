@@ -25,6 +25,9 @@ MAX_ROUNDS, REFERENCE_ROUNDS = 50, 3
 TRIAL_NUMBERS = 8 * 3 * 224 * 224
 """A trial's input holds at most about so many numbers, so that large batches do not make it long."""
 
+MOST_NUMBERS = 2**28
+"""An input with more numbers (1 GiB of float32) is not drawn, and nothing is measured."""
+
 TOLERANCE = 1e-3
 """Largest difference of two float32 engines' outputs, as a part of the largest output."""
 
@@ -235,7 +238,9 @@ def _compare(outputs: list[Array], wanted: list[Array]) -> None:
 
 
 def random_input(engine: Engine, batch: int) -> list[Array] | None:
-    """Return arrays for one call: floats from 0 to 1, zeros for whole numbers; ``None`` if a dimension is unknown.
+    """Return arrays for one call: floats from 0 to 1, zeros for whole numbers.
+
+    ``None`` if a dimension is unknown, or an input would have more than :data:`MOST_NUMBERS`.
 
     Args:
         engine: the engine whose inputs they are.
@@ -246,6 +251,8 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
         return None
     largest = max((prod(d or 1 for d in shape) for shape in shapes), default=1)
     rows = engine.static_batch or max(1, min(batch, TRIAL_NUMBERS // largest))
+    if rows * largest > MOST_NUMBERS:
+        return None
     random = np.random.default_rng(0)
     return [_random(random, tensor, rows, engine.spec.dims) for tensor in engine.inputs]
 

@@ -53,6 +53,8 @@ def scan(call: Call) -> list[Value]:
         raise call.unknown()
     body: GraphProto = call.attribute("body")
     count = len(call.inputs) - int(call.attribute("num_scan_inputs"))
+    if not 0 <= count <= len(call.inputs):
+        raise call.unknown()
     given = call.attribute("scan_input_axes", [0] * (len(call.inputs) - count))
     rows = [_row(call, count + i, axis) for i, axis in enumerate(given)]
     settled = _settled(call, body, [], call.inputs[:count], rows)

@@ -100,6 +100,10 @@ def _infos(graph: GraphProto) -> Iterable[onnx.ValueInfoProto]:
             yield from _infos(inner)
 
 
+_NOT_VALID = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises of a node that is not valid: shapes that do not fit, an attribute of another type or none."""
+
+
 @dataclass(slots=True)
 class Trace:
     """One walk over a graph.
@@ -157,7 +161,7 @@ class Trace:
                 return self._agreed(self._results(node, inputs, scope))
             except UnprovenError as error:
                 fault = error.fault
-            except (IndexError, TypeError, ValueError):  # shapes that do not fit: the model is not valid
+            except _NOT_VALID:
                 fault = Call(node, inputs, self, scope).unknown().fault
         return [Value(name, fault=fault) for name in node.output]
 
@@ -248,7 +252,7 @@ class Trace:
             return known
         try:
             return [replace(value, rows=None) for value in rule(call)]
-        except (UnprovenError, IndexError, TypeError, ValueError):
+        except (UnprovenError, *_NOT_VALID):
             return known  # the rule was asked for shapes alone
 
     def _check(self, call: Call, node: NodeProto) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, computes, provider, unavailable_targets
-from engine.text import one_line, shortened
+from engine.text import one_line, printable, shortened
 from tecoinfer_modelzoo import clone, version
 
 SCHEMA_VERSION = 1
@@ -122,7 +122,7 @@ def banner(shown: dict[str, Any]) -> str:
     for head, what, rows in sections:
         lines += [rule, f"{head:<{width}}| {what}", rule]
         # A value may hold line breaks, which would fall out of the table.
-        lines += [f"{name:<{width}}| {shortened(one_line(value))}" for name, value in rows.items()]
+        lines += [f"{name:<{width}}| {shortened(printable(one_line(value), keep=''))}" for name, value in rows.items()]
     return "\n".join([*lines, rule, ""])
 
 

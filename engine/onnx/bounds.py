@@ -5,6 +5,7 @@ A file of a few kilobytes may stand for 2**28 nodes, or for bodies within bodies
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from math import prod
@@ -17,6 +18,7 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorPro
 
 from engine.errors import ModelError
 from engine.onnx.view import subgraphs
+from engine.text import shown_value
 
 MOST_NODES = 10_000
 """Nodes of a model once its functions stand in place of their calls: ONNX Runtime (1.31.1) takes a millisecond each."""
@@ -36,6 +38,13 @@ MOST_NUMBERS = 2**48
 _EXPORT = "export it again"
 _DEFAULT = ("", "ai.onnx")
 Key = tuple[str, str, str]
+_TERM = r"[A-Za-z ]*(\. *\. *\.[A-Za-z ]*)?"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(- *>{_TERM})?")
+"""What an Einsum computes; onnx's inference (1.23) never ends where another character stands among the inputs."""
+
+_AXES = ("axis", "axes", "perm")
+"""How the names of attributes end that are axes; of some far off onnx's inference (1.23) ends the process."""
+
 _KINDS = frozenset(TensorProto.DataType.values())
 
 
@@ -60,6 +69,8 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
             _check_tensor(message, path)
         elif isinstance(message, ValueInfoProto):
             _check_info(message, path)
+        elif isinstance(message, NodeProto):
+            _check_node(message, path)
     _check_functions(model, path)
 
 
@@ -127,12 +138,35 @@ def _check_info(info: ValueInfoProto, path: Path | str) -> None:
     kind = info.type.tensor_type
     if info.type.HasField("tensor_type") and kind.elem_type == TensorProto.UNDEFINED:
         raise ModelError(f"{path}: {info.name!r} is a tensor of no type; {_EXPORT}")
+    for name in ("sequence_type", "optional_type"):
+        if info.type.HasField(name) and getattr(info.type, name).elem_type.WhichOneof("value") is None:
+            raise ModelError(f"{path}: {info.name!r} is of a {name.replace('_', ' ')} that holds nothing; {_EXPORT}")
     if kind.elem_type not in _KINDS:
         raise ModelError(f"{path}: {info.name!r} {_unknown(kind.elem_type)}")
     if len(kind.shape.dim) > MOST_DIMS:
         raise ModelError(
             f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, {MOST_DIMS} are possible; {_EXPORT}"
         )
+
+
+def _check_node(node: NodeProto, path: Path | str) -> None:
+    if node.domain not in _DEFAULT:
+        return
+    for attribute in node.attribute:
+        far = [axis for axis in (attribute.i, *attribute.ints) if not -MOST_DIMS <= axis <= MOST_DIMS]
+        if far and attribute.name.endswith(_AXES):
+            raise ModelError(
+                f"{path}: {attribute.name} {far[0]} of the {node.op_type} {node.name or ''.join(node.output[:1])!r} is "
+                f"none of a tensor, which has {MOST_DIMS} dimensions at most; {_EXPORT}"
+            )
+        if node.op_type != "Einsum":
+            continue
+        equation = attribute.s.decode(errors="backslashreplace")
+        if attribute.name == "equation" and not _EQUATION.fullmatch(equation):
+            raise ModelError(
+                f"{path}: the equation {shown_value(equation)} of the Einsum {node.name or ''.join(node.output[:1])!r} "
+                f"holds more than letters, commas, '...' and '->'; {_EXPORT}"
+            )
 
 
 def _unknown(kind: int) -> str:
@@ -148,6 +182,7 @@ def _check_functions(model: ModelProto, path: Path | str) -> None:
         imported = {entry.domain for entry in one.opset_import}
         if imported.isdisjoint(_DEFAULT) and any(node.domain in _DEFAULT for node in _nodes(one.node)):
             raise ModelError(f"{path}: function {one.name!r} names no opset for the operators that it uses; {_EXPORT}")
+    _check_imports(model, functions, path)
     sizes: dict[Key, tuple[int, int]] = {}
     for key in functions:
         _size(key, functions, sizes, path)
@@ -157,6 +192,18 @@ def _check_functions(model: ModelProto, path: Path | str) -> None:
         raise ModelError(
             f"{path}: its functions stand for {nodes} nodes, {MOST_NODES} at most are taken; export it without them"
         )
+
+
+def _check_imports(model: ModelProto, functions: Mapping[Key, FunctionProto], path: Path | str) -> None:
+    """Refuse calls of functions whose domain is not imported where they are called, as ONNX Runtime does."""
+    for caller in (model, *model.functions):
+        imported = {entry.domain for entry in caller.opset_import}
+        for node in _nodes(caller.graph.node if isinstance(caller, ModelProto) else caller.node):
+            if (node.domain, node.op_type, node.overload) in functions and node.domain not in imported:
+                raise ModelError(
+                    f"{path}: function {node.op_type!r} of domain {node.domain!r} is called, and that domain has no "
+                    f"version among the imported ones; {_EXPORT}"
+                )
 
 
 def _size(

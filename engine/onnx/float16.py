@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from engine.errors import ModelError
 from engine.onnx.half_ends import has_bodies, join_outputs, split_outputs, widen_captured
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
-from engine.onnx.shapes import infer_shapes
+from engine.onnx.shapes import check_types, infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
 from engine.onnx.whole_numbers import exact_outputs
 from engine.text import one_line
@@ -76,6 +76,7 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
 
     # The library's defaults move tiny and huge weights to values of its choice.
     smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
+    check_types(model)
     try:
         inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
         blocked = _blocked(inferred, keep, clamp)

@@ -28,8 +28,13 @@ INFERENCE_ERRORS = (
     RuntimeError,
     ValueError,
     TypeError,
+    MemoryError,
 )
 """What onnx raises of shapes that do not fit, of nodes that are none, and, from within C++, of absurd sizes."""
+
+_MOST_FOLLOWED = 2**21
+"""Elements of a tensor of one axis up to which onnx (1.23) may follow its values: it takes some 160 bytes for each,
+whether it knows any or not."""
 
 _UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, which is as its first input
 
@@ -84,12 +89,49 @@ def _sized(light: ModelProto, model: ModelProto) -> ModelProto:
             if dim.dim_value < 0:  # a negative size is an open one; of some onnx's inference aborts the process
                 dim.Clear()
     try:
-        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _has_long(light))
     except INFERENCE_ERRORS as error:
         raise ModelError(f"the shapes of the model's tensors do not fit one another: {one_line(error)}") from error
     for i in untyped:
         inferred.graph.node[i].CopyFrom(model.graph.node[i])
     return inferred
+
+
+def _has_long(model: ModelProto) -> bool:
+    """Say whether a model has, or makes of an input that is as large, a tensor of one axis that is too long."""
+    weights = [tuple(tensor.dims) for tensor in model.graph.initializer]
+    given = [_known(info) for info in model.graph.input]
+    if any(_is_long(shape) for shape in (*weights, *given)):
+        return True
+    if all(prod(shape) <= _MOST_FOLLOWED for shape in given):
+        return False
+    inferred = onnx.shape_inference.infer_shapes(model)
+    return any(_is_long(_known(info)) for info in (*inferred.graph.value_info, *inferred.graph.output))
+
+
+def _is_long(shape: Sequence[int]) -> bool:
+    return len(shape) == 1 and shape[0] > _MOST_FOLLOWED
+
+
+def _known(info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """Return a tensor's shape with 1 for what is open."""
+    return tuple(size if isinstance(size, int) else 1 for size in dims(info))
+
+
+def check_types(model: ModelProto) -> None:
+    """Refuse nodes that are given float16 and float32 where one type is due; what makes all of one kind hides that.
+
+    Raises:
+        ModelError: there is one, as ONNX Runtime would say too.
+    """
+    kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
+    kinds.update(tensor.data_type for tensor in model.graph.initializer)
+    if TensorProto.FLOAT16 not in kinds:
+        return
+    try:
+        onnx.shape_inference.infer_shapes(_light(model), check_type=True)
+    except INFERENCE_ERRORS as error:
+        raise ModelError(f"the types of the model's tensors do not fit one another: {one_line(error)}") from error
 
 
 def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:

@@ -122,12 +122,14 @@ class SdaaEngine(Engine):
         """Read the model and lower the plan of its largest sizes."""
         from engine.independence import batching_of
         from engine.onnx.load import load_model
+        from engine.onnx.shapes import check_types
         from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
         half = self.dtype == "float16"
         fits = partial(check_tables, half=half, card=self.description, count=self._spa_count)
         model = load_model(self.spec.ckpt, fits)
+        check_types(model)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))

@@ -113,7 +113,9 @@ def _hash_path(path: Path) -> str | None:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         if file.is_file():
-            digest.update(f"{file.relative_to(path).as_posix()}\0{hash_files(file)}\n".encode())
+            digest.update(
+                f"{file.relative_to(path).as_posix()}\0{hash_files(file)}\n".encode("utf-8", "surrogateescape")
+            )
     return digest.hexdigest()
 
 

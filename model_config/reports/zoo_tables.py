@@ -74,7 +74,7 @@ def write_tables(root: Path) -> list[Path]:
     for page in PAGES:
         path, text = root / page.name, with_tables(root, page)
         try:
-            write_file(path, text.encode())
+            write_file(path, text.encode("utf-8", "backslashreplace"))  # a name may be no UTF-8
         except OSError as error:
             raise ConfigError(f"{path} cannot be written ({error.strerror or error}); check whose it is") from error
         written.append(path)

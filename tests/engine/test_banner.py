@@ -48,6 +48,12 @@ def test_the_banner(run_python: RunPython) -> None:
         assert shown["cuda"].startswith('not available, run pip install -c constraints.txt -e ".[tensorrt]": ')
 
 
+def test_a_setting_is_printed_with_its_control_characters_written_out(run_python: RunPython) -> None:
+    done = run_python("-m", "engine", TECO_INFER_PIPELINES_MAX_STEPS="\x1b[31m\u202e\udcff", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(done.stdout)["TECO_INFER_PIPELINES_MAX_STEPS"] == "\\x1b[31m\\u202e\\udcff"
+
+
 def test_the_banner_imports_no_vendor_package(run_python: RunPython) -> None:
     done = run_python("-c", VENDOR_FREE)
     assert (done.returncode, done.stderr) == (0, "")

@@ -216,6 +216,20 @@ def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, sa
         open_engine("null", EngineSpec(ckpt=path))
 
 
+def test_a_model_that_memory_does_not_hold_is_named(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("Unable to allocate 4.00 EiB")
+
+    monkeypatch.setattr(NullEngine, "__init__", fails)
+    path = save_onnx(RELU)
+    with pytest.raises(ModelError) as error:
+        open_engine("null", EngineSpec(ckpt=path))
+    assert str(error.value) == (
+        f"{path}: target null has no memory to open it (MemoryError: Unable to allocate 4.00 EiB); free some, or "
+        "export the model for smaller inputs"
+    )
+
+
 def test_a_vendors_own_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     class Vendor(NullEngine):
         def __init__(self, spec: EngineSpec) -> None:

@@ -29,6 +29,9 @@ from tests.fuzz.yaml_attacks import TEXTS
         ("an undefined alias", r"found undefined alias"),
         ("a null character", r"special characters are not allowed"),
         ("two documents", r"expected a single document"),
+        ("binary", r"line 1: a value is tagged !!binary, which is no plain type"),
+        ("a set", r"line 1: a value is tagged !!set"),
+        ("pairs", r"line 1: a value is tagged !!pairs"),
         ("a timestamp", r"a value cannot be read \(ValueError"),
     ],
 )

@@ -9,6 +9,7 @@ Exit codes: 0 nothing found; 1 something found; 2 unusable arguments; 130 interr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -184,14 +185,16 @@ def _keep(keep: Path, name: str, number: int, finding: Finding, case: Case, fold
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy what can be copied: links as links, neither pipes nor devices."""
+    """Copy what can be copied: links as links, neither pipes nor devices, nor what has too long a path there."""
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
-        there.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            there.mkdir(parents=True, exist_ok=True)
         for name in names:
             path = Path(folder) / name
-            if path.is_symlink() or (path.is_file() and path.stat().st_size < 64 << 20):
-                shutil.copy2(path, there / name, follow_symlinks=False)
+            with contextlib.suppress(OSError):
+                if path.is_symlink() or (path.is_file() and path.stat().st_size < 64 << 20):
+                    shutil.copy2(path, there / name, follow_symlinks=False)
 
 
 def _count(tally: Tally, number: int, finding: Finding | None, case: Case, outcome: Outcome) -> None:

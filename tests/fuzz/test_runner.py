@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+from tests.fuzz import yaml_attacks
 from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import KINDS, configs, flags, kind, texts
 
 PLANTED = {
     "traceback": "raise ValueError('x')",
@@ -85,8 +86,68 @@ def test_the_same_seed_makes_the_same_bytes() -> None:
     assert first[0] != mutated(bytes(range(256)), random.Random("b"))[0]
 
 
+def test_no_command_line_checks_or_runs_the_whole_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flags, "TOOLS", (("check",),))
+    monkeypatch.setattr(flags, "_flags", lambda words: [("--no-cache", False)])
+    rng = random.Random("a")
+    for _ in range(300):
+        words = flags._tool(rng, tmp_path, ["text.txt"]).words
+        assert (words[3] and not words[3].startswith("-")) or words[3] in flags.WORDS, words
+
+
+def test_no_language_model_is_asked_for_half_a_minutes_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_broken_table", lambda rng, content: (content + b"a\n" * 1000, "more lines"))
+    rng = random.Random("a")
+    for place in range(100):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        words = texts._prompts(rng, folder).words
+        if "100" in words:
+            assert all(path.read_bytes().count(b"\n") < 200 for path in (folder / "data").iterdir() if path.is_file())
+
+
+def test_changed_values_never_hold_themselves_nor_change_the_next_case() -> None:
+    before = repr(yaml_attacks.VALUES)
+    for number in range(300):
+        yaml_attacks.changed({"a": {"b": [1, {"c": 2}]}, "d": [[3]]}, random.Random(number), "/outside")
+    assert repr(yaml_attacks.VALUES) == before
+
+
+def test_what_a_pass_file_prints_is_not_judged() -> None:
+    assert not [value for value in configs._PASS_VALUES if "print" in value]
+
+
+def test_results_may_take_the_place_of_a_model_that_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flags, "_flags", lambda words: [("--json", True)])
+    rng, changed = random.Random("a"), set()
+    for place in range(20):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        case = flags._script(rng, folder, ["text.txt"])
+        (folder / "model.onnx").write_bytes(b"results")
+        wrong = case.judge(Outcome(0, "", "", 0.1, 0)) or ""
+        changed.add(("--ckpt" in case.words, wrong.startswith("the model file was changed")))
+    assert changed == {(True, True), (False, False)}
+
+
 def test_unknown_kinds_are_one_line() -> None:
     words = [sys.executable, "-m", "tests.fuzz", "picture"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert ran.stderr == f"picture: no such kind; use all, or of: {', '.join(KINDS)}\n"
+
+
+def test_the_same_picture_must_have_the_same_answers_where_the_command_was_not_refused(tmp_path: Path) -> None:
+    made = kind("pictures").make(_Same(), tmp_path, 0)
+    (tmp_path / "answers.json").write_text('{"answers": []}')
+    assert made.judge(Outcome(0, "", "", 0.1, 0)) == "the same picture has 0 answers in 0 files"
+    assert made.judge(Outcome(2, "", "error: the name of a class is too long", 0.1, 0)) is None
+
+
+class _Same(random.Random):
+    """Draws that make a case of one picture in many formats."""
+
+    def random(self) -> float:
+        return 0.0

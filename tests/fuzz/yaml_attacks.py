@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from typing import Any
 
@@ -102,7 +103,8 @@ def changed(data: Any, rng: random.Random, outside: str) -> tuple[str, str]:
     for _ in range(rng.randint(1, 3)):
         holder, key = rng.choice(list(_places(data)))
         how = rng.randrange(6)
-        value = rng.choice((*VALUES, outside, f"{outside}/made", f"x={outside}/made", f"link/{'made'}"))
+        # A copy: the same list twice, and then changed, would hold itself, and be another one in the next case.
+        value = copy.deepcopy(rng.choice((*VALUES, outside, f"{outside}/made", f"x={outside}/made", f"link/{'made'}")))
         if how == 0 and isinstance(holder, dict):
             del holder[key]
         elif how == 1 and isinstance(holder, dict):

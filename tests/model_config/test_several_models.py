@@ -95,6 +95,9 @@ def test_hashes_of_one_and_of_several(tmp_path: Path) -> None:
     assert hash_models(tmp_path, {"det": "a", "rec": "gone"}) == ""
     assert hash_data(tmp_path, {"q": "a", "corpus": "gone"}) is None
     assert hash_data(tmp_path, {}) is None
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "\udcff").write_text("a name that is no UTF-8")
+    assert hash_data(tmp_path, {"data": "odd"})
 
 
 def test_every_model_and_every_data_set_counts(root: Path) -> None:

@@ -113,6 +113,7 @@ def test_without_matplotlib_there_is_no_plot(
         ({"batch_index": 1}, "batch_index 1 must be 0"),
         ({"batch_index": [0, None]}, "batch_index .* must be 0"),
         ({"pass_path": 5}, "pass_path 5 must be text"),
+        ({"pass_path": "a=/etc/passwd"}, "pass_path pass file a=/etc/passwd does not exist; the zoo's own are in "),
         ({"benchmark": "no.csv"}, "benchmark figures .*no.csv cannot be read"),
     ],
 )

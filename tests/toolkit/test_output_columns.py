@@ -119,3 +119,11 @@ def test_long_names_are_cut_on_the_terminal() -> None:
     print_report(ToolReport("teco x", "x", "done", COLUMNS, [{"name": "n" * 5000}]), text)
     assert max(map(len, text.getvalue().splitlines())) < 300
     assert "characters" in text.getvalue()
+
+
+def test_a_note_has_a_length_that_can_be_read() -> None:
+    text = io.StringIO()
+    print_report(ToolReport("teco x", "x", "done", COLUMNS, [], notes=["n" * 9000 + "\nforged"]), text)
+    said = text.getvalue().replace("\n", "")
+    assert "characters ..." in said
+    assert len(said) < 1300

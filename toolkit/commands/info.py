@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def gather(model: Model) -> dict[str, Any]:
         {"case": case.name, "step": step.name, "script": step.run_file, "arguments": step.arguments}
         for case, step in model.steps()
     ]
-    files = sorted(f for f in model.folder.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    walked = (Path(folder, name) for folder, _, names in os.walk(model.folder) for name in names)  # as far as paths go
+    files = sorted(file for file in walked if os.path.isfile(file) and "__pycache__" not in file.parts)
     return {
         **describe(model),
         "summary": summary(model.folder / "README.md"),

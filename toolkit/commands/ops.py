@@ -7,6 +7,7 @@ where the name is a module, its class, or a function that returns one.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def report(
     lead = summary(found, table.target)
     said = [*notes, *table.notes]
     facts = {"target": table.target, "operators": str(len({one.need.op for one in found}))}
-    name = Path(model).name if Path(model).is_file() else model
+    name = Path(model).name if os.path.isfile(model) else model
     return ToolReport("teco ops", name, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
 
 

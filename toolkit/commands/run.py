@@ -120,7 +120,7 @@ def _path_from_here(flag: str, value: str, folder: Path) -> str:
 
 
 def _only_here(path: str, folder: Path) -> bool:
-    return bool(path) and not (folder / path).exists() and Path(path).exists()
+    return bool(path) and not os.path.exists(folder / path) and os.path.exists(path)
 
 
 def _become(command: Sequence[str], folder: Path, root: Path) -> NoReturn:

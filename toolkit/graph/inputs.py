@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ def model_file(model: str, root: Path = ROOT) -> Path:
             make its answer.
     """
     path = Path(model)
-    if path.is_file() or path.suffix == ".onnx":
+    if os.path.isfile(path) or path.suffix == ".onnx":
         return path
     from toolkit.zoo import find_model, load_zoo
 

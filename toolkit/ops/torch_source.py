@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,7 +53,7 @@ _GONE = ("nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.Ident
 def is_torch_source(text: str) -> bool:
     """Say whether a command's MODEL is ``module:name`` or ``file.py:name``."""
     place, colon, name = text.rpartition(":")
-    return bool(colon) and name.isidentifier() and not Path(text).exists() and len(place) > 1
+    return bool(colon) and name.isidentifier() and not os.path.exists(text) and len(place) > 1
 
 
 def load_module(source: str) -> Any:
@@ -92,7 +93,7 @@ def _imported(place: str, source: str) -> Any:
         if not place.endswith(".py"):
             with _found_in(""):
                 return importlib.import_module(place)
-        if not Path(place).is_file():
+        if not os.path.isfile(place):
             raise ConfigError(f"{source}: file {place} does not exist")
         return _from_file(Path(place))
     except ConfigError:

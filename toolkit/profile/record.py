@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, one_line
+from engine import ConfigError, one_line, shown_value
 from toolkit.output import SCHEMA_VERSION
 from utils.regular import text_of
 from utils.text import seconds as in_words
@@ -218,7 +218,7 @@ def _profile(data: Mapping[str, Any]) -> Profile:
     values: dict[str, Any] = {name: _value(Profile, name, {**added, **data}[name]) for name in plain}
     for name, (key, kind) in _PARTS.items():
         values[name] = tuple(_part(kind, row) for row in data[key])
-    values["inputs"] = {str(name): tuple(map(int, shape)) for name, shape in data["inputs"].items()}
+    values["inputs"] = {str(name): _shape(str(name), shape) for name, shape in data["inputs"].items()}
     return Profile(**values, notes=tuple(map(str, data["notes"])))
 
 
@@ -239,6 +239,12 @@ def _value(kind: Any, name: str, value: Any) -> Any:
     if not isinstance(value, _KINDS[wanted]) or (isinstance(value, bool) and wanted != "bool") or not finite:
         raise TypeError(f"'{name}' ({value!r})")
     return value
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(isinstance(size, int) and not isinstance(size, bool) for size in value):
+        raise TypeError(f"the shape of '{name}' ({shown_value(value)})")
+    return tuple(value)
 
 
 def _text(name: str, value: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 VARIABLE = "TECO_FETCH_DIR"
 _SIZES, _LOCK = ".sizes.json", ".lock"
+_KEPT = re.compile(r".+-[0-9a-f]{12}(\.sizes\.json)?", re.DOTALL)
+"""Names of what is kept: :attr:`Package.key`, and its sizes."""
 
 
 def fetched(name: str | Package, archive: Path | None = None) -> Path:
@@ -64,6 +67,8 @@ def kept(package: Package) -> Path | None:
 def remove(package: Package) -> int:
     """Delete a package's files, of every version, and return how many bytes they had.
 
+    What else lies in its folder stays there: the folder may be a link to another place, or be somebody's own.
+
     Raises:
         FetchError: they cannot be deleted.
     """
@@ -71,9 +76,8 @@ def remove(package: Package) -> int:
     if not home.is_dir():
         return 0
     with _mine(home):
-        size = sum(path.lstat().st_size for path in home.rglob("*") if path.is_file() and path.name != _LOCK)
         try:
-            _sweep(home, everything=True)
+            size = _sweep(home, versions=True)
         except OSError as error:
             raise FetchError(f"{home} cannot be deleted ({error.strerror or error}); check whose it is") from error
     return size
@@ -145,9 +149,21 @@ def _given(package: Package, archive: Path) -> Path:
     return archive
 
 
-def _sweep(home: Path, *, but: str = "", everything: bool = False) -> None:
-    """Delete what is no kept package of a folder, or everything but the lock."""
-    for path in home.iterdir():
+def _sweep(home: Path, *, but: str = "", versions: bool = False) -> int:
+    """Delete what a killed process left in a folder, and what bears the name of ``but``, or of any kept version.
+
+    Returns:
+        How many bytes that had.
+    """
+    size = 0
+    for path in sorted(home.iterdir()):
         left = path.name.startswith(".part-") or path.name == but
-        if path.name != _LOCK and (everything or left):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if not left and not (versions and _KEPT.fullmatch(path.name)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            size += sum(one.lstat().st_size for one in path.rglob("*") if one.is_file())
+            shutil.rmtree(path)
+        else:
+            size += path.lstat().st_size
+            path.unlink()
+    return size

@@ -7,7 +7,6 @@ mode cost too much of the metric; 130 interrupted.
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import TecoInferError
 from tecoinfer_modelzoo.interrupts import came, ended, first_raises
-from utils.pipeline.console import warn
+from utils.pipeline.console import in_a_line, warn
 from utils.pipeline.interrupt import INTERRUPTED, tell, untold
 from utils.pipeline.shown import only_shown
 
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
 
 def run(main: Callable[[], int]) -> None:
     """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
-    warnings.showwarning = lambda message, *_: warn(f"warning: {message}")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
+    warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
     with only_shown():
         try:
             code = _ended(main)
@@ -61,11 +58,16 @@ def _ended(main: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         tell(str(interrupt))
         code = INTERRUPTED
-    except Exception:
-        if not came():
+    except Exception as error:
+        if came():
+            tell("")
+            code = INTERRUPTED
+        elif isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
+            where = os.fsdecode(error.filename)
+            warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
+            code = 2
+        else:
             raise
-        tell("")
-        code = INTERRUPTED
     return code
 
 

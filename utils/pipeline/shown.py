@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,10 +33,24 @@ class Shown:
         return getattr(self.bare, name)
 
 
+_RAISING = ("strict", "surrogateescape", "surrogatepass")
+"""Ways of a stream with what its encoding lacks of which each raises an error of some text."""
+
+
+def _takes_all(stream: TextIO) -> TextIO:
+    """Have a stream write an escape for what its encoding lacks.
+
+    By itself Python's raises, at an é in ASCII or, in the locales C and C.UTF-8 too, at the half of a pair (U+D800).
+    """
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in _RAISING:
+        stream.reconfigure(errors="backslashreplace")
+    return stream
+
+
 @contextmanager
 def only_shown() -> Iterator[None]:
     """Have both streams write only what may be shown; a bar of progress goes back to the beginning of its line."""
-    before = sys.stdout, sys.stderr
+    before = _takes_all(sys.stdout), _takes_all(sys.stderr)
     sys.stdout, sys.stderr = Shown(before[0], "\n\t"), Shown(before[1], "\n\t\r", brief=True)
     try:
         yield

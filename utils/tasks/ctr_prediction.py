@@ -24,6 +24,7 @@ from utils.metrics.clicks import METRICS, Clicks
 from utils.preprocess.features import Features, Row
 from utils.regular import text_of
 from utils.tasks.base import Artifact, Choice, Flag, Options, Task
+from utils.tasks.ctr_tables import refuse_short_tables
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.snacks import TEMPLATE
@@ -89,8 +90,8 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
     """Compare what the model needs with what the data set has, before anything is computed.
 
     Raises:
-        ModelError: the model stores no features. DataError: the data set lacks a field.
-        ConfigError: the rows are such as the model was trained on.
+        ModelError: the model stores no features, or some that need more rows than a table has.
+        DataError: the data set lacks a field. ConfigError: the rows are such as the model was trained on.
     """
     (engine,) = engines.values()
     model = Model.of(engine)
@@ -100,6 +101,7 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
         has = ", ".join(dataset.notes.get("columns", ()))
         raise DataError(f"{model.ckpt}: needs the fields {', '.join(missing)}, and the data set has {has}; add them")
     refuse_trained_rows(features.notes.get("split"), dataset, options, model)
+    refuse_short_tables(features, model.ckpt)
 
 
 def refuse_trained_rows(trained: Any, dataset: Dataset, options: Options, model: Model) -> None:

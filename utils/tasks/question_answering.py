@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, ModelError, read_regular, shape_text, shortened
+from engine import Array, ConfigError, DataError, Engine, ModelError, read_regular, shape_text, shortened, write_file
 from utils.datasets.base import Batch, Dataset, ListDataset
 from utils.datasets.questions import LANGUAGE, UNANSWERABLE, Question
 from utils.metrics.base import Metric
@@ -275,15 +275,24 @@ def show(sample: Question, prediction: Answer, model: Model, options: Options) -
 def _save(sample: Question, prediction: Answer, folder: Path) -> Path:
     begin, end, text = prediction.begin, prediction.end, sample.context
     marked = f"{text[:begin]}>>>{text[begin:end]}<<<{text[end:]}" if prediction.text else text
-    name = "".join(letter if letter.isalnum() else "_" for letter in sample.key or sample.question)[:60]
-    file = folder / f"{name}.txt"
+    file = folder / f"{_file_name(sample)}.txt"
     said = prediction.text or "(no answer)"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{sample.question}\n{said}  {prediction.score:.4f}\n\n{marked}\n", encoding="utf-8")
+        write_file(file, f"{sample.question}\n{said}  {prediction.score:.4f}\n\n{marked}\n".encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror or error})") from error
     return file
+
+
+def _file_name(sample: Question) -> str:
+    """Return the name of an answer's file: the question's id; where that is no name, what is left of it and a hash."""
+    from hashlib import sha256
+
+    name = "".join(letter if letter.isalnum() else "_" for letter in sample.key or sample.question)[:50]
+    if name == sample.key:
+        return name
+    return f"{name}_{sha256(repr(sample).encode()).hexdigest()[:8]}"
 
 
 class AnswerFile:

@@ -16,7 +16,17 @@ from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
 from utils.tasks.generation_steps import FIRST, NEXT, Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.model import Model
 from utils.tasks.templates.diets import TEMPLATE
-from utils.tasks.text_generation_input import Text as Given, collate, load, notes, open_sizes, plans, prepare, typed
+from utils.tasks.text_generation_input import (
+    Prompt,
+    Text as Given,
+    collate,
+    load,
+    notes,
+    open_sizes,
+    plans,
+    prepare,
+    typed,
+)
 
 SCORED = "scored tokens"
 """Stage in a timeline: texts that are scored; samples are their tokens."""
@@ -146,23 +156,25 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     return Perplexity()
 
 
-def show(sample: Any, prediction: Answer, model: Model, options: Options) -> Artifact:
+def show(sample: Prompt, prediction: Answer, model: Model, options: Options) -> Artifact:
     """Return the continuation as one line; saving writes prompt and continuation as a text file."""
     from utils.text import clean_line
 
     line = clean_line(prediction.text.replace("\n", " \u23ce ")) or "(nothing)"
     answer = {**prediction._asdict(), "score": round(prediction.score, 4)}
-    return Artifact(f"-> {line}", answer, partial(_save, prediction))
+    return Artifact(f"-> {line}", answer, partial(_save, sample, prediction))
 
 
-def _save(one: Answer, folder: Path) -> Path:
+def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
+    """Write a file that no other prompt of a run has, an equal one neither, and that the same run writes again."""
     from hashlib import sha256
 
     from engine import write_file
 
     text = one.prompt + one.text + "\n"
     words = "_".join("".join(c if c.isalnum() else " " for c in one.prompt).split()[:5])[:40]
-    path = folder / f"{words or 'prompt'}_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}.txt"
+    own = text + f"\0{prompt.again}" * (prompt.again > 0)
+    path = folder / f"{words or 'prompt'}_{sha256(own.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}.txt"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_file(path, text.encode("utf-8", "replace"))

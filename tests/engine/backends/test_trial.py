@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from support import SaveOnnx
 
+from engine import EngineSpec
 from engine.backends.int8_models import _recalled
 from engine.backends.null import NullEngine
-from engine.backends.trial import Contender, choose
+from engine.backends.trial import Contender, choose, random_input
 from engine.host.cache import write_entry
 
 RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refused": {}}
@@ -84,3 +86,11 @@ class _Verdict:
 def test_a_figure_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
     assert _recalled(entry) is None
     assert _recalled({"a": [0.9, "y", 8]}) is not None
+
+
+@pytest.mark.parametrize("kind", ["float", "bool", "int64"])
+@pytest.mark.parametrize("size", [2**31 - 1, 2**62])
+def test_no_input_that_memory_may_not_hold_is_drawn(kind: str, size: int, save_onnx: SaveOnnx) -> None:
+    path = save_onnx(f"g ({kind}[N,{size}] x) => ({kind}[N,{size}] y) {{ y = Identity(x) }}")
+    with NullEngine(EngineSpec(ckpt=path)) as engine:
+        assert random_input(engine, 2) is None

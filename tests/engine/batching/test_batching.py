@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine.batching import Batching, find_batching
 from engine.errors import ConfigError
+from tests.fuzz import graphs
 
 HEADER = '<ir_version: 8, opset_import: ["" : %d, "com.microsoft" : 1]>\n'
 
@@ -220,6 +221,30 @@ def test_an_unknown_operator_is_named_and_proves_nothing() -> None:
         '<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[N,4] x) => (float[N,4] y) { y = own.Thing(x) }'
     )
     assert refused(find_batching(model), "'y' (Thing)", depends=False)
+
+
+OTHER_ATTRIBUTES = {
+    "einsum": ("equation", None, 3, [3, 3], 0.5),
+    "loop": ("body", None, -(2**63), "text", [0, 0]),
+    "if": ("else_branch", None, 1, [1]),
+    "scan": ("body", None, 0.5, "text"),
+    "scan's inputs": ("num_scan_inputs", None, -1, 2**63 - 1),
+}
+"""An attribute, and values that it cannot have; ``None``: it is missing."""
+
+
+@pytest.mark.parametrize("name", OTHER_ATTRIBUTES)
+def test_attributes_of_another_type_prove_nothing(name: str) -> None:
+    attribute, *values = OTHER_ATTRIBUTES[name]
+    for value in values:
+        model = graphs.SEEDS[name.partition("'")[0]]()
+        nodes = [node for node in model.graph.node for one in node.attribute if one.name == attribute]
+        kept = [one for one in nodes[0].attribute if one.name != attribute]
+        del nodes[0].attribute[:]
+        nodes[0].attribute.extend(kept)
+        if value is not None:
+            nodes[0].attribute.append(helper.make_attribute(attribute, value))
+        assert not find_batching(model).proven
 
 
 def test_several_rows_per_sample_are_not_rows_of_samples() -> None:

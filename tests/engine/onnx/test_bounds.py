@@ -87,7 +87,17 @@ BROKEN: dict[str, Callable[[], ModelProto | bytes]] = {
     "functions that call one another": lambda: graphs.functions(3, 2, recursive=True),
     "functions 100 deep": lambda: graphs.functions(100, 1),
     "functions that double 28 times": lambda: graphs.functions(28, 2),
+    "function of a domain that is not imported": lambda: _without_own(graphs.SEEDS["clash"]()),
+    "sequence of nothing": lambda: gemm(lambda m: m.graph.value_info.add(name="t").type.sequence_type.SetInParent()),
+    "float16 times float32": lambda: gemm(
+        lambda m: [setattr(info.type.tensor_type, "elem_type", 10) for info in (m.graph.input[0], m.graph.output[0])]
+    ),
 }
+
+
+def _without_own(model: ModelProto) -> ModelProto:
+    del model.opset_import[1]
+    return model
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -116,6 +126,38 @@ def test_whole_models_are_within_the_bounds(seed: str) -> None:
     check_bounds(graphs.SEEDS[seed]())
     check_bounds(graphs.nested(MOST_BODIES))
     check_bounds(graphs.functions(13, 2))
+
+
+EQUATIONS = {
+    **dict.fromkeys(("ij,jk->ik", "i j, j k", "...ij,...jk->...ik", "", "ii", "->", "Ab...->A", "ij->ji"), True),
+    **dict.fromkeys(("`m\x89a", "m1", "a.b", "i....", "i-j", "i\nj", "i->j->k", "ij->`", "\u00e9"), False),
+}
+"""What an Einsum computes; of "`m" and "a.b" onnx's inference (1.23) never ends."""
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_the_equation_of_an_einsum(equation: str) -> None:
+    model = graphs.SEEDS["einsum"]()
+    model.graph.node[0].attribute[0].s = equation.encode("latin-1")
+    if EQUATIONS[equation]:
+        check_bounds(model)
+    else:
+        with pytest.raises(ModelError, match=r"^m.onnx: the equation .* of the Einsum 'y' holds more than letters"):
+            check_bounds(model, Path("m.onnx"))
+
+
+def test_an_axis_that_ends_the_inference_by_a_signal() -> None:
+    """Of a LayerNormalization along axis 2^63 - 1, onnx's inference (1.23) dies of SIGSEGV."""
+    model = graphs.SEEDS["norm"]()
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    for axis, taken in ((-1, True), (64, True), (65, False), (2**63 - 1, False), (-(2**63), False)):
+        del norm.attribute[:]
+        norm.attribute.append(onnx.helper.make_attribute("axis", axis))
+        if taken:
+            check_bounds(model)
+        else:
+            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization '.*' is none of a"):
+                check_bounds(model, Path("m.onnx"))
 
 
 def test_depth_of_bodies() -> None:

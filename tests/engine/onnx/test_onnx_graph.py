@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +170,20 @@ def test_inference_gets_no_large_weights_and_the_result_has_them(monkeypatch: py
     assert infer_shapes(model).SerializeToString(deterministic=True) == whole
     assert model.SerializeToString(deterministic=True) == whole
     assert seen == [len(small.raw_data), 0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(float[3000000] x) => (float[3000000] y) { y = Add(x, x) }",
+        "(float[2,3000000] x) => (float[?] y) <int64[1] s = {-1}> { t = Reshape(x, s) y = Add(t, t) }",
+    ],
+)
+def test_the_inference_does_not_follow_the_values_of_millions(body: str) -> None:
+    """onnx (1.23) takes 160 bytes for each element of a tensor of one axis: all memory for 2^31 of them."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    infer_shapes(parse(f"g {body}"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
 def test_sort_leaves_an_ordered_graph_alone() -> None:

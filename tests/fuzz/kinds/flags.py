@@ -80,7 +80,8 @@ def _script(rng: random.Random, folder: Path, files: list[str]) -> Case:
     words = (str(EXAMPLE / name / script),)
     given = ["--ckpt", model.name] if rng.random() < 0.7 else []
     given += ["--target", rng.choice(("onnx", "onnx", "sdaa", "cpu"))] if rng.random() < 0.7 else []
-    return _case(rng, words, _own(rng, given, _flags(words), [*files, model.name]), folder, model)
+    read = model if "--ckpt" in given else None  # of another model that lies there the results may take the place
+    return _case(rng, words, _own(rng, given, _flags(words), [*files, model.name]), folder, read)
 
 
 def _tool(rng: random.Random, folder: Path, files: list[str]) -> Case:
@@ -91,7 +92,7 @@ def _tool(rng: random.Random, folder: Path, files: list[str]) -> Case:
     if tool[0] in ("compare", "overflow", "ops", "profile", "dump", "optest"):
         first = [rng.choice((model.name, model.name, rng.choice((*files, *WORDS))))]
     elif tool[0] in ("run", "info", "fetch", "check", "fix"):
-        first = [rng.choice(WORDS)]  # nothing that exists: these run for long
+        first = [rng.choice([word for word in WORDS if word])]  # nothing that exists: these run for long, as without
     return _case(rng, words, _own(rng, first, _flags(words), [*files, model.name]), folder, model)
 
 

@@ -181,6 +181,8 @@ def _judge(folder: Path, script: str, same: bool, outcome: Outcome) -> str | Non
         drawn = [path for path in (folder / "out").iterdir() if path.is_file()]
         if len(drawn) != len(answers) and outcome.code in (0, 1):
             return f"{len(answers)} answers and {len(drawn)} drawn pictures"
+    if outcome.code not in (0, 1):
+        return None  # refused, by its line: the name of a class has 3001 characters, say
     if same and len({json.dumps(answer["answer"]).replace("masks", "") for answer in answers}) != 1:
         said = [(Path(answer["name"]).name, answer["answer"]) for answer in answers]
         texts = {json.dumps(_without_paths(answer)) for _, answer in said}

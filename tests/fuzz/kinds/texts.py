@@ -52,6 +52,10 @@ MOST_READ = 20_000
 """Bytes that the language model is given: it reads some thousand tokens a second, and all of them are its work."""
 
 
+MOST_CONTINUED = 100
+"""Prompts that go on for a hundred tokens each: of a thousand that is half a minute's work, and all the limit."""
+
+
 def make(rng: random.Random, folder: Path, number: int) -> Case:
     hows = (_table, _same, _questions, _pairs, _retrieval, _prompts, _tokenizer, _typed, _huge)
     how = rng.choices(hows, (5, 2, 3, 3, 3, 2, 4, 2, 0.3))[0]
@@ -344,7 +348,10 @@ def _prompts(rng: random.Random, folder: Path) -> Case:
     if rng.random() < 0.5:
         content, more = (damaged_json if name.endswith("jsonl") else _broken_table)(rng, content)
         what += more
-    flags = ("--max_new_tokens", rng.choice(("2", "0", "-1", "100"))) if script == "multi" else ()
+    most = rng.choice(("2", "0", "-1", "100"))
+    if most == "100" and content.count(b"\n") > MOST_CONTINUED:
+        most = "2"
+    flags = ("--max_new_tokens", most) if script == "multi" else ()
     given = _placed(rng, folder / "data", name, content[:MOST_READ])
     return Case(_words("tiny_gpt", script, "--data_path", given, *flags), what)
 

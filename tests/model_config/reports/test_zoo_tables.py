@@ -43,6 +43,14 @@ def make(root: Path) -> None:
     (root / "example/classification/digits" / TEXTS).write_text(GOOD, encoding="utf-8")
 
 
+def test_a_model_whose_name_is_no_utf8_is_written_out(tmp_path: Path) -> None:
+    make(tmp_path)
+    own = tmp_path / "example" / "classification" / "digits"
+    own.rename(own.with_name("digits\udcff"))
+    write_tables(tmp_path)
+    assert "digits\\udcff" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_zoo_of_one_s_own(tmp_path: Path) -> None:
     make(tmp_path)
     assert write_tables(tmp_path) == [tmp_path / page.name for page in PAGES]

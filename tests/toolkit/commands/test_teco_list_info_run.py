@@ -216,6 +216,25 @@ def test_info_of_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 160 for line in shown.splitlines())
 
 
+def test_info_of_a_folder_with_longer_paths_than_the_system_takes(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deeper(zoo / "example" / "classification" / "one")
+    assert info.main(["example/classification/one"], zoo) == 0
+    assert "example_valid.py" in capsys.readouterr().out
+
+
+def deeper(folder: Path) -> None:
+    """Nest folders until a path through them is longer than 4096 bytes."""
+    handle = os.open(folder, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=handle)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+
+
 def test_info_as_json_and_with_a_broken_file(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (zoo / "example/detection/two/bad.onnx").write_bytes(b"no")
     (zoo / "example/detection/two/README.md").write_text(

@@ -78,6 +78,8 @@ def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
         ({"call": math.nan}, "lacks or garbles 'call' (nan)"),
         ({"call": True}, "lacks or garbles 'call' (True)"),
         ({"inputs": []}, "lacks or garbles"),
+        ({"inputs": {"x": "aaa"}}, "lacks or garbles the shape of 'x' ('aaa')"),
+        ({"inputs": {"x": [1, 1e400]}}, "lacks or garbles the shape of 'x' ([1, inf])"),
         ({"simulated": False, "target": "onnx"}, "host and card times are never compared"),
         ({"batch": 2}, "the profiles ran batches of 2 and 1"),
     ],

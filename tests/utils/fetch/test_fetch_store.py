@@ -100,11 +100,30 @@ def test_removing_follows_no_link(home: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
     home.mkdir(parents=True)
-    (home / "link").symlink_to(tmp_path / "precious")
     archive = wheel(tmp_path)
+    (home / row(archive).key).symlink_to(tmp_path / "precious")
     remove(row(archive))
     assert names(home) == set()
     assert (tmp_path / "precious" / "file").exists()
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_is_not_of_the_package_stays(linked: bool, home: Path, tmp_path: Path) -> None:
+    """The folder may be a link to anywhere, and TECO_FETCH_DIR a folder in which somebody has one of that name."""
+    own = tmp_path / "own" if linked else home
+    own.mkdir(parents=True)
+    if linked:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.symlink_to(own)
+    (own / "thesis-2.0").mkdir()
+    for name in ("precious", "thesis-2.0/text"):
+        (own / name).write_text("mine")
+    package = row(wheel(tmp_path))
+    assert fetched(package, wheel(tmp_path)) == kept(package)
+    assert remove(package) > 3000
+    assert kept(package) is None
+    assert {"precious", "thesis-2.0"} == {path.name for path in own.iterdir()} - {".lock"}
+    assert (own / "thesis-2.0" / "text").read_text() == "mine"
 
 
 # ------------------------------------------------------------------------------------------------------------- trouble

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from constructed_models import described, opened, options
 from support import ROOT
@@ -16,6 +17,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.clicks import Click, RatedRows, Wanted, load_table
 from utils.datasets.ratings import read_ratings
 from utils.pipeline import answers, valid
+from utils.preprocess.features import Features
 from utils.tasks.ctr_prediction import (
     CTR_PREDICTION,
     Context,
@@ -28,6 +30,7 @@ from utils.tasks.ctr_prediction import (
     setup,
     show,
 )
+from utils.tasks.ctr_tables import refuse_short_tables
 from utils.tasks.model import Model
 
 FOLDER = ROOT / "example" / "recommendation" / "deepfm_synthetic"
@@ -209,3 +212,32 @@ def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "rows.csv:2",
         "rows.csv:4",
     ]
+
+
+@pytest.mark.parametrize(("size", "taken"), [(509, True), (533, True), (534, False), (1 << 20, False)])
+def test_a_table_must_have_a_row_for_every_number_of_the_features(size: int, taken: bool, tmp_path: Path) -> None:
+    model = onnx.load(CKPT)
+    (note,) = (entry for entry in model.metadata_props if entry.key == "features")
+    stored = json.loads(note.value)
+    for field in stored["fields"]:
+        if field["name"] == "item_id":
+            field["size"] = size
+    note.value = json.dumps(stored)
+    onnx.save(model, tmp_path / "m.onnx")
+    features = Features.from_json(stored, "m.onnx")
+    if taken:
+        refuse_short_tables(features, tmp_path / "m.onnx")
+        return
+    words = (
+        rf"m.onnx: table 'first.weight' has 690 rows, and field 'item_id' of its metadata 'features' needs {157 + size}"
+    )
+    with pytest.raises(ModelError, match=words):
+        refuse_short_tables(features, tmp_path / "m.onnx")
+
+
+def test_what_is_no_onnx_file_is_not_looked_into(tmp_path: Path) -> None:
+    note = next(entry.value for entry in onnx.load(CKPT).metadata_props if entry.key == "features")
+    features = Features.from_json(json.loads(note), "m.onnx")
+    (tmp_path / "m.tecoengine").write_bytes(b"tecoengine 2 5196\n{}")
+    for path in (tmp_path / "m.tecoengine", tmp_path / "gone.onnx"):
+        refuse_short_tables(features, path)

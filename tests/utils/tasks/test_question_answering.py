@@ -141,6 +141,28 @@ def test_what_a_person_sees_and_what_is_written(ckpt: Path, tmp_path: Path) -> N
     assert said == "1 question, 0 without an answer in the text"
 
 
+def test_no_two_answers_have_a_file_in_common(ckpt: Path, tmp_path: Path) -> None:
+    texts = (
+        ("q/1", "where ?"),
+        ("q_1", "where ?"),
+        ("q-1", "where ?"),
+        ("", "where ?"),
+        ("", "where !"),
+        ("n" * 80, "where ?"),
+    )
+    questions = [
+        Question(text, "A red Cat.", key) for key, text in (*texts, ("n" * 79, "where ?"), ("56ab", "where ?"))
+    ]
+    opt = options(None, QUESTION_ANSWERING, "multi", ["--ckpt", str(ckpt)])
+    for question in questions * 2:
+        shown = QUESTION_ANSWERING.show(question, answered(ckpt, question)[0], Model(ckpt), opt)
+        assert shown.save is not None
+        shown.save(tmp_path / "out")
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert len(files) == len(questions)
+    assert "56ab.txt" in files
+
+
 def test_questions_on_the_command_line(ckpt: Path) -> None:
     for flags in (["--text", "where ?", "A dog."], ["--text", "where ?", "--pair", "A dog."]):
         opt = options(None, QUESTION_ANSWERING, "single", ["--ckpt", str(ckpt), *flags])

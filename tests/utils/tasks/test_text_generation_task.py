@@ -213,6 +213,18 @@ def test_an_answer_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert artifact.save(tmp_path / "new").read_text(encoding="utf-8") == "a b c\n\x1b[31md\n"
 
 
+def test_equal_prompts_have_files_of_their_own_which_another_run_writes_again(tmp_path: Path) -> None:
+    from utils.tasks.text_generation import Answer
+
+    files = []
+    for again in (0, 1, 2, 0, 1, 2):
+        artifact = show(Prompt("a b", again), Answer("a b", "c\ud800", 1, "limit", -1.0), model_of(), None)
+        assert artifact.save is not None
+        files.append(artifact.save(tmp_path))
+    assert files[:3] == files[3:]
+    assert len(set(files)) == 3 == len(list(tmp_path.iterdir()))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 @pytest.mark.parametrize(("layers", "width", "heads"), [(1, 24, 3), (3, 32, 4)])
