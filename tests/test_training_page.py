@@ -46,12 +46,13 @@ def output(folder: Path, section: str, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_script_prints_the_same_on_both_devices(folder: Path, tmp_path: Path) -> None:
     [printed] = output(folder, "2", tmp_path)
     lines = printed.splitlines()
     assert len(lines) == 8
     assert lines[:4] == lines[4:]
-    assert float(lines[3].removeprefix("eval_metric ")) > 0.85
+    assert float(lines[3].removeprefix("eval_metric ")) > 0.8
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from support import DIGITS, ROOT, RunPython
 
+from toolkit.commands import train_gate
+
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 import torch_sdaa  # noqa: E402, F401 -- here, before a test gets a cache folder of its own, where it would be compiled anew
@@ -156,6 +158,44 @@ def test_what_is_printed_and_written_down(
     assert all(math.isfinite(step["loss"]) for step in steps)
     kept = torch.load(tmp_path / "digits.pth", weights_only=True)
     assert {tensor.device.type for tensor in kept.values()} == {"cpu"}
+
+
+ROUNDED = """
+import runpy, sys
+import torch
+
+step = torch.optim.AdamW.step
+
+def rounded(self, *args, **how):
+    found = step(self, *args, **how)
+    with torch.no_grad():
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.copy_(weight.{to}.float())
+    return found
+
+if sys.argv[sys.argv.index("--device") + 1] != "cpu":
+    torch.optim.AdamW.step = rounded
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("to", ["half()", "to(torch.float8_e4m3fn)"])
+def test_the_gate_sees_weights_that_a_device_rounds(
+    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TECO_CACHE_DIR")
+    wrapped = tmp_path / "rounded.py"
+    wrapped.write_text(ROUNDED.format(to=to, script=str(FOLDER / "train.py")), encoding="utf-8")
+    json_file = tmp_path / "found.json"
+    words = [str(wrapped), "--seeds", "2", "--json", str(json_file), "--", "--epochs", "1", "--out", str(tmp_path)]
+    code = train_gate.main(words)
+    found = json.loads(json_file.read_text(encoding="utf-8"))
+    assert (code, found["verdict"]) in {(1, "FAIL"), (4, "INCONCLUSIVE")}
+    assert all(row["parted"] == 1 for row in found["rows"])
+    assert "the curves of 2 of 2 seeds part, the first at step 1" in capsys.readouterr().out
 
 
 @pytest.mark.slow
