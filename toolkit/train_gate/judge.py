@@ -24,6 +24,7 @@ from toolkit.train_gate.runs import Run
 BOUNDS = (0.001, 0.01)
 """Relative differences that are always answered for: the zoo's between targets, and from another framework."""
 
+_FEW = 100
 _ENDS = 10
 """The first and the last tenth of a curve say where it begins and ends."""
 
@@ -207,7 +208,13 @@ def _spread(pairs: Sequence[Pair]) -> float | None:
 def _needed(relative: float, spread: float, tolerance: float, seeds: int) -> int | None:
     """Return how many seeds would decide at the difference and the spread that were seen."""
     margin = abs(tolerance - relative)
-    return whole_samples((Z_DECIDES * spread / margin) ** 2, seeds) if margin > 0 else None
+    if not margin:
+        return None
+    count = max(seeds + 1, math.ceil(min((Z_DECIDES * spread / margin) ** 2, 1e12)))
+    # Student's factor depends on the number itself; it matters for few only.
+    while count < _FEW and ((Z * t_factor(count) + Z_DECIDES - Z) * spread / margin) ** 2 > count:
+        count += 1
+    return whole_samples(count, seeds)
 
 
 def _seeds(count: int) -> str:
