@@ -11,7 +11,7 @@ import sys
 from torch_sdaa.vendor import step_aside as _step_aside
 
 if not _step_aside():
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         # libgomp reads it when it is loaded; threads that spin while they wait slow a step down on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from torch_sdaa.vendor import need_torch as _need_torch

@@ -76,11 +76,11 @@ def command(output: Path) -> list[str]:
         BuildError: there is no compiler.
     """
     root = Path(torch.__file__).parent
-    includes = [root / "include", root / "include/torch/csrc/api/include", sysconfig.get_paths()["include"]]
+    ours = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto"]
     return [
         *_compiler(),
         *flags(),
-        *(f"-I{path}" for path in includes),
+        *(f"-I{path}" for path in (*ours, sysconfig.get_paths()["include"])),
         str(SOURCES / "sdaa.cpp"),
         "-o",
         str(output),
@@ -232,6 +232,8 @@ def _compile(path: Path) -> None:
             said.replace(log)
             raise BuildError(_failure(log, code))
         content = built.read_bytes()
+        if path.is_symlink() or not path.is_file():  # what is no file would be written into
+            path.unlink(missing_ok=True)
         write_file(path, content, hashlib.sha256(content).digest())
     log.unlink(missing_ok=True)
 

@@ -25,7 +25,8 @@ _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCI
 def first_process() -> bool:
     """Return whether this is the process to say what every process of a run would: no worker, no rank above 0."""
     processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.parent_process() is not None:
+    # The name tells a spawned worker while it still imports the main module; only later it knows its parent.
+    if processes is not None and processes.current_process().name != "MainProcess":
         return False
     return all((os.environ.get(name) or "0") == "0" for name in _RANKS)
 
