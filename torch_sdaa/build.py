@@ -66,7 +66,8 @@ def key() -> str:
 def flags() -> list[str]:
     """Return the compiler's flags, but for paths."""
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    return ["-O2", "-std=c++20", "-fPIC", "-shared", "-w", abi, f"-DTORCH_EXTENSION_NAME={NAME}"]
+    own = shlex.split(os.environ.get("TECO_SDAA_CXXFLAGS", ""))
+    return ["-O2", "-std=c++20", "-fPIC", "-shared", "-w", abi, f"-DTORCH_EXTENSION_NAME={NAME}", *own]
 
 
 def command(output: Path) -> list[str]:

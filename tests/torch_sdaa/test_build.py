@@ -245,9 +245,10 @@ def test_the_name_holds_what_it_was_compiled_from(tmp_path: Path, monkeypatch: p
     keys.append(build.key())
     monkeypatch.setattr(build.torch, "__version__", "9.9")
     keys.append(build.key())
-    monkeypatch.setattr(build, "flags", lambda: ["-O1"])
+    monkeypatch.setenv("TECO_SDAA_CXXFLAGS", "-O1 -g")
     keys.append(build.key())
     assert len(set(keys)) == 4
+    assert build.flags()[-2:] == ["-O1", "-g"]
 
 
 def test_a_terminal_shows_the_seconds_and_a_file_one_line(
