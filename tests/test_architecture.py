@@ -63,6 +63,9 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/policy_script.py",
         "utils/policy_training.py",
         "utils/training.py",
+        "toolkit/ops/training/recorder.py",  # runs a training on the CPU, in a process of its own
+        "toolkit/ops/training/device.py",  # asks the device, in a process of its own
+        "toolkit/ops/training/__main__.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
