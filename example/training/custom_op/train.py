@@ -41,7 +41,11 @@ class Model(torch.nn.Module):
 
     def __init__(self, gate: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.gate, self.value, self.weight, self.answer = gate, *(torch.nn.Linear(2, 16) for _ in "xg"), torch.nn.Linear(16, 4)
+        self.gate, self.value, self.weight, self.answer = (
+            gate,
+            *(torch.nn.Linear(2, 16) for _ in "xg"),
+            torch.nn.Linear(16, 4),
+        )
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
         """Return a score for each quarter (n x 4) of points (n x 2)."""

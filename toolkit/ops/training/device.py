@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ class Tried:
     Attributes:
         outcome: ``ran``, ``refused`` (no kernel) or ``failed`` (it would not take the values made up for it).
         why: one line, where it did not run. seconds, assumed: simulated, and what of them rests on assumed rates.
-        launches: names of what was launched.
+        launches: names of what was launched. strict: why strict mode would refuse some of it.
     """
 
     outcome: str
@@ -45,6 +47,7 @@ class Tried:
     seconds: float = 0.0
     assumed: float = 0.0
     launches: tuple[str, ...] = ()
+    strict: tuple[str, ...] = ()
 
 
 def live_table() -> DeviceTable:
@@ -99,8 +102,7 @@ def tried(name: str, call: Sequence[Any]) -> Tried:
     except (ValueError, AttributeError) as error:
         return Tried("failed", str(error))
     C.settle()
-    C.trace(True)
-    before = dict(C.times(0))
+    known, before = _counts(), dict(C.times(0))
     try:
         with torch.no_grad():
             function(*args, **kwargs)
@@ -108,10 +110,26 @@ def tried(name: str, call: Sequence[Any]) -> Tried:
         return Tried("refused", str(error).strip().partition("\n")[0])
     except Exception as error:  # noqa: BLE001 - an operator raises what it likes about values that it does not
         return Tried("failed", f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0])
-    spans, after = C.trace(False), dict(C.times(0))
-    launched = [str(C.signatures()[span[0]][0][0]) for span in spans]
+    C.settle()
+    after = dict(C.times(0))
+    launches = [one for one, count, seconds, _ in C.signatures() if count > known.get(repr(one), 0) and seconds]
     took = {key: after[key] - before[key] for key in ("compute", "copies", "assumed")}
-    return Tried("ran", "", took["compute"] + took["copies"], took["assumed"], tuple(dict.fromkeys(launched)))
+    strict = dict.fromkeys(filter(None, map(_refusal(), launches)))
+    names = dict.fromkeys(str(one[0]) for one in launches)
+    return Tried("ran", "", took["compute"] + took["copies"], took["assumed"], tuple(names), tuple(strict))
+
+
+def _counts() -> dict[str, int]:
+    """Return how often each launch was made."""
+    return {repr(one): count for one, count, _, _ in C.signatures()}
+
+
+def _refusal() -> Callable[[Any], str]:
+    """Return what says why strict mode refuses a launch; "" where it does not."""
+    if importlib.util.find_spec("torch_sdaa.strict") is None:
+        return lambda launch: ""
+    found: Callable[[Any], str] = importlib.import_module("torch_sdaa.strict").refusal
+    return found
 
 
 def decoded(value: Any) -> Any:
@@ -129,6 +147,8 @@ def decoded(value: Any) -> Any:
         return {name: decoded(one) for name, one in told.items()}
     if kind == "tensor":
         return _made(*told)
+    if kind == "sparse":
+        return _sparse(*told)
     if kind == "float":
         return float(told)
     if kind == "device":
@@ -145,6 +165,13 @@ def _made(dtype: str, shape: Sequence[int], stride: Sequence[int], offset: int, 
     if kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         storage.uniform_(generator=torch.Generator("sdaa").manual_seed(0))
     return storage.as_strided(tuple(shape), tuple(stride), offset)
+
+
+def _sparse(dtype: str, shape: Sequence[int], sparse: int, count: int) -> torch.Tensor:
+    """Return a sparse tensor of the device, whose elements all stand at 0."""
+    values = torch.zeros(count, *shape[sparse:], dtype=getattr(torch, dtype), device="sdaa")
+    places = torch.zeros(sparse, count, dtype=torch.int64, device="sdaa")
+    return torch.sparse_coo_tensor(places, values, tuple(shape), check_invariants=False)
 
 
 def examined(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, Any]:

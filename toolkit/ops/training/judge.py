@@ -87,7 +87,7 @@ def _served(one: Mapping[str, Any], table: DeviceTable, asked: Asked | None, lat
         sum(form["seconds"] * count for form, count in pairs) if whole else None,
         sum(form["assumed"] * count for form, count in pairs),
         list(dict.fromkeys(part for form in tried for part in form["launches"])),
-        _remarks(one, table, level),
+        _remarks(one, table, level, [why for form in tried for why in form["strict"]]),
     )
 
 
@@ -107,10 +107,12 @@ def _level(one: Mapping[str, Any], table: DeviceTable) -> tuple[str, str]:
     return (FALLBACK, "registered for the CPU") if "CPU" in keys else (MISSING, "registered for neither CPU nor device")
 
 
-def _remarks(one: Mapping[str, Any], table: DeviceTable, level: str) -> list[str]:
-    strict = [why for dtype, why in LIMITS.items() if dtype in one["dtypes"]]
-    strict += [VARYING] if one["name"] in table.varying else []
-    return [*([FIX] if level == MISSING else []), *(f"strict mode: {why}" for why in strict)]
+def _remarks(one: Mapping[str, Any], table: DeviceTable, level: str, told: Sequence[str]) -> list[str]:
+    """Return what else is to be said: what to do, and what strict mode refuses; ``told``: what it said itself."""
+    limits = [why for dtype, why in LIMITS.items() if dtype in one["dtypes"]]
+    limits += [VARYING] if one["name"] in table.varying else []
+    strict = list(dict.fromkeys(told)) or [f"strict mode: {why}" for why in limits]
+    return [*([FIX] if level == MISSING else []), *strict]
 
 
 def summary(found: Sequence[Served]) -> str:

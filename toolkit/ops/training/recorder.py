@@ -182,8 +182,11 @@ def encoded(value: Any) -> Any:
     """Return an argument as JSON has it: a tensor by its sizes, strides, offset, dtype and stored elements."""
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        if (layout := _layout(value)) != "strided":
-            return {"opaque": layout}
+        layout = _layout(value)
+        if layout == "sparse_coo":
+            return {"sparse": [dtype, list(value.shape), value.sparse_dim(), value._nnz()]}
+        if layout != "strided":
+            return {"opaque": f"{layout} tensor"}
         stored = value.untyped_storage().nbytes() // value.element_size()
         return {"tensor": [dtype, list(value.shape), list(value.stride()), value.storage_offset(), stored]}
     if isinstance(value, (list, tuple)):
@@ -227,31 +230,19 @@ def as_on_the_device(recorder: Recorder) -> Iterator[None]:
     ]
     loaded = dataloader._BaseDataLoaderIter.__next__
     devices = optimizers._get_foreach_kernels_supported_devices
-    lstm = torch._VF.lstm
 
     def next_batch(self: Any) -> Any:
         with recorder.phase(HOST):
             return loaded(self)
 
-    def plain_lstm(*args: Any) -> Any:
-        before = torch.backends.mkldnn.enabled
-        torch._C._set_mkldnn_enabled(False)
-        try:
-            return lstm(*args)
-        finally:
-            torch._C._set_mkldnn_enabled(before)
-
     dataloader._BaseDataLoaderIter.__next__ = next_batch
     # An optimizer takes its _foreach_ form on the device, and a loop on the CPU.
     optimizers._get_foreach_kernels_supported_devices = lambda: [*devices(), "cpu"]
-    torch._VF.lstm = plain_lstm  # the CPU has a fused form of its own
     try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # as the device's _fused_sdp_choice
-            yield
+        yield
     finally:
         dataloader._BaseDataLoaderIter.__next__ = loaded
         optimizers._get_foreach_kernels_supported_devices = devices
-        torch._VF.lstm = lstm
         for hook in hooks:
             hook.remove()
 
