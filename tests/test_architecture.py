@@ -71,6 +71,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "example/**/model.py",
         "example/**/weights.py",
         "example/custom_op/*.py",
+        "example/training/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
     "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.cpp_extension import include_paths, library_paths
 
+from engine import ConfigError, cache_folder
+
 SOURCE = Path(__file__).resolve().parent / "gate_cpp.cpp"
 FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
 
@@ -23,23 +25,25 @@ def compiled() -> Path:
     """Return the compiled file: of this source and this torch, made now where it was not made before.
 
     Raises:
-        RuntimeError: there is no compiler, or it refuses the source; the message has what it said.
+        ConfigError: there is no compiler, it refuses the source, or there is no place for the file.
     """
-    cache = os.environ.get("TECO_CACHE_DIR") or Path.home() / ".cache" / "tecoinfer"
+    folder = cache_folder("custom_op")
+    if folder is None:
+        raise ConfigError("there is no cache folder for the compiled operator; set TECO_CACHE_DIR to one")
     told = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
-    file = Path(cache, "custom_op", f"gate_{hashlib.sha256(told).hexdigest()[:16]}.so")
+    file = folder / f"gate_{hashlib.sha256(told).hexdigest()[:16]}.so"
     if file.is_file():
         return file
-    file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}.so")
     command = [os.environ.get("CXX", "g++"), *FLAGS, str(SOURCE), "-o", str(partial)]
     command += [f"-I{path}" for path in include_paths()] + [f"-L{path}" for path in library_paths()]
     try:
         done = subprocess.run([*command, "-lc10", "-ltorch_cpu"], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise RuntimeError(f"there is no compiler {command[0]}; install g++, or name another with CXX") from error
+        raise ConfigError(f"there is no compiler {command[0]}; install g++, or name another with CXX") from error
     if done.returncode != 0:
-        raise RuntimeError(f"{SOURCE} does not compile:\n{done.stderr}")
+        wrong = next((line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}")
+        raise ConfigError(f"{SOURCE.name} does not compile: {wrong}")
     partial.replace(file)  # two processes may compile at once: the file is there whole, or not at all
     return file
 

@@ -85,7 +85,7 @@ def _served(one: Mapping[str, Any], table: DeviceTable, asked: Asked | None, lat
         level,
         source,
         sum(form["seconds"] * count for form, count in pairs) if whole else None,
-        sum(form["assumed"] * count for form, count in pairs),
+        sum(form["assumed"] * count for form, count in pairs) if whole else 0.0,
         list(dict.fromkeys(part for form in tried for part in form["launches"])),
         _remarks(one, table, level, [why for form in tried for why in form["strict"]]),
     )
