@@ -123,9 +123,8 @@ def _notes(watched: Watched, found: Sequence[Served], total: float) -> list[str]
     if not any(one.calls.get("backward") for one in found):
         notes.append("no backward was seen")
     if (host := on_host(watched)) > 0:
-        notes.append(
-            f"{host} calls stay on the host and are left out: a DataLoader's, and an optimizer's count of steps"
-        )
+        whose = "a DataLoader's, an optimizer's count of steps, building a model"
+        notes.append(f"{host} calls stay on the host and are left out: {whose}")
     untold = [one.name for one in found if one.seconds is None]
     if total:
         notes.append(_time(watched, total, sum(one.assumed for one in found)))

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import dataloader
 
 FORWARD, BACKWARD, UPDATE, HOST = "forward", "backward", "update", "host"
-"""When an operator runs: ``update`` in an optimizer's step, ``host`` in a DataLoader, which no device changes."""
+"""When an operator runs: ``update`` in an optimizer's step, ``host`` where no device changes it, as in a DataLoader."""
 
 _KEYS = ("CPU", "PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _MOST_SHAPES = 3
@@ -111,9 +111,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         node = torch._C._current_autograd_node()
         if node is not None:
             return BACKWARD, self._places.get(node._sequence_nr(), f"{node.name()}")
-        place = _line()
+        line = _line()
+        place = line or "loss"
         if self._modules:
-            place = f"{self._modules[-1]} ({place})"
+            place = f"{self._modules[-1]} ({line})" if line else self._modules[-1]
         # The node of backward, where there is one, was made just before its operator runs.
         self._places.setdefault(torch.autograd._get_sequence_nr() - 1, place)
         return self._phases[-1] if self._phases else FORWARD, place
@@ -154,14 +155,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _line() -> str:
-    """Return the file and line that called torch."""
+    """Return the file and line that called torch; "" where that was this file."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file != __file__ and not file.startswith((_TORCH, "<")):
             return f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back
-    return "the sum taken as the loss"
+    return ""
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -257,16 +258,17 @@ def run_script(file: str, arguments: Sequence[str]) -> None:
     runpy.run_path(file, run_name="__main__")
 
 
-def run_function(place: str, name: str) -> None:
-    """Call what ``module:callable`` names, and make one forward and backward of what it returns.
+def run_function(recorder: Recorder, place: str, name: str) -> None:
+    """Call what ``module:callable`` names, on the host, and make one forward and backward of what it returns.
 
     Raises:
         ValueError: it is not there, or does not return a model and a batch.
     """
-    build = getattr(_imported(place), name, None)
-    if not callable(build):
-        raise ValueError(f"{place} has no function {name!r}; pass MODULE:NAME or FILE.py:NAME")
-    made = build()
+    with recorder.phase(HOST):
+        build = getattr(_imported(place), name, None)
+        if not callable(build):
+            raise ValueError(f"{place} has no function {name!r}; pass MODULE:NAME or FILE.py:NAME")
+        made = build()
     if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
         raise ValueError(f"{place}:{name} must return (model, batch) or (model, batch, loss of the model's output)")
     model, batch, *loss = made
@@ -363,7 +365,7 @@ def main() -> None:
     recorder = Recorder(args.steps)
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.alarm(args.seconds)
-    run = (lambda: run_function(args.what, args.name)) if args.name else (lambda: run_script(args.what, rest))
+    run = (lambda: run_function(recorder, args.what, args.name)) if args.name else (lambda: run_script(args.what, rest))
     ended, why = watched(recorder, run)
     signal.alarm(0)
     partial = args.answer.with_suffix(".part")
