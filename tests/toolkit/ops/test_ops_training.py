@@ -156,16 +156,33 @@ def test_the_stored_table_is_what_the_device_has(run_python: RunPython) -> None:
         pytest.skip(f"the stored table is of torch {stored_table().torch}")
     done = run_python("-c", LIVE, **_cached())
     assert done.returncode == 0, done.stderr
-    live, stored = as_table(json.loads(done.stdout), Path("the device")), stored_table()
+    found, tried = json.loads(done.stdout)
+    live, stored = as_table(found, Path("the device")), stored_table()
     changed = {name for name in {*live.levels, *stored.levels} if live.level(name) != stored.level(name)}
     assert not {name: (stored.level(name), live.level(name)) for name in sorted(changed)}
     assert live == stored
+    assert (tried["ran"]["outcome"], tried["ran"]["launches"], tried["ran"]["seconds"] > 0) == (
+        "ran",
+        ["aten::mm"],
+        True,
+    )
+    outcomes = {name: (one["outcome"], one["why"].partition(" with ")[0]) for name, one in tried.items() if one["why"]}
+    assert outcomes["refused"] == ("refused", "Could not run 'aten::mm'")
+    assert outcomes["failed"][0] == outcomes["opaque"][0] == "failed"
+    assert outcomes["opaque"][1] == "not tried: it takes a nested tensor"
 
 
 LIVE = """
 import json
+from dataclasses import asdict
 from toolkit.ops.training import device, table
-print(json.dumps(table.as_text(device.live_table())))
+plain = {"tensor": ["float32", [2, 3], [3, 1], 0, 6]}
+square = {"tensor": ["float32", [2, 2], [2, 1], 0, 4]}
+calls = {"ran": [square, plain], "failed": [plain, plain], "opaque": [{"opaque": "nested tensor"}, plain]}
+tried = {name: asdict(device.tried("aten::mm", [call, {"dict": {}}])) for name, call in calls.items()}
+device.C.deny({"aten::mm"})
+tried["refused"] = asdict(device.tried("aten::mm", [[square, plain], {"dict": {}}]))
+print(json.dumps([table.as_text(device.live_table()), tried]))
 """
 
 
