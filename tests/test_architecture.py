@@ -66,11 +66,15 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/policy_script.py",
         "utils/policy_training.py",
         "utils/training.py",
+        "toolkit/ops/training/recorder.py",  # runs a training on the CPU, in a process of its own
+        "toolkit/ops/training/device.py",  # asks the device, in a process of its own
+        "toolkit/ops/training/__main__.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
         "example/**/weights.py",
         "example/custom_op/*.py",
+        "example/training/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
     "torch_sdaa": (
