@@ -6,16 +6,25 @@
 #include "kernels.h"
 #include "log.h"
 #include "memory.h"
+#include "norm.h"
 #include "threads.h"
 
 namespace sdaa {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_kernel>());
-}
+#define SDAA_FALLBACK(KEY) \
+  TORCH_LIBRARY_IMPL(_, KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_fallback>()); }
+SDAA_FALLBACK(PrivateUse1)
+SDAA_FALLBACK(SparsePrivateUse1)
+SDAA_FALLBACK(SparseCsrPrivateUse1)
+SDAA_FALLBACK(QuantizedPrivateUse1)
+SDAA_FALLBACK(NestedTensorPrivateUse1)
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &sdaa::fused_sdp_choice)
+}
 
 namespace at::autocast {
 namespace {

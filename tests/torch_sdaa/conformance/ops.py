@@ -35,14 +35,18 @@ def run(name: str, most: int | None = None) -> Entry:
     told = excuses("ops")
     entry = Entry(name, reason=told["skips"].get(name, ""))
     supported = op.supported_dtypes("cpu")
+    if not supported:
+        entry.absent = "PyTorch has no kernel of it for the CPU"
+        return entry
     dtype = torch.float32 if torch.float32 in supported else sorted(supported, key=str)[0]
     grad = bool(op.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
     close, unset = name in told["close"], name in told["unset"]
-    for number, sample in enumerate(itertools.islice(_samples(op, dtype, grad), most)):
+    samples = list(itertools.islice(_samples(op, dtype, grad), most))
+    for number, sample in enumerate(samples):
         try:
             _one(op, sample, grad, entry, close=close, unset=unset)
         except Different as error:
-            entry.wrong.append(f"sample {number}: {error}")
+            entry.wrong.append(f"sample {number} of {len(samples)}: {error}")
     return entry
 
 

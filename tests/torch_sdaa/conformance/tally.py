@@ -20,12 +20,14 @@ class Entry:
     Attributes:
         name: of the entry. counts: what was run how often (``forward``, ``backward``, ``refused``: the CPU raises and so
             does the device). wrong: what differs, a line each. reason: why it is not asked to be right, or "".
+        absent: why there is nothing to compare with, or "".
     """
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     reason: str = ""
+    absent: str = ""
 
     @property
     def right(self) -> bool:
@@ -34,14 +36,16 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """``right``, ``skipped`` (for a reason), ``stale`` (right, though the file of excuses names it) or ``wrong``."""
+        """``right``, ``absent``, ``skipped`` (for a reason), ``stale`` (right, though excuses name it) or ``wrong``."""
+        if self.absent:
+            return "absent"
         if self.reason:
             return "stale" if self.right else "skipped"
         return "right" if self.right else "wrong"
 
     def line(self) -> str:
         """Return why it is not right."""
-        return self.reason or "; ".join(self.wrong[:3]) or "no sample could be run on the CPU"
+        return self.absent or self.reason or "; ".join(self.wrong[:3]) or "no sample could be run on the CPU"
 
 
 def excuses(family: str) -> Mapping[str, Mapping[str, str]]:
@@ -56,7 +60,7 @@ def summary(entries: list[Entry]) -> dict[str, Any]:
     counts = sum((entry.counts for entry in entries), Counter[str]())
     return {
         "entries": len(entries),
-        **{state: states[state] for state in ("right", "skipped", "stale", "wrong")},
+        **{state: states[state] for state in ("right", "absent", "skipped", "stale", "wrong")},
         "comparisons": dict(sorted(counts.items())),
         "reasons": {entry.name: f"{entry.state}: {entry.line()}" for entry in entries if entry.state != "right"},
     }
