@@ -30,6 +30,7 @@ struct Facts {
     static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
                                                  "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
     takes_host_tensors = mixing.count(op.operator_name().name) > 0;
+    sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
     for (uint32_t k = 0; k < arguments; k++) {
       const auto& argument = op.schema().arguments()[k];
       const auto kind = argument.type()->kind() == c10::TypeKind::OptionalType
@@ -44,21 +45,30 @@ struct Facts {
   }
   uint64_t hash;
   uint32_t arguments, returns;
-  bool mutates, takes_host_tensors = false;
+  bool mutates, takes_host_tensors = false, sees_gradients = false;
   int32_t generator = -1, pin = -1;           // places of the arguments of these names
   c10::SmallVector<uint32_t, 8> looked_at;    // places of arguments that can hold tensors, devices or generators
 };
 
+// The tensor whose elements a kernel computes with: of one that consists of others, its values.
+inline Tensor elements(const Tensor& t) {
+  if (!t.defined() || !compound(t)) return t;
+  if (t.is_nested()) return at::native::get_nested_tensor_impl(t)->get_unsafe_storage_as_tensor();
+  return t.is_sparse() ? t._values() : at::sparse_csr::get_sparse_csr_impl(t)->values();
+}
+
 // One call: which tensors of the device stand behind which aliases.
 struct Call {
-  Call(const c10::OperatorHandle& op, const Facts& facts) : op(op), facts(facts), hash(facts.hash) {}
+  Call(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind)
+      : op(op), facts(facts), kind(kind), hash(facts.hash) {}
 
   const c10::OperatorHandle& op;
   const Facts& facts;
+  bool host_operand = false;
+  bool to_host = false;  // results are asked for on the host
+  const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
   int device = -1;
   uint64_t hash;
-  bool host_operand = false;
-  c10::DispatchKey kind = c10::DispatchKey::CPU;  // whose kernel is called: that of the aliases' highest key
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> aliases;  // the device's tensor, the host's
 
   Tensor in(const Tensor& t) {
@@ -71,7 +81,7 @@ struct Call {
                 "Expected all tensors to be on the same device, but found at least two devices, sdaa:", device, " and ",
                 t.device(), "! (", op.operator_name(), "; move one with .to())");
     device = t.device().index();
-    hash = mixed(hash, t);
+    hash = mixed(hash, compound(t) ? elements(t) : t);
     for (auto& [own, alias] : aliases)
       if (own.is_same(t)) return alias;
     if (t._is_zerotensor()) {
@@ -80,20 +90,14 @@ struct Call {
       return zeros;
     }
     aliases.emplace_back(t, host(t));
-    if (compound(t) || t.is_quantized()) kind = std::max(kind, kind_of(t));
+    // a kernel that leaves out what only a gradient needs
+    if (facts.sees_gradients && t.requires_grad()) aliases.back().second.set_requires_grad(true);
     return aliases.back().second;
   }
 
-  static c10::DispatchKey kind_of(const Tensor& t) {
-    return t.is_nested()            ? c10::DispatchKey::NestedTensorCPU
-           : t.is_sparse()          ? c10::DispatchKey::SparseCPU
-           : t.is_quantized()       ? c10::DispatchKey::QuantizedCPU
-                                    : c10::DispatchKey::SparseCsrCPU;
-  }
-
   Tensor out(const Tensor& t) {
-    if (!t.defined() || t.device().type() != at::kCPU || device < 0) return t;
-    hash = mixed(hash, t);
+    if (!t.defined() || t.device().type() != at::kCPU || device < 0 || to_host) return t;
+    hash = mixed(hash, compound(t) ? elements(t) : t);
     for (auto& [own, alias] : aliases)
       if (alias.is_same(t)) return own;
     return owned(t);
@@ -162,6 +166,8 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
       if (d.type() == kSdaa) {
         asked = resolved(d.index());
         names_device = true;
+      } else if (!call.aliases.empty()) {
+        call.to_host = d.is_cpu();
       }
       v = Device(at::kCPU);
     } else if (v.isGenerator()) {
@@ -170,7 +176,7 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     }
   }
   if (names_device) call.device = asked;
-  TORCH_CHECK(!call.host_operand || call.device < 0 || facts.takes_host_tensors,
+  TORCH_CHECK(!call.host_operand || names_device || call.device < 0 || facts.takes_host_tensors,
               "Expected all tensors to be on the same device, but found at least two devices, sdaa:", call.device,
               " and cpu! (", call.op.operator_name(), "; move one with .to())");
   if (call.device < 0) call.device = current;
@@ -198,18 +204,15 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   const auto key = call.kind;
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(key), "Could not run '", op.operator_name(),
-      "' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for ", key,
-      " either, whose kernels the device runs. Write that step with other operators, or give the device a kernel of it: "
+      "' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for the host (", key,
+      ") either, whose kernels the device runs. Write that step with other operators, or give the device a kernel of it: "
       "torch.library.impl('", op.operator_name(), "', 'sdaa', your_function)");
-  if (key == c10::DispatchKey::CPU)
-    op.callBoxedForDispatchKey(key, *stack);
-  else
-    op.callBoxed(stack);
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
 }
 
-inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, torch::jit::Stack* stack) {
+inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
   check_denied(op);
-  Call call(op, facts);
+  Call call(op, facts, kind);
   arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
   call_host(call, stack);
@@ -218,12 +221,12 @@ inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, torch::
   const auto device = DeviceIndex(call.device);
   launched(What::kernel, call.hash, device, int32_t(streams[device]), [&] {
     Signature made{op.operator_name().name, {}, {}, -1};
-    for (auto& [own, alias] : call.aliases) add_meta(made.inputs, own);
+    for (auto& [own, alias] : call.aliases) add_meta(made.inputs, elements(own));
     for (size_t k = stack->size() - facts.returns; k < stack->size(); k++) {
       const auto& v = (*stack)[k];
-      if (v.isTensor()) add_meta(made.outputs, v.toTensor());
+      if (v.isTensor()) add_meta(made.outputs, elements(v.toTensor()));
       if (v.isTensorList())
-        for (const Tensor& t : v.toTensorVector()) add_meta(made.outputs, t);
+        for (const Tensor& t : v.toTensorVector()) add_meta(made.outputs, elements(t));
     }
     return made;
   });
@@ -231,6 +234,8 @@ inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, torch::
 
 // The kernel of one operator: it keeps what it was told of it.
 struct BoxedKernel final : c10::OperatorKernel {
+  explicit BoxedKernel(c10::DispatchKey kind) : kind(kind) {}
+  const c10::DispatchKey kind;  // whose kernel it runs
   std::atomic<const Facts*> known{nullptr};
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Facts* facts = known.load(std::memory_order_acquire);
@@ -239,19 +244,22 @@ struct BoxedKernel final : c10::OperatorKernel {
       if (!known.compare_exchange_strong(facts, mine)) delete mine;
       facts = known.load();
     }
-    run_boxed(op, *facts, stack);
+    run_boxed(op, *facts, kind, stack);
   }
   ~BoxedKernel() override { delete known.load(); }
 };
 
-inline torch::CppFunction boxed_kernel() { return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>()); }
+inline torch::CppFunction boxed_kernel(c10::DispatchKey kind) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(kind));
+}
 
 // The kernel of operators that somebody defined and gave a CPU kernel alone.
-inline void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+template <c10::DispatchKey kind>
+void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static thread_local std::unordered_map<std::string, std::unique_ptr<Facts>> known;  // a handle's address may be used again
   auto& facts = known[toString(op.operator_name())];
   if (!facts || facts->arguments != op.schema().arguments().size()) facts = std::make_unique<Facts>(op);
-  run_boxed(op, *facts, stack);
+  run_boxed(op, *facts, kind, stack);
 }
 
 inline void bind_boxed(py::module& m) {

@@ -209,7 +209,8 @@ inline std::set<std::string> register_nested_own(torch::Library& m) {
   m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
   m.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
   m.impl("_nested_tensor_storage_offsets", TORCH_FN(at::native::_nested_tensor_storage_offsets));
-  return {"aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_nested_tensor_storage_offsets"};
+  m.impl("_to_copy", TORCH_FN(at::native::_to_copy_nested));
+  return {"aten::_to_copy", "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_nested_tensor_storage_offsets"};
 }
 
 inline std::set<std::string> register_quantised_own(torch::Library& m) {
@@ -286,7 +287,7 @@ inline void register_boxed(torch::Library& m, c10::DispatchKey key, const std::s
   for (const auto& name : names) {
     const auto whole = toString(name);
     if (name.name.rfind("aten::", 0) != 0 || own.count(whole) || left.count(name.name)) continue;
-    m.impl(whole.substr(6).c_str(), boxed_kernel());
+    m.impl(whole.substr(6).c_str(), boxed_kernel(key));
     registered++;
   }
 }

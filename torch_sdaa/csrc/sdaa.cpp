@@ -13,13 +13,15 @@ namespace sdaa {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 }
 
-#define SDAA_FALLBACK(KEY) \
-  TORCH_LIBRARY_IMPL(_, KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_fallback>()); }
-SDAA_FALLBACK(PrivateUse1)
-SDAA_FALLBACK(SparsePrivateUse1)
-SDAA_FALLBACK(SparseCsrPrivateUse1)
-SDAA_FALLBACK(QuantizedPrivateUse1)
-SDAA_FALLBACK(NestedTensorPrivateUse1)
+#define SDAA_FALLBACK(KEY, HOST)                                                                                   \
+  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                                                  \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_fallback<c10::DispatchKey::HOST>>());        \
+  }
+SDAA_FALLBACK(PrivateUse1, CPU)
+SDAA_FALLBACK(SparsePrivateUse1, SparseCPU)
+SDAA_FALLBACK(SparseCsrPrivateUse1, SparseCsrCPU)
+SDAA_FALLBACK(QuantizedPrivateUse1, QuantizedCPU)
+SDAA_FALLBACK(NestedTensorPrivateUse1, NestedTensorCPU)
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 namespace at::native {

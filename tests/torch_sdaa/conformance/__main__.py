@@ -111,8 +111,8 @@ def _family(family: str, args: argparse.Namespace) -> dict[str, Any]:
 def _show(family: str, told: dict[str, Any]) -> None:
     counts = ", ".join(f"{what} {count}" for what, count in told["comparisons"].items())
     print(
-        f"{family}: {told['right']} of {told['entries'] - told['absent']} right ({told['absent']} more absent, "
-        f"{told['skipped']} skipped, {told['stale']} stale, {told['wrong']} wrong; the database has {told['whole']}); "
+        f"{family}: {told['right']} of {told['entries'] - told['absent']} right ({told['refusing']} of them refused on the "
+        f"CPU and the device alike, {told['absent']} more absent, {told['skipped']} skipped, {told['stale']} stale, {told['wrong']} wrong; the database has {told['whole']}); "
         f"{counts}; {told['seconds']} s of wall time"
     )
     for name, reason in told["reasons"].items():

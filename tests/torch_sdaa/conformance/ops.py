@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -33,18 +34,18 @@ def run(name: str, most: int | None = None) -> Entry:
     """Run an entry's samples, at most so many, in float32 or, where it has none, its first dtype."""
     op = op_db[names().index(name)]
     told = excuses("ops")
-    entry = Entry(name, reason=told["skips"].get(name, ""))
+    entry = Entry(name, reason=told["skips"].get(name, ""), refuses=told["refuses"].get(name, ""))
     supported = op.supported_dtypes("cpu")
     if not supported:
         entry.absent = "PyTorch has no kernel of it for the CPU"
         return entry
     dtype = torch.float32 if torch.float32 in supported else sorted(supported, key=str)[0]
     grad = bool(op.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
-    close, unset = name in told["close"], name in told["unset"]
+    ways = {way: name in told[way] for way in ("close", "unset", "host_arguments")}
     samples = list(itertools.islice(_samples(op, dtype, grad), most))
     for number, sample in enumerate(samples):
         try:
-            _one(op, sample, grad, entry, close=close, unset=unset)
+            _one(op, sample, grad, entry, **ways)
         except Different as error:
             entry.wrong.append(f"sample {number} of {len(samples)}: {error}")
     return entry
@@ -56,15 +57,22 @@ def _samples(op: Any, dtype: torch.dtype, grad: bool) -> Iterator[Any]:
     yield from list(op.sample_inputs("cpu", dtype, requires_grad=grad))
 
 
-def _one(op: Any, sample: Any, grad: bool, entry: Entry, *, close: bool, unset: bool) -> None:
+def _one(
+    op: Any, sample: Any, grad: bool, entry: Entry, *, close: bool, unset: bool, host_arguments: bool
+) -> None:
     call = (sample.input, list(sample.args), dict(sample.kwargs))
     theirs, ours = copied(call, "cpu"), copied(call, DEVICE)
+    if host_arguments:
+        ours = (ours[0], *copied(call[1:], "cpu"))
     expected, refused = _try(lambda: op(theirs[0], *theirs[1], **theirs[2]))
-    result, failed = _try(lambda: op(ours[0], *ours[1], **ours[2]))
+    # where nothing says on which device a result is to be made, the default device does
+    with nullcontext() if tensors(ours) or "device" in ours[2] else torch.device(DEVICE):
+        result, failed = _try(lambda: op(ours[0], *ours[1], **ours[2]))
     if _both_refuse(refused, failed, "forward", entry):
         return
     compare(result, expected, close=close, values=not unset)
-    compare(tensors(ours), tensors(theirs), close=close, values=not unset)  # what an operator did to its arguments
+    if not host_arguments:  # what an operator did to its arguments
+        compare(tensors(ours), tensors(theirs), close=close, values=not unset)
     entry.counts["forward"] += 1
     if grad and not unset:
         _backward(sample, (expected, theirs), (result, ours), entry, close=close)

@@ -20,7 +20,8 @@ class Entry:
     Attributes:
         name: of the entry. counts: what was run how often (``forward``, ``backward``, ``refused``: the CPU raises and so
             does the device). wrong: what differs, a line each. reason: why it is not asked to be right, or "".
-        absent: why there is nothing to compare with, or "".
+        absent: why there is nothing to compare with, or "". refuses: why the CPU refuses every sample, or "": the device
+            must too.
     """
 
     name: str
@@ -28,11 +29,13 @@ class Entry:
     wrong: list[str] = field(default_factory=list)
     reason: str = ""
     absent: str = ""
+    refuses: str = ""
 
     @property
     def right(self) -> bool:
-        """Whether something was run, and nothing of it differs."""
-        return not self.wrong and self.counts["forward"] > 0
+        """Whether something was run, or refused as it is to be, and nothing of it differs."""
+        expected, other = ("refused", "forward") if self.refuses else ("forward", "")
+        return not self.wrong and self.counts[expected] > 0 and not self.counts[other]
 
     @property
     def state(self) -> str:
@@ -61,6 +64,7 @@ def summary(entries: list[Entry]) -> dict[str, Any]:
     return {
         "entries": len(entries),
         **{state: states[state] for state in ("right", "absent", "skipped", "stale", "wrong")},
+        "refusing": sum(bool(entry.refuses) for entry in entries),
         "comparisons": dict(sorted(counts.items())),
         "reasons": {entry.name: f"{entry.state}: {entry.line()}" for entry in entries if entry.state != "right"},
     }
