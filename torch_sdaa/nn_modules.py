@@ -15,9 +15,9 @@ from torch.optim import asgd, nadam
 
 def mend() -> None:
     """Keep tied weights tied, lazy modules lazy, and every optimizer's default steps those of the CPU."""
-    # A parameter is replaced by a new one where it cannot change its device in place: two names of one parameter would part.
+    # A parameter is replaced by a new one where it cannot change its device in place: two names of one would part.
     torch.__future__.set_swap_module_params_on_conversion(True)
-    LazyModuleMixin._apply = _apply  # type: ignore[method-assign]
+    LazyModuleMixin._apply = _apply
     for module in (asgd, nadam):
         _loop_by_default(module)
 
@@ -45,7 +45,8 @@ def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
         if new.device.type == value.device.type:
             value.data = new  # an optimizer may hold it
         else:
-            held[name] = type(value)(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
+            kind: Any = type(value)
+            held[name] = kind(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
     return self
 
 

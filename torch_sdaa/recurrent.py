@@ -1,9 +1,9 @@
 """Recurrent networks in the CPU's order of operations.
 
-Where a tensor is of no CPU, PyTorch computes recurrent layers by fused cells, a step at a time; on the CPU, it multiplies a
-whole sequence by the input's weights at once, or leaves the layer to oneDNN. The sums are split differently, so results
-differ in their last bits. Here each layer is what it is on the CPU, of kernels that the device has; autograd, ``torch.func``
-and tracing see those.
+Where a tensor is of no CPU, PyTorch computes recurrent layers by fused cells, a step at a time; on the CPU, it
+multiplies a whole sequence by the input's weights at once, or leaves the layer to oneDNN. The sums are split
+differently, so results differ in their last bits. Here each layer is what it is on the CPU, of kernels that the device
+has; autograd, ``torch.func`` and tracing see those.
 """
 
 from __future__ import annotations
@@ -128,7 +128,11 @@ def _one_dnn(layers: int, has_biases: bool, train: bool, bidirectional: bool, ba
 
     def layer(x: Tensor, hidden: Hidden, weights: Weights, backwards: bool) -> tuple[Tensor, Hidden]:
         h, c = hidden
-        biases = (weights.b_ih, weights.b_hh) if has_biases else (torch.zeros_like(weights.w_ih), torch.zeros_like(weights.w_hh))
+        biases = (
+            (weights.b_ih, weights.b_hh)
+            if has_biases
+            else (torch.zeros_like(weights.w_ih), torch.zeros_like(weights.w_hh))
+        )
         y, hy, cy, _ = torch.mkldnn_rnn_layer(
             x, weights.w_ih, weights.w_hh, *biases, h, c, backwards, [], ONE_DNN_LSTM, h.size(1), layers, has_biases,
             bidirectional, batch_first, train,
@@ -155,9 +159,10 @@ def _gathered(params: Sequence[Tensor], has_biases: bool, projected: bool) -> li
         raise RuntimeError("got an incorrect number of RNN parameters")
     out = []
     for start in range(0, len(params), each):
-        w_ih, w_hh, *rest = params[start : start + each]
-        w_hr = rest.pop() if projected else None
-        out.append(Weights(w_ih, w_hh, *(rest or (None, None)), w_hr))
+        own: list[Tensor | None] = list(params[start : start + each])
+        w_hr = own.pop() if projected else None
+        b_ih, b_hh = own[2:] if has_biases else (None, None)
+        out.append(Weights(params[start], params[start + 1], b_ih, b_hh, w_hr))
     return out
 
 
@@ -223,9 +228,7 @@ def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
         if name == "lstm" and _for_one_dnn(x) and states[0].size(2) == states[1].size(2):
             layer = _one_dnn(num_layers, has_biases, train, bidirectional, batch_first)
             given, states = given.contiguous(), [state.contiguous() for state in states]
-        out, *ends = _run(
-            name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional
-        )
+        out, *ends = _run(name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional)
         return (out.transpose(0, 1) if batch_first else out), *ends
 
     return kernel

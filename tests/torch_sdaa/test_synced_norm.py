@@ -44,12 +44,16 @@ def test_parts_of_a_batch_are_normalised_as_one(dtype: Any) -> None:
         x, torch.stack([s[0] for s in stats]), torch.stack([s[1] for s in stats]), *running, 0.25, EPS, counts
     )
     y = torch.cat([torch.batch_norm_elemt(part, w, b, mean, invstd, EPS) for part in parts])
-    sums = [torch.batch_norm_backward_reduce(d, p, mean, invstd, w, True, True, True) for d, p in zip(grads, parts)]
-    total, apart, of_weight, of_bias = (sum(values) for values in zip(*sums))
-    back = [
-        torch.batch_norm_backward_elemt(d, p, mean, invstd, w, total, apart, counts.int()) for d, p in zip(grads, parts)
+    sums = [
+        torch.batch_norm_backward_reduce(d, p, mean, invstd, w, True, True, True)
+        for d, p in zip(grads, parts, strict=True)
     ]
-    assert y.dtype is dtype and y.device.type == "sdaa"
+    total, apart, of_weight, of_bias = (sum(values) for values in zip(*sums, strict=True))
+    back = [
+        torch.batch_norm_backward_elemt(d, p, mean, invstd, w, total, apart, counts.int())
+        for d, p in zip(grads, parts, strict=True)
+    ]
+    assert (y.dtype, y.device.type) == (dtype, "sdaa")
     loose = {torch.float16: 1e-2, torch.bfloat16: 1e-1}.get(dtype, 2e-5)
     for ours, theirs in zip((y, torch.cat(back), of_weight, of_bias), expected, strict=True):
         torch.testing.assert_close(ours.cpu().double(), theirs, rtol=loose, atol=loose)
@@ -66,5 +70,5 @@ def test_equal_counts_and_no_weight() -> None:
     y = torch.batch_norm_elemt(x, None, None, mean, invstd, EPS)
     torch.testing.assert_close(y.cpu(), torch.nn.functional.batch_norm(x.cpu(), None, None, training=True))
     sums = torch.batch_norm_backward_reduce(g, x, mean, invstd, None, True, False, False)
-    assert sums[2] is None and sums[3] is None
+    assert sums[2:] == (None, None)
     assert sums[0].device.type == "sdaa"

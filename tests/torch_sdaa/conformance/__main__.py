@@ -1,7 +1,8 @@
 """The device against PyTorch's own databases: ``python -m tests.torch_sdaa.conformance [ops] [modules] [optimizers]``.
 
-Prints how many entries of each database are right on the simulated card (values bit for bit those of the CPU) and why
-others are not. Exit codes: 0 all that is asked for is right; 1 something is below; 2 unusable arguments; 130 interrupted.
+Prints how many entries of each database are right on the simulated card (values bit for bit those of the CPU), and
+why others are not. Exit codes: 0 all that is asked for is right; 1 something is below; 2 unusable arguments;
+130 interrupted.
 """
 
 # ruff: noqa: T201 - a command line
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import random
 import sys
@@ -75,7 +77,7 @@ def chosen(names: Sequence[str], count: int, seed: int) -> list[str]:
     """Return so many names, spread over the list: one at random out of each of ``count`` equal stretches."""
     draw = random.Random(seed)
     edges = [len(names) * i // count for i in range(count + 1)]
-    return [names[draw.randrange(a, b)] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [names[draw.randrange(a, b)] for a, b in itertools.pairwise(edges) if a < b]
 
 
 def _family(family: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -110,11 +112,11 @@ def _family(family: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def _show(family: str, told: dict[str, Any]) -> None:
     counts = ", ".join(f"{what} {count}" for what, count in told["comparisons"].items())
-    print(
-        f"{family}: {told['right']} of {told['entries'] - told['absent']} right ({told['refusing']} of them refused on the "
-        f"CPU and the device alike, {told['absent']} more absent, {told['skipped']} skipped, {told['stale']} stale, {told['wrong']} wrong; the database has {told['whole']}); "
-        f"{counts}; {told['seconds']} s of wall time"
-    )
+    whole = told["entries"] - told["absent"]
+    others = ", ".join(f"{told[state]} {state}" for state in ("absent", "skipped", "stale", "wrong"))
+    print(f"{family}: {told['right']} of {whole} right ({others}; the database has {told['whole']} entries)")
+    print(f"  {counts}; {told['refusing']} entries are refused by the CPU and must be by the device")
+    print(f"  {told['seconds']} s of wall time")
     for name, reason in told["reasons"].items():
         print(f"  {name}: {reason}")
 

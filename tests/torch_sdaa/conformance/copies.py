@@ -16,7 +16,7 @@ Storages: TypeAlias = dict[int, Tensor]
 """What became of a storage, by where it lies."""
 
 
-class Different(Exception):
+class DifferentError(Exception):
     """The device's result is not the CPU's; the text says how."""
 
 
@@ -76,32 +76,32 @@ def compare(ours: Any, theirs: Any, *, close: bool = False, values: bool = True)
         values: whether elements count; else only shapes, dtypes, strides and where it lies.
 
     Raises:
-        Different: they are not.
+        DifferentError: they are not.
     """
     (mine, form), (other, wanted) = tree_flatten(ours), tree_flatten(theirs)
     if len(mine) != len(other) or str(form) != str(wanted):
-        raise Different(f"returns {form}, not {wanted}")
+        raise DifferentError(f"returns {form}, not {wanted}")
     for number, (a, b) in enumerate(zip(mine, other, strict=True)):
         where = f"result {number}" if len(mine) > 1 else "the result"
         if isinstance(b, Tensor):
             _same_tensor(a, b, where, close, values)
         elif isinstance(b, torch.device):
             if a.type != "sdaa":
-                raise Different(f"{where} is {a}")
+                raise DifferentError(f"{where} is {a}")
         elif a != b and not (a != a and b != b):  # NaN is NaN
-            raise Different(f"{where} is {a!r}, not {b!r}")
+            raise DifferentError(f"{where} is {a!r}, not {b!r}")
 
 
 def _same_tensor(a: Any, b: Tensor, where: str, close: bool, values: bool) -> None:
     if not isinstance(a, Tensor):
-        raise Different(f"{where} is a {type(a).__name__}, not a tensor")
+        raise DifferentError(f"{where} is a {type(a).__name__}, not a tensor")
     if a.device.type != "sdaa":
-        raise Different(f"{where} lies on {a.device}")
+        raise DifferentError(f"{where} lies on {a.device}")
     for what in ("dtype", "layout", "requires_grad", "is_nested"):
         if getattr(a, what) != getattr(b, what):
-            raise Different(f"{where}: {what} {getattr(a, what)}, not {getattr(b, what)}")
+            raise DifferentError(f"{where}: {what} {getattr(a, what)}, not {getattr(b, what)}")
     if not b.is_nested and a.shape != b.shape:
-        raise Different(f"{where}: shape {tuple(a.shape)}, not {tuple(b.shape)}")
+        raise DifferentError(f"{where}: shape {tuple(a.shape)}, not {tuple(b.shape)}")
     if not values:
         return
     for part, (x, y) in enumerate(zip(_parts(a), _parts(b), strict=True)):
@@ -129,7 +129,7 @@ def _parts(t: Tensor) -> list[Tensor]:
 
 def _same_values(x: Tensor, y: Tensor, where: str, close: bool) -> None:
     if x.shape != y.shape:
-        raise Different(f"{where}: {tuple(x.shape)} values, not {tuple(y.shape)}")
+        raise DifferentError(f"{where}: {tuple(x.shape)} values, not {tuple(y.shape)}")
     x = x.cpu().resolve_conj().resolve_neg()
     y = y.resolve_conj().resolve_neg()
     if x.numel() == 0 or _bits(x).equal(_bits(y)):
@@ -138,13 +138,13 @@ def _same_values(x: Tensor, y: Tensor, where: str, close: bool) -> None:
         try:
             torch.testing.assert_close(x, y, equal_nan=True, rtol=1e-4, atol=1e-5)
         except AssertionError as error:
-            raise Different(f"{where}: {' '.join(str(error).split())}") from error
+            raise DifferentError(f"{where}: {' '.join(str(error).split())}") from error
         return
     wrong = (_bits(x) != _bits(y)).reshape(-1)
     first = int(wrong.nonzero()[0, 0])
     bytes_each = wrong.numel() // x.numel()
     mine, other = (t.reshape(-1)[first // bytes_each].item() for t in (x, y))
-    raise Different(f"{where}: {mine} instead of {other}; first of the values that differ")
+    raise DifferentError(f"{where}: {mine} instead of {other}; first of the values that differ")
 
 
 def _bits(t: Tensor) -> Tensor:

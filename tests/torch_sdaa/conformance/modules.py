@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_modules import module_db
 
-from tests.torch_sdaa.conformance.copies import DEVICE, Different, compare, copied, tensors
+from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare, copied, tensors
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 0
@@ -32,7 +32,7 @@ def run(name: str, most: int | None = None) -> Entry:
         for number, inputs in enumerate(itertools.islice(made, most)):
             try:
                 _one(info, inputs, training, entry, close=name in told["close"])
-            except Different as error:
+            except DifferentError as error:
                 entry.wrong.append(f"{'training' if training else 'evaluating'}, input {number}: {error}")
     return entry
 
@@ -46,11 +46,11 @@ def _one(info: Any, inputs: Any, training: bool, entry: Entry, *, close: bool) -
     ours, failed = _try(moved.train(training), copied(call, DEVICE))
     if refused is not None:
         if failed is None:
-            raise Different(f"the CPU raises {type(refused).__name__}: {refused}")
+            raise DifferentError(f"the CPU raises {type(refused).__name__}: {refused}")
         entry.counts["refused"] += 1
         return
     if failed is not None:
-        raise Different(f"{type(failed).__name__}: {' '.join(str(failed).split())[:300]}")
+        raise DifferentError(f"{type(failed).__name__}: {' '.join(str(failed).split())[:300]}")
     for mine, other in zip(ours, theirs, strict=True):
         compare(mine, other, close=close)
     compare(list(moved.buffers()), list(built.buffers()), close=close)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.torch_sdaa.conformance.copies import DEVICE, Different, compare, copied, tensors
+from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare, copied, tensors
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 2
@@ -46,7 +46,7 @@ def run(name: str, most: int | None = None) -> Entry:
     for number, sample in enumerate(samples):
         try:
             _one(op, sample, grad, entry, **ways)
-        except Different as error:
+        except DifferentError as error:
             entry.wrong.append(f"sample {number} of {len(samples)}: {error}")
     return entry
 
@@ -57,9 +57,7 @@ def _samples(op: Any, dtype: torch.dtype, grad: bool) -> Iterator[Any]:
     yield from list(op.sample_inputs("cpu", dtype, requires_grad=grad))
 
 
-def _one(
-    op: Any, sample: Any, grad: bool, entry: Entry, *, close: bool, unset: bool, host_arguments: bool
-) -> None:
+def _one(op: Any, sample: Any, grad: bool, entry: Entry, *, close: bool, unset: bool, host_arguments: bool) -> None:
     call = (sample.input, list(sample.args), dict(sample.kwargs))
     theirs, ours = copied(call, "cpu"), copied(call, DEVICE)
     if host_arguments:
@@ -89,7 +87,7 @@ def _backward(sample: Any, cpu: tuple[Any, Any], device: tuple[Any, Any], entry:
 
 
 def _gradients(sample: Any, result: Any, arguments: Any) -> list[Tensor | None] | None:
-    """Return the gradients of the arguments for an arbitrary gradient of the results; ``None``: nothing asks for any."""
+    """Return the gradients of the arguments for arbitrary ones of the results; ``None``: nothing asks for any."""
     outputs = [t for t in tensors(sample.output_process_fn_grad(result)) if t.requires_grad]
     leaves = [t for t in tensors(arguments) if t.requires_grad]
     if not outputs or not leaves:
@@ -118,8 +116,8 @@ def _both_refuse(cpu: Exception | None, device: Exception | None, way: str, entr
     if cpu is None and device is None:
         return False
     if cpu is None:
-        raise Different(f"{way}: {type(device).__name__}: {' '.join(str(device).split())[:300]}")
+        raise DifferentError(f"{way}: {type(device).__name__}: {' '.join(str(device).split())[:300]}")
     if device is None:
-        raise Different(f"{way}: the CPU raises {type(cpu).__name__}: {' '.join(str(cpu).split())[:200]}")
+        raise DifferentError(f"{way}: the CPU raises {type(cpu).__name__}: {' '.join(str(cpu).split())[:200]}")
     entry.counts["refused"] += 1
     return True

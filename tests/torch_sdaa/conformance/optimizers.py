@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing._internal.common_optimizers import optim_db
 
-from tests.torch_sdaa.conformance.copies import DEVICE, Different, compare, copied
+from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare, copied
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 0
@@ -64,7 +64,7 @@ def run(name: str, most: int | None = None) -> Entry:
     try:
         compare(ours[0], theirs[0])
         _same_state(ours[1], theirs[1])
-    except Different as error:
+    except DifferentError as error:
         entry.wrong.append(str(error))
     entry.counts["forward"] += 1
     entry.counts["steps"] += steps
@@ -75,16 +75,16 @@ def _same_state(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> Non
     """Compare the optimizers' states; a step counter may lie on the CPU on both."""
     for mine, other in zip(ours, theirs, strict=True):
         if sorted(mine) != sorted(other):
-            raise Different(f"the state holds {sorted(mine)}, not {sorted(other)}")
+            raise DifferentError(f"the state holds {sorted(mine)}, not {sorted(other)}")
         for key, value in other.items():
             if isinstance(value, Tensor) and mine[key].device.type == "cpu":
                 if not mine[key].equal(value):
-                    raise Different(f"{key} is {mine[key]}, not {value}")
+                    raise DifferentError(f"{key} is {mine[key]}, not {value}")
             else:
                 try:
                     compare(mine[key], value)
-                except Different as error:
-                    raise Different(f"{key}: {error}") from error
+                except DifferentError as error:
+                    raise DifferentError(f"{key}: {error}") from error
 
 
 def _trained(info: Any, arguments: dict[str, Any], device: str, steps: int) -> Any:
@@ -147,9 +147,11 @@ def _allowed(info: Any, device: str, capturable: bool) -> ExitStack:
         for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "optimizer", "radam", "rmsprop", "rprop"):
             module = importlib.import_module(f"torch.optim.{name}")
             stack.enter_context(
-                mock.patch.object(module, "_get_capturable_supported_devices", lambda supports_xla=True: ["cpu", "sdaa"])
+                mock.patch.object(module, "_get_capturable_supported_devices", return_value=["cpu", "sdaa"])
             )
-        if info.optim_cls not in (torch.optim.ASGD, torch.optim.NAdam):  # and in the form that the device takes by default
+        if info.optim_cls not in (torch.optim.ASGD, torch.optim.NAdam):  # and in the device's default form
             default = importlib.import_module("torch.optim.optimizer")
-            stack.enter_context(mock.patch.object(default, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "sdaa"]))
+            stack.enter_context(
+                mock.patch.object(default, "_get_foreach_kernels_supported_devices", return_value=["cpu", "sdaa"])
+            )
     return stack

@@ -18,10 +18,10 @@ class Entry:
     """One entry of a database.
 
     Attributes:
-        name: of the entry. counts: what was run how often (``forward``, ``backward``, ``refused``: the CPU raises and so
-            does the device). wrong: what differs, a line each. reason: why it is not asked to be right, or "".
-        absent: why there is nothing to compare with, or "". refuses: why the CPU refuses every sample, or "": the device
-            must too.
+        name: of the entry. counts: what was run how often (``forward``, ``backward``, ``refused``: the CPU raises and
+            so does the device). wrong: what differs, a line each. reason: why it is not asked to be right, or "".
+        absent: why there is nothing to compare with, or "". refuses: why the CPU refuses every sample, or "": the
+            device must too.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""A slice of PyTorch's databases on the device, and that the runner tells right from wrong. The whole runs in .ci/long."""
+"""A slice of PyTorch's databases on the device, and that the runner tells right from wrong; .ci/long runs the whole."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # the databases import it
 
+import torch_sdaa  # noqa: E402, F401 -- compiled before a test has a cache of its own
 from tests.torch_sdaa.conformance.__main__ import chosen, main  # noqa: E402
 
 SEED = 19
@@ -104,7 +106,7 @@ def test_shards_are_a_partition(capsys: pytest.CaptureFixture[str]) -> None:
         return capsys.readouterr().out.split()
 
     parts = [listed("--shard", f"{i}/3") for i in (1, 2, 3)]
-    assert sorted(sum(parts, [])) == sorted(listed())
+    assert sorted(itertools.chain(*parts)) == sorted(listed())
     assert all(parts)
 
 
@@ -132,5 +134,3 @@ def test_unusable_arguments(words: list[str], says: str, capsys: pytest.CaptureF
 def test_name_that_no_entry_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modules", "--names", "nn.Nothing"]) == 2
     assert "no entry has such a name" in capsys.readouterr().err
-
-
