@@ -213,12 +213,19 @@ inline std::set<std::string> register_nested_own(torch::Library& m) {
   return {"aten::_to_copy", "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_nested_tensor_storage_offsets"};
 }
 
+// PyTorch's own forgets the device that is asked for where a tensor has gaps.
+inline Tensor quantised_to_copy(const Tensor& t, Dtype dtype, LayoutOption layout, DeviceOption device, Flag pin,
+                                bool non_blocking, FormatOption format) {
+  return at::native::_to_copy(t.contiguous(), dtype, layout, device, pin, non_blocking, format);
+}
+
 inline std::set<std::string> register_quantised_own(torch::Library& m) {
   m.impl("_copy_from", copy_from);
   m.impl("as_strided", as_strided);
   m.impl("view", view);
   m.impl("_reshape_alias", reshape_alias);
-  return {"aten::_copy_from", "aten::as_strided", "aten::view", "aten::_reshape_alias"};
+  m.impl("_to_copy", quantised_to_copy);
+  return {"aten::_to_copy", "aten::_copy_from", "aten::as_strided", "aten::view", "aten::_reshape_alias"};
 }
 
 inline Tensor sparse_with_dims(int64_t sparse, int64_t dense, IntArrayRef size, Dtype dtype, LayoutOption layout,

@@ -36,7 +36,7 @@ def counts(tmp_path: Path, *words: str) -> tuple[int, Any]:
     return code, json.loads(file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 24, 3), ("modules", 8, 2), ("optimizers", 16, 3)])
+@pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 16, 2), ("modules", 6, 2), ("optimizers", 12, 3)])
 def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED)]
     code, told = counts(tmp_path, *words)
@@ -46,7 +46,7 @@ def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 120, 6), ("modules", 38, 3), ("optimizers", 90, 3)])
+@pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 60, 4), ("modules", 24, 2), ("optimizers", 60, 3)])
 def test_larger_slice_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED + 1)]
     code, told = counts(tmp_path, *words)
