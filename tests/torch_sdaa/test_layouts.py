@@ -15,15 +15,20 @@ import torch_sdaa  # noqa: E402, F401 -- names the device
 D = "sdaa"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _nothing_left() -> Iterator[None]:
     gc.collect()
     before = torch.sdaa.memory_allocated()
+    yield
+    gc.collect()
+    assert torch.sdaa.memory_allocated() <= before
+
+
+@pytest.fixture(autouse=True)
+def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "in beta state", "prototype"
         yield
-    gc.collect()
-    assert torch.sdaa.memory_allocated() == before
 
 
 def draw(*sizes: int) -> Any:
