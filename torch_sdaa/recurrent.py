@@ -133,19 +133,29 @@ def _one_dnn(layers: int, has_biases: bool, train: bool, bidirectional: bool, ba
             if has_biases
             else (torch.zeros_like(weights.w_ih), torch.zeros_like(weights.w_hh))
         )
+        values = _lowered(x, weights.w_ih, weights.w_hh, *biases, h, c)
         y, hy, cy, _ = torch.mkldnn_rnn_layer(
-            x, weights.w_ih, weights.w_hh, *biases, h, c, backwards, [], ONE_DNN_LSTM, h.size(1), layers, has_biases,
-            bidirectional, batch_first, train,
-        )  # fmt: skip
+            *values, backwards, [], ONE_DNN_LSTM, h.size(1), layers, has_biases, bidirectional, batch_first, train
+        )
         return y, (hy, cy)
 
     return layer
+
+
+def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in autocast's dtype where it is on: PyTorch's autocast of this layer is for the CPU alone."""
+    if not torch.is_autocast_enabled("sdaa"):
+        return values
+    dtype = torch.get_autocast_dtype("sdaa")
+    return tuple(value.to(dtype) if value.dtype is torch.float32 else value for value in values)
 
 
 def _for_one_dnn(x: Tensor) -> bool:
     """Whether the CPU leaves an LSTM of such an input, without projections, to oneDNN."""
     if not torch.backends.mkldnn.is_available() or not torch._C._get_mkldnn_enabled() or x.numel() == 0:
         return False
+    if torch.is_autocast_enabled("sdaa") and torch.get_autocast_dtype("sdaa") is torch.float16:
+        return False  # oneDNN refuses it on the CPU, too; autocast lowers what a cell consists of
     if x.dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if x.dtype is torch.float16:

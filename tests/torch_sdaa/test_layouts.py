@@ -184,3 +184,18 @@ def test_packed_sequences_are_the_cpu_s(kind: Any) -> None:
             [out.data, *(state if isinstance(state, tuple) else [state]), *(p.grad for p in net.parameters())]
         )
     assert all(a.detach().equal(b.detach().cpu()) for a, b in zip(*results, strict=True))
+
+
+def test_lstm_under_autocast() -> None:
+    results = []
+    for device in ("cpu", D):
+        torch.manual_seed(0)
+        net = torch.nn.LSTM(4, 4).to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            out = net(draw(3, 2, 4).to(device))[0]
+        out.float().sum().backward()
+        results.append([out, *(p.grad for p in net.parameters())])
+    assert results[1][0].dtype is torch.bfloat16
+    assert all(a.detach().equal(b.detach().cpu()) for a, b in zip(*results, strict=True))
+    with torch.autocast(D, dtype=torch.float16):  # the CPU has no LSTM of float16
+        assert net(draw(3, 2, 4).to(D))[0].isfinite().all()
