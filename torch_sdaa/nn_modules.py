@@ -1,33 +1,66 @@
-"""What ``torch.nn`` does wrong when a module moves to a device that cannot share a tensor with the CPU."""
+"""What ``torch.nn`` and ``torch.optim`` do otherwise on a device that cannot share a tensor with the CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
+from torch.optim import asgd, nadam
 
 
 def mend() -> None:
-    """Keep tied weights tied, and lazy modules lazy."""
-    # A parameter is replaced by a new one where it cannot change its device in place: two names of one parameter would part.
+    """Keep tied weights tied, lazy modules lazy, and every optimizer's default steps those of the CPU."""
+    # A parameter is replaced by a new one where it cannot change its device in place: two names of one would part.
     torch.__future__.set_swap_module_params_on_conversion(True)
-    LazyModuleMixin._apply = _apply  # type: ignore[method-assign]
+    LazyModuleMixin._apply = _apply
+    for module in (asgd, nadam):
+        _loop_by_default(module)
 
 
 def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
-    """Move a lazy module: its uninitialised parameters become uninitialised ones of the new device."""
+    """Move or convert a lazy module: what is uninitialised in it stays so, of the new device and dtype.
+
+    ``Module._apply`` cannot: a parameter without a shape can be neither swapped nor copied.
+    """
     lazy = [
-        (held, name, type(value))
+        (held, name, value)
         for held in (self._parameters, self._buffers)
         for name, value in held.items()
         if is_lazy(value)
     ]
-    super(LazyModuleMixin, self)._apply(fn, recurse)
-    for held, name, kind in lazy:
-        value = held[name]
-        if not is_lazy(value):
-            held[name] = kind(requires_grad=value.requires_grad, device=value.device, dtype=value.dtype)
+    for held, name, _ in lazy:
+        held[name] = None
+    try:
+        super(LazyModuleMixin, self)._apply(fn, recurse)
+    finally:
+        for held, name, value in lazy:
+            held[name] = value
+    for held, name, value in lazy:
+        new = fn(torch.empty(0, dtype=value.dtype, device=value.device))
+        if new.device.type == value.device.type:
+            value.data = new  # an optimizer may hold it
+        else:
+            kind: Any = type(value)
+            held[name] = kind(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
     return self
+
+
+def _loop_by_default(module: ModuleType) -> None:
+    """Let an optimizer step its parameters one by one on the device, as on the CPU, unless it is told ``foreach``.
+
+    PyTorch takes ``foreach`` by default on devices. It rounds differently in these optimizers; in all others both forms
+    give the same bits.
+    """
+    choose = module._default_to_fused_or_foreach
+
+    def default(params: list[Tensor], differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
+        fused, foreach = choose(params, differentiable, use_fused)
+        return fused, foreach and not any(isinstance(p, Tensor) and p.device.type == "sdaa" for p in params)
+
+    if getattr(choose, "__module__", "") != __name__:  # once
+        module._default_to_fused_or_foreach = default  # type: ignore[attr-defined]

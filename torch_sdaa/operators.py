@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torch_sdaa import recurrent
+
 _library: torch.library.Library | None = None
 
 
@@ -21,6 +23,7 @@ def register() -> None:
     }
     for name, kernel in kernels.items():
         _library.impl(name, kernel, "PrivateUse1")
+    recurrent.register(_library)
     for key in ("Conjugate", "Negative", "ZeroTensor"):  # their fallbacks would copy, which asks them again, for ever
         _library.impl("_copy_from", torch.library.fallthrough_kernel, key)
 

@@ -20,11 +20,23 @@ inline Storage host_storage(const Storage& storage) {
                                                   c10::GetCPUAllocator(), true));
 }
 
+// The device's storage whose bytes a host storage shows, or none.
+inline StorageImpl* shown_by(const Storage& storage) {
+  const auto& data = storage.data_ptr();
+  return data.get_deleter() == &drop_reference ? static_cast<StorageImpl*>(data.get_context()) : nullptr;
+}
+
 // A tensor of the same shape and dtype over another storage.
 inline Tensor retagged(const Tensor& t, Storage storage, Device device) {
-  const c10::DispatchKeySet keys(device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1);
   auto* from = t.unsafeGetTensorImpl();
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, from->dtype());
+  c10::intrusive_ptr<c10::TensorImpl> impl;
+  if (!t.is_quantized()) {
+    const c10::DispatchKeySet keys(device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1);
+    impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, from->dtype());
+  } else {
+    const c10::DispatchKeySet keys(device.is_cpu() ? c10::DispatchKey::QuantizedCPU : c10::DispatchKey::QuantizedPrivateUse1);
+    impl = c10::make_intrusive<at::QTensorImpl>(std::move(storage), keys, from->dtype(), at::get_qtensorimpl(t)->quantizer());
+  }
   if (t.is_conj()) impl->_set_conj(true);
   if (t.is_neg()) impl->_set_neg(true);
   impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
@@ -32,7 +44,42 @@ inline Tensor retagged(const Tensor& t, Storage storage, Device device) {
   return Tensor(std::move(impl));
 }
 
-inline Tensor host(const Tensor& t) { return on_card(t) ? retagged(t, host_storage(t.storage()), at::kCPU) : t; }
+// Whether a tensor consists of others: sparse and nested ones.
+inline bool compound(const Tensor& t) {
+  constexpr auto kinds = c10::DispatchKeySet(c10::DispatchKey::Sparse) | c10::DispatchKeySet(c10::DispatchKey::SparseCsr) |
+                         c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
+  return t.key_set().has_any(kinds);
+}
+
+// The same of other parts: `part` gives each of them, on the other device.
+template <class Part>
+Tensor rebuilt(const Tensor& t, Device device, Part&& part) {
+  if (t.is_nested()) {  // its sizes lie on the host on every device
+    const auto* nested = at::native::get_nested_tensor_impl(t);
+    return at::detail::make_tensor<at::native::NestedTensorImpl>(part(nested->get_unsafe_storage_as_tensor()),
+                                                                 nested->get_nested_sizes(), nested->get_nested_strides(),
+                                                                 nested->get_storage_offsets());
+  }
+  if (t.is_sparse()) {
+    c10::DeviceGuard guard(device);
+    auto made = at::_sparse_coo_tensor_unsafe(part(t._indices()), part(t._values()), t.sizes(),
+                                              t.options().device(device));
+    made._coalesced_(t.is_coalesced());
+    return made;
+  }
+  const auto* from = at::sparse_csr::get_sparse_csr_impl(t);
+  const auto key = device.is_cpu() ? c10::DispatchKey::SparseCsrCPU : c10::DispatchKey::SparseCsrPrivateUse1;
+  auto made = at::detail::make_tensor<at::SparseCsrTensorImpl>(c10::DispatchKeySet(key), device, t.layout(), t.dtype());
+  at::sparse_csr::get_sparse_csr_impl(made)->set_member_tensors(part(from->compressed_indices()), part(from->plain_indices()),
+                                                                part(from->values()), t.sizes());
+  return made;
+}
+
+inline Tensor host(const Tensor& t) {
+  if (!on_card(t)) return t;
+  if (compound(t)) return rebuilt(t, at::kCPU, [](const Tensor& part) { return host(part); });
+  return retagged(t, host_storage(t.storage()), at::kCPU);
+}
 
 // A kernel's fresh result, made the device's own.
 inline Tensor taken(const Tensor& t, DeviceIndex device) {
@@ -56,13 +103,6 @@ inline void write_back(const Tensor& t, const Tensor& alias, DeviceIndex device)
   }
   if (alias.sizes() != t.sizes() || alias.strides() != t.strides() || alias.storage_offset() != t.storage_offset())
     t.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
-}
-
-inline Tensor sparse_like(const Tensor& t, const Tensor& indices, const Tensor& values, Device device) {
-  c10::DeviceGuard guard(device);
-  auto made = at::_sparse_coo_tensor_unsafe(indices, values, t.sizes(), values.options().layout(at::kSparse).device(device));
-  made._coalesced_(t.is_coalesced());
-  return made;
 }
 
 }  // namespace sdaa

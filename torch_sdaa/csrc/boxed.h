@@ -19,19 +19,55 @@ inline void check_denied(const c10::OperatorHandle& op) {
   if (denied.count(op.operator_name().name)) refuse(op);
 }
 
-inline bool takes_host_indices(const c10::OperatorHandle& op) {
-  static const std::set<std::string> all = {"aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::index_put"};
-  return all.count(op.operator_name().name) > 0;
+// What the boxed kernel must know of an operator; asked once of its schema.
+struct Facts {
+  explicit Facts(const c10::OperatorHandle& op)
+      : hash(mixed(0, reinterpret_cast<uintptr_t>(&op.schema()))),
+        arguments(uint32_t(op.schema().arguments().size())),
+        returns(uint32_t(op.schema().returns().size())),
+        mutates(op.schema().is_mutable()) {
+    static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
+                                                 "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
+    takes_host_tensors = mixing.count(op.operator_name().name) > 0;
+    sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
+    for (uint32_t k = 0; k < arguments; k++) {
+      const auto& argument = op.schema().arguments()[k];
+      const auto kind = argument.type()->kind() == c10::TypeKind::OptionalType
+                            ? argument.type()->castRaw<c10::OptionalType>()->getElementType()->kind()
+                            : argument.type()->kind();
+      if (kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType || kind == c10::TypeKind::DeviceObjType ||
+          kind == c10::TypeKind::GeneratorType || kind == c10::TypeKind::AnyType)
+        looked_at.push_back(k);
+      if (argument.name() == "generator" && argument.type()->kind() == c10::TypeKind::OptionalType) generator = int32_t(k);
+      if (argument.name() == "pin_memory") pin = int32_t(k);
+    }
+  }
+  uint64_t hash;
+  uint32_t arguments, returns;
+  bool mutates, takes_host_tensors = false, sees_gradients = false;
+  int32_t generator = -1, pin = -1;           // places of the arguments of these names
+  c10::SmallVector<uint32_t, 8> looked_at;    // places of arguments that can hold tensors, devices or generators
+};
+
+// The tensor whose elements a kernel computes with: of one that consists of others, its values.
+inline Tensor elements(const Tensor& t) {
+  if (!t.defined() || !compound(t)) return t;
+  if (t.is_nested()) return at::native::get_nested_tensor_impl(t)->get_unsafe_storage_as_tensor();
+  return t.is_sparse() ? t._values() : at::sparse_csr::get_sparse_csr_impl(t)->values();
 }
 
 // One call: which tensors of the device stand behind which aliases.
 struct Call {
-  explicit Call(const c10::OperatorHandle& op) : op(op), hash(mixed(0, reinterpret_cast<uintptr_t>(&op.schema()))) {}
+  Call(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind)
+      : op(op), facts(facts), kind(kind), hash(facts.hash) {}
 
   const c10::OperatorHandle& op;
+  const Facts& facts;
+  bool host_operand = false;
+  bool to_host = false;  // results are asked for on the host
+  const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
   int device = -1;
   uint64_t hash;
-  bool sparse = false, host_operand = false;
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> aliases;  // the device's tensor, the host's
 
   Tensor in(const Tensor& t) {
@@ -44,7 +80,7 @@ struct Call {
                 "Expected all tensors to be on the same device, but found at least two devices, sdaa:", device, " and ",
                 t.device(), "! (", op.operator_name(), "; move one with .to())");
     device = t.device().index();
-    hash = mixed(hash, t);
+    hash = mixed(hash, compound(t) ? elements(t) : t);
     for (auto& [own, alias] : aliases)
       if (own.is_same(t)) return alias;
     if (t._is_zerotensor()) {
@@ -52,53 +88,67 @@ struct Call {
       zeros.zero_();
       return zeros;
     }
-    if (t.is_sparse()) {
-      sparse = true;
-      aliases.emplace_back(t, sparse_like(t, host(t._indices()), host(t._values()), at::kCPU));
-    } else if (t.has_storage()) {
-      aliases.emplace_back(t, host(t));
-    } else {
-      return t;
-    }
+    aliases.emplace_back(t, host(t));
+    // a kernel that leaves out what only a gradient needs
+    if (facts.sees_gradients && t.requires_grad()) aliases.back().second.set_requires_grad(true);
     return aliases.back().second;
   }
 
   Tensor out(const Tensor& t) {
-    if (!t.defined() || t.device().type() != at::kCPU || device < 0) return t;
-    hash = mixed(hash, t);
+    if (!t.defined() || t.device().type() != at::kCPU || device < 0 || to_host) return t;
+    hash = mixed(hash, compound(t) ? elements(t) : t);
     for (auto& [own, alias] : aliases)
       if (alias.is_same(t)) return own;
-    if (t.is_sparse()) return sparse_like(t, out(t._indices()), out(t._values()), Device(kSdaa, DeviceIndex(device)));
-    if (!t.has_storage() || t.is_sparse_csr()) return t;
+    return owned(t);
+  }
+
+  // A result as a tensor of the device: of the storage whose bytes it shows, or of its own.
+  Tensor owned(const Tensor& t) {
+    const Device whole(kSdaa, DeviceIndex(device));
+    if (compound(t)) return rebuilt(t, whole, [&](const Tensor& part) { return owned(part); });
+    if (!t.has_storage()) return t;
+    if (auto* storage = shown_by(t.storage()))
+      return retagged(t, Storage(c10::intrusive_ptr<StorageImpl>::reclaim_copy(storage)), whole);
     for (auto& [own, alias] : aliases)
-      if (!alias.is_sparse() && alias.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
-        return retagged(t, own.storage(), Device(kSdaa, DeviceIndex(device)));
-    return taken(t, DeviceIndex(device));
+      if (!compound(alias) && alias.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
+        return retagged(t, own.storage(), whole);
+    // what a quantiser holds stays the host's
+    return taken(kind == c10::DispatchKey::QuantizedCPU && t.storage().use_count() > 1 ? t.clone() : t, DeviceIndex(device));
   }
 
   // A kernel may have given an alias other memory or another shape.
   void write_back_all() {
     for (auto& [own, alias] : aliases) {
-      if (!own.is_sparse()) {
+      if (!compound(own)) {
         write_back(own, alias, DeviceIndex(device));
-        continue;
+      } else if (own.is_sparse()) {
+        auto* impl = static_cast<at::SparseTensorImpl*>(own.unsafeGetTensorImpl());
+        auto indices = owned(alias._indices()), values = owned(alias._values());
+        if (same(indices, own._indices()) && same(values, own._values()) && alias.is_coalesced() == own.is_coalesced()) continue;
+        impl->resize_(alias.sparse_dim(), alias.dense_dim(), alias.sizes());
+        impl->set_indices_and_values_unsafe(indices, values);
+        impl->set_coalesced(alias.is_coalesced());
+      } else if (!own.is_nested()) {
+        auto *to = at::sparse_csr::get_sparse_csr_impl(own), *from = at::sparse_csr::get_sparse_csr_impl(alias);
+        auto values = owned(from->values());
+        if (!same(values, to->values()) || own.sizes() != alias.sizes())
+          to->set_member_tensors(owned(from->compressed_indices()), owned(from->plain_indices()), values, alias.sizes());
       }
-      auto* impl = static_cast<at::SparseTensorImpl*>(own.unsafeGetTensorImpl());
-      auto indices = out(alias._indices()), values = out(alias._values());
-      if (indices.is_same(own._indices())) continue;
-      impl->resize_(alias.sparse_dim(), alias.dense_dim(), alias.sizes());
-      impl->set_indices_and_values_unsafe(indices, values);
-      impl->set_coalesced(alias.is_coalesced());
     }
+  }
+
+  static bool same(const Tensor& a, const Tensor& b) {
+    return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.sizes() == b.sizes() &&
+           a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
   }
 };
 
 // Turns tensors among the arguments into aliases, and devices and generators into the host's.
 inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base) {
-  const auto& arguments = call.op.schema().arguments();
+  const auto& facts = call.facts;
   int asked = -1;
   bool names_device = false;
-  for (size_t k = 0; k < arguments.size(); k++) {
+  for (const uint32_t k : facts.looked_at) {
     auto& v = stack[base + k];
     if (v.isTensor()) {
       v = call.in(v.toTensor());
@@ -115,6 +165,8 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
       if (d.type() == kSdaa) {
         asked = resolved(d.index());
         names_device = true;
+      } else if (!call.aliases.empty()) {
+        call.to_host = d.is_cpu();
       }
       v = Device(at::kCPU);
     } else if (v.isGenerator()) {
@@ -123,22 +175,18 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     }
   }
   if (names_device) call.device = asked;
-  TORCH_CHECK(!call.host_operand || call.device < 0 || takes_host_indices(call.op),
+  TORCH_CHECK(!call.host_operand || names_device || call.device < 0 || facts.takes_host_tensors,
               "Expected all tensors to be on the same device, but found at least two devices, sdaa:", call.device,
               " and cpu! (", call.op.operator_name(), "; move one with .to())");
   if (call.device < 0) call.device = current;
-  for (size_t k = 0; k < arguments.size(); k++) {
-    auto& v = stack[base + k];
-    if (v.isNone() && arguments[k].name() == "generator" && arguments[k].type()->kind() == c10::TypeKind::OptionalType)
-      v = host_generator(default_generator(DeviceIndex(call.device)));
-    if (arguments[k].name() == "pin_memory" && !v.isNone()) v = c10::IValue();
-  }
+  if (facts.generator >= 0 && stack[base + facts.generator].isNone())
+    stack[base + facts.generator] = host_generator(default_generator(DeviceIndex(call.device)));
+  if (facts.pin >= 0) stack[base + facts.pin] = c10::IValue();
 }
 
 inline void results_to_device(Call& call, torch::jit::Stack& stack) {
-  const size_t returns = call.op.schema().returns().size(), base = stack.size() - returns;
-  for (size_t k = 0; k < returns; k++) {
-    auto& v = stack[base + k];
+  for (size_t k = stack.size() - call.facts.returns; k < stack.size(); k++) {
+    auto& v = stack[k];
     if (v.isTensor()) {
       v = call.out(v.toTensor());
     } else if (v.isTensorList()) {
@@ -149,30 +197,68 @@ inline void results_to_device(Call& call, torch::jit::Stack& stack) {
   }
 }
 
-inline void boxed_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+// Runs the CPU's kernel, on aliases of the CPU.
+inline void call_host(const Call& call, torch::jit::Stack* stack) {
+  const auto& op = call.op;
+  const auto key = call.kind;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasComputedKernelForDispatchKey(key), "Could not run '", op.operator_name(),
+      "' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for the host (", key,
+      ") either, whose kernels the device runs. Write that step with other operators, or give the device a kernel of it: "
+      "torch.library.impl('", op.operator_name(), "', 'sdaa', your_function)");
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+}
+
+inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
   check_denied(op);
-  Call call(op);
-  arguments_to_host(call, *stack, stack->size() - op.schema().arguments().size());
+  Call call(op, facts, kind);
+  arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
-  if (!call.sparse && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
-    op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
-  else
-    call_or_refuse(op, stack);
-  call.write_back_all();
+  call_host(call, stack);
+  if (facts.mutates) call.write_back_all();
   results_to_device(call, *stack);
   const auto device = DeviceIndex(call.device);
   launched(What::kernel, call.hash, device, int32_t(streams[device]), [&] {
     Signature made{op.operator_name().name, {}, {}, -1};
-    for (auto& [own, alias] : call.aliases) add_meta(made.inputs, own);
-    const size_t base = stack->size() - op.schema().returns().size();
-    for (size_t k = base; k < stack->size(); k++) {
+    for (auto& [own, alias] : call.aliases) add_meta(made.inputs, elements(own));
+    for (size_t k = stack->size() - facts.returns; k < stack->size(); k++) {
       const auto& v = (*stack)[k];
-      if (v.isTensor()) add_meta(made.outputs, v.toTensor());
+      if (v.isTensor()) add_meta(made.outputs, elements(v.toTensor()));
       if (v.isTensorList())
-        for (const Tensor& t : v.toTensorVector()) add_meta(made.outputs, t);
+        for (const Tensor& t : v.toTensorVector()) add_meta(made.outputs, elements(t));
     }
     return made;
   });
+}
+
+// The kernel of one operator: it keeps what it was told of it.
+struct BoxedKernel final : c10::OperatorKernel {
+  explicit BoxedKernel(c10::DispatchKey kind) : kind(kind) {}
+  const c10::DispatchKey kind;  // whose kernel it runs
+  std::atomic<const Facts*> known{nullptr};
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const Facts* facts = known.load(std::memory_order_acquire);
+    if (!facts) {
+      const auto* mine = new Facts(op);
+      if (!known.compare_exchange_strong(facts, mine)) delete mine;
+      facts = known.load();
+    }
+    run_boxed(op, *facts, kind, stack);
+  }
+  ~BoxedKernel() override { delete known.load(); }
+};
+
+inline torch::CppFunction boxed_kernel(c10::DispatchKey kind) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(kind));
+}
+
+// The kernel of operators that somebody defined and gave a CPU kernel alone.
+template <c10::DispatchKey kind>
+void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static thread_local std::unordered_map<std::string, std::unique_ptr<Facts>> known;  // a handle's address may be used again
+  auto& facts = known[toString(op.operator_name())];
+  if (!facts || facts->arguments != op.schema().arguments().size()) facts = std::make_unique<Facts>(op);
+  run_boxed(op, *facts, kind, stack);
 }
 
 inline void bind_boxed(py::module& m) {

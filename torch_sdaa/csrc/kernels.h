@@ -3,6 +3,7 @@
 #include "alias.h"
 #include "boxed.h"
 #include "common.h"
+#include "norm.h"
 
 namespace sdaa {
 
@@ -172,12 +173,60 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
   return made;
 }
 
-inline int64_t fused_sdp_choice(const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, double, bool,
-                                std::optional<double>, bool) {
-  return 0;  // the math form: the others are one vendor's kernels
+// Which form of attention the CPU would take; the composite operator asks for it by the stub, others by the operator.
+inline int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+                                double dropout, bool causal, std::optional<double> scale, bool grouped) {
+  auto shown = [](const Tensor& t) {  // whether a gradient is asked for decides too
+    auto alias = host(t);
+    if (t.requires_grad() && at::GradMode::is_enabled()) alias.set_requires_grad(true);
+    return alias;
+  };
+  const auto shown_mask = mask && mask->defined() ? std::optional(shown(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(shown(q), shown(k), shown(v), shown_mask, dropout, causal, scale, grouped);
 }
 
 // ----------------------------------------------------------------------------------------------------------- sparse
+
+inline std::set<std::string> register_csr_own(torch::Library& m) {
+  std::set<std::string> names;
+  auto impl = [&](const char* name, auto&& f) {
+    m.impl(name, std::forward<decltype(f)>(f));
+    names.insert(std::string("aten::") + name);
+  };
+  impl("crow_indices", TORCH_FN(at::native::crow_indices_sparse_csr));
+  impl("col_indices", TORCH_FN(at::native::col_indices_sparse_csr));
+  impl("ccol_indices", TORCH_FN(at::native::ccol_indices_sparse_csr));
+  impl("row_indices", TORCH_FN(at::native::row_indices_sparse_csr));
+  impl("values", TORCH_FN(at::native::values_sparse_csr));
+  impl("_nnz", TORCH_FN(at::native::_nnz_sparse_csr));
+  impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse_csr));
+  impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse_csr));
+  return names;
+}
+
+// Sizes of nested tensors lie on the host.
+inline std::set<std::string> register_nested_own(torch::Library& m) {
+  m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
+  m.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
+  m.impl("_nested_tensor_storage_offsets", TORCH_FN(at::native::_nested_tensor_storage_offsets));
+  m.impl("_to_copy", TORCH_FN(at::native::_to_copy_nested));
+  return {"aten::_to_copy", "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_nested_tensor_storage_offsets"};
+}
+
+// PyTorch's own forgets the device that is asked for where a tensor has gaps.
+inline Tensor quantised_to_copy(const Tensor& t, Dtype dtype, LayoutOption layout, DeviceOption device, Flag pin,
+                                bool non_blocking, FormatOption format) {
+  return at::native::_to_copy(t.contiguous(), dtype, layout, device, pin, non_blocking, format);
+}
+
+inline std::set<std::string> register_quantised_own(torch::Library& m) {
+  m.impl("_copy_from", copy_from);
+  m.impl("as_strided", as_strided);
+  m.impl("view", view);
+  m.impl("_reshape_alias", reshape_alias);
+  m.impl("_to_copy", quantised_to_copy);
+  return {"aten::_to_copy", "aten::_copy_from", "aten::as_strided", "aten::view", "aten::_reshape_alias"};
+}
 
 inline Tensor sparse_with_dims(int64_t sparse, int64_t dense, IntArrayRef size, Dtype dtype, LayoutOption layout,
                                DeviceOption device, Flag pin) {
@@ -239,19 +288,36 @@ inline std::set<std::string> register_sparse_own(torch::Library& m) {
 
 inline void register_boxed(torch::Library& m, c10::DispatchKey key, const std::set<std::string>& own) {
   static const std::set<std::string> left = {"aten::_pin_memory", "aten::is_pinned", "aten::record_stream"};
-  for (const auto& name : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key)) {
+  auto names = c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key);
+  // composed of others, but not of the same ones on every device
+  if (key == c10::DispatchKey::CPU) names.emplace_back("aten::linalg_lstsq", "");
+  for (const auto& name : names) {
     const auto whole = toString(name);
     if (name.name.rfind("aten::", 0) != 0 || own.count(whole) || left.count(name.name)) continue;
-    m.impl(whole.substr(6).c_str(), torch::CppFunction::makeFromBoxedFunction<&boxed_kernel>());
+    m.impl(whole.substr(6).c_str(), boxed_kernel(key));
     registered++;
   }
 }
 
 inline void register_all() {  // kept for the life of the process
-  auto* dense = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  register_boxed(*dense, c10::DispatchKey::CPU, register_own(*dense));
-  auto* sparse = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
-  register_boxed(*sparse, c10::DispatchKey::SparseCPU, register_sparse_own(*sparse));
+  auto library = [](c10::DispatchKey key) {
+    return new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  };
+  using Key = c10::DispatchKey;
+  auto* dense = library(Key::PrivateUse1);
+  auto own = register_own(*dense);
+  register_norms(*dense);
+  dense->impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
+  own.insert("aten::_nested_view_from_buffer");
+  register_boxed(*dense, Key::CPU, own);
+  auto* sparse = library(Key::SparsePrivateUse1);
+  register_boxed(*sparse, Key::SparseCPU, register_sparse_own(*sparse));
+  auto* csr = library(Key::SparseCsrPrivateUse1);
+  register_boxed(*csr, Key::SparseCsrCPU, register_csr_own(*csr));
+  auto* quantised = library(Key::QuantizedPrivateUse1);
+  register_boxed(*quantised, Key::QuantizedCPU, register_quantised_own(*quantised));
+  auto* nested = library(Key::NestedTensorPrivateUse1);
+  register_boxed(*nested, Key::NestedTensorCPU, register_nested_own(*nested));
 }
 
 }  // namespace sdaa

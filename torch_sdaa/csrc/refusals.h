@@ -10,14 +10,4 @@ namespace sdaa {
                               "(.cpu() before it, .sdaa() after), or give the device one with torch.library");
 }
 
-// The dispatcher, asked for an operator that no host kernel stands behind, speaks of the CPU and lists every backend's kernels.
-inline void call_or_refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  try {
-    op.callBoxed(stack);
-  } catch (const c10::NotImplementedError& error) {
-    if (error.msg().rfind("Could not run '" + toString(op.operator_name()) + "'", 0) != 0) throw;
-    refuse(op);
-  }
-}
-
 }  // namespace sdaa

@@ -6,16 +6,27 @@
 #include "kernels.h"
 #include "log.h"
 #include "memory.h"
+#include "norm.h"
 #include "threads.h"
 
 namespace sdaa {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_kernel>());
-}
+#define SDAA_FALLBACK(KEY, HOST)                                                                                   \
+  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                                                  \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&sdaa::boxed_fallback<c10::DispatchKey::HOST>>());        \
+  }
+SDAA_FALLBACK(PrivateUse1, CPU)
+SDAA_FALLBACK(SparsePrivateUse1, SparseCPU)
+SDAA_FALLBACK(SparseCsrPrivateUse1, SparseCsrCPU)
+SDAA_FALLBACK(QuantizedPrivateUse1, QuantizedCPU)
+SDAA_FALLBACK(NestedTensorPrivateUse1, NestedTensorCPU)
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &sdaa::fused_sdp_choice)
+}
 
 namespace at::autocast {
 namespace {
