@@ -7,8 +7,7 @@ import sys
 
 import torch
 
-from engine.sdaa import load_card, visible_devices
-from torch_sdaa import nn_modules, operators, prices
+from torch_sdaa import nn_modules, operators, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -21,10 +20,7 @@ def start() -> None:
         return
     _started = True
     torch.utils.rename_privateuse1_backend("sdaa")
-    card = load_card()
-    C.set_device_count(len(visible_devices(0)))
-    C.set_memory_limit(card.memory_bytes)
-    C.set_pricer(prices.Pricer(card))
+    simulated.start()
     from torch_sdaa import sdaa
 
     torch._register_device_module("sdaa", sdaa)
@@ -35,3 +31,4 @@ def start() -> None:
     operators.register()
     nn_modules.mend()
     atexit.register(C.drain)
+    atexit.register(simulated.stop)  # is called before it

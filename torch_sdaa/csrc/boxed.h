@@ -4,6 +4,7 @@
 #include "common.h"
 #include "device.h"
 #include "log.h"
+#include "strict.h"
 #include "threads.h"
 
 namespace sdaa {
@@ -153,6 +154,7 @@ inline void results_to_device(Call& call, torch::jit::Stack& stack) {
 inline void boxed_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_denied(op);
   Call call(op);
+  Working working(call.device);
   arguments_to_host(call, *stack, stack->size() - op.schema().arguments().size());
   take_owners_state();
   if (!call.sparse && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
@@ -161,6 +163,7 @@ inline void boxed_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack
     op.callBoxed(stack);
   call.write_back_all();
   results_to_device(call, *stack);
+  if (watchful.load(std::memory_order_relaxed)) inspect(call, *stack);
   const auto device = DeviceIndex(call.device);
   launched(What::kernel, call.hash, device, int32_t(streams[device]), [&] {
     Signature made{op.operator_name().name, {}, {}, -1};

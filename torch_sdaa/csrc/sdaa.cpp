@@ -6,6 +6,8 @@
 #include "kernels.h"
 #include "log.h"
 #include "memory.h"
+#include "profiler.h"
+#include "strict.h"
 #include "threads.h"
 
 namespace sdaa {
@@ -43,6 +45,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_generator(m);
   sdaa::bind_threads(m);
   sdaa::bind_log(m);
+  sdaa::bind_faults(m);
+  sdaa::bind_strict(m);
+  sdaa::register_profiler();
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);
   m.attr("registered") = sdaa::registered;

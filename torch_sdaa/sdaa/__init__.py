@@ -22,6 +22,7 @@ from torch_sdaa.sdaa.memory import (
     memory_allocated,
     memory_reserved,
     memory_stats,
+    memory_summary,
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
@@ -46,3 +47,5 @@ from torch_sdaa.sdaa.for_torch import (
     get_amp_supported_dtype,
     is_bf16_supported,
 )
+from torch_sdaa.strict import is_strict, set_strict
+from torch_sdaa.summaries import time_summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch_sdaa.core import C
+from torch_sdaa.summaries import memory_text
 from torch_sdaa.sdaa.devices import Device, index_of
 
 
@@ -62,3 +63,8 @@ def memory_stats(device: Device = None) -> dict[str, Any]:
         "reserved_bytes.all.peak": max_memory_reserved(index),
         "num_ooms": counts["ooms"],
     }
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """Return the figures above as text; ``abbreviated`` changes nothing, there is nothing to leave out."""
+    return memory_text(index_of(device))
