@@ -30,6 +30,7 @@ inline Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking)
   take_owners_state();
   host(to).copy_(host(from));
   copied(from, to, non_blocking);
+  if (strict.load(std::memory_order_relaxed)) refuse_not_finite(host(to), "aten::copy_", "result");
   return to;
 }
 

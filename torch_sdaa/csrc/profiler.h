@@ -84,7 +84,7 @@ struct ProfilerSession final : libkineto::IActivityProfilerSession {
       devices.insert(s.device);
       const bool copy = s.what != What::kernel;
       buffer->emplace_activity(buffer->span, copy ? libkineto::ActivityType::GPU_MEMCPY : libkineto::ActivityType::CONCURRENT_KERNEL,
-                               found.names[s.id]);
+                               found.names[s.id] + " (simulated)");
       auto& activity = *buffer->activities.back();
       activity.startTime = began + int64_t((s.start - first) * 1e9);
       activity.endTime = began + int64_t((s.end - first) * 1e9);

@@ -44,9 +44,9 @@ inline void strict_launch(Log& log, uint32_t id, DeviceIndex device) {
   TORCH_CHECK(why.empty(), why);
 }
 
-inline void refuse_not_finite(const Tensor& host, const c10::OperatorHandle& op, const char* where) {
+inline void refuse_not_finite(const Tensor& host, const std::string& op, const char* where) {
   if (!host.defined() || host.scalar_type() != at::kHalf || host.layout() != c10::kStrided || !host.numel()) return;
-  TORCH_CHECK(at::isfinite(host).all().item<bool>(), "strict mode: ", op.operator_name(), " has inf or NaN in a float16 ", where,
+  TORCH_CHECK(at::isfinite(host).all().item<bool>(), "strict mode: ", op, " has inf or NaN in a float16 ", where,
               "; such cards take and give none: scale the loss (torch.amp.GradScaler) or compute this in float32");
 }
 
@@ -56,17 +56,18 @@ void inspect(const Call& call, torch::jit::Stack& stack) {
   const auto& returns = call.op.schema().returns();
   const size_t base = stack.size() - returns.size();
   const bool spoil = call.device >= 0 && nan_results[call.device];
-  const bool look = strict && call.op.operator_name().name != "aten::_amp_foreach_non_finite_check_and_unscale_";
+  const auto& name = call.op.operator_name().name;
+  const bool look = strict && name != "aten::_amp_foreach_non_finite_check_and_unscale_";
   for (size_t k = 0; k < returns.size(); k++) {
     const auto* alias = returns[k].alias_info();
     if ((alias && !alias->isWrite()) || !stack[base + k].isTensor()) continue;  // a view of what was looked at before
     const auto& t = stack[base + k].toTensor();
     if (!t.defined() || !on_card(t) || t.is_sparse()) continue;
     if (spoil && (t.is_floating_point() || t.is_complex())) host(t).fill_(std::nan(""));
-    if (look) refuse_not_finite(host(t), call.op, "result");
+    if (look) refuse_not_finite(host(t), name, "result");
   }
   if (look)
-    for (const auto& [own, alias] : call.aliases) refuse_not_finite(alias, call.op, "operand");
+    for (const auto& [own, alias] : call.aliases) refuse_not_finite(alias, name, "operand");
 }
 
 // ------------------------------------------------------------------------------------- how long the host computes
