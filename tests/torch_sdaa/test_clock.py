@@ -78,10 +78,10 @@ def _on_stream(real: Real, model: ClockModel, op: tuple[Any, ...]) -> None:
         model.sync_stream(device, s)
     elif kind == "record":
         if device == 0:  # an event belongs to one device
-            stream.record_event(real.events[0][op[3]])
+            real.events[0][op[3]].record(stream)
             model.record(op[3], device, s)
     else:
-        stream.wait_event(real.events[0][op[3]])
+        real.events[0][op[3]].wait(stream)
         model.wait(op[3], device, s)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import torch_sdaa  # noqa: F401 -- compiles the extension where the cache has none
 
 TRAIN = """
 import torch, torch_sdaa
@@ -35,7 +38,9 @@ print("waited", C.times(0)["host"] >= 1.0)
 
 
 def _train(faults: str, code: str = TRAIN) -> tuple[list[str], str]:
-    environment = {**os.environ, "TECO_SIM_FAULTS": faults}
+    # The extension as this process found it: a test's own cache folder is empty.
+    cache = str(Path(str(sys.modules["_sdaa"].__file__)).parents[2])
+    environment = {**os.environ, "TECO_SIM_FAULTS": faults, "TECO_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     return done.stdout.splitlines(), done.stderr
 

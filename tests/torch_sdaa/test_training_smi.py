@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import torch_sdaa  # noqa: F401 -- compiles the extension where the cache has none
 from engine.sdaa.status import ProcessStatus, read_all
 
 TRAIN = """
@@ -45,8 +46,13 @@ def _wait_for(pid: int) -> ProcessStatus:
     raise AssertionError("teco-smi never saw the process")
 
 
+CACHE = str(Path(str(sys.modules["_sdaa"].__file__)).parents[2])
+"""Where the extension is; a test's own cache folder is empty."""
+
+
 @pytest.mark.slow
 def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", CACHE)
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path / "smi"))
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", "2,3")
     stop = tmp_path / "stop"
@@ -66,6 +72,7 @@ def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_process_that_uses_no_device_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", CACHE)
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path))
     code = "import torch, torch_sdaa; torch.ones(3).sum(); from torch_sdaa import publish; assert not publish.is_on()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
