@@ -43,7 +43,12 @@ def folder() -> Path:
 def command(output: Path) -> list[str]:
     """Return the compiler's command line."""
     root = Path(torch.__file__).parent
-    includes = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto", sysconfig.get_paths()["include"]]
+    includes = [
+        root / "include",
+        root / "include/torch/csrc/api/include",
+        root / "include/kineto",
+        sysconfig.get_paths()["include"],
+    ]
     return [
         os.environ.get("CXX", "g++"),
         *flags(),

@@ -30,14 +30,20 @@ _LIKE = {
     **dict.fromkeys(("erf", "erfc", "erfinv", "lgamma", "digamma"), "Erf"),
     **dict.fromkeys(("gelu",), "Gelu"),
     **dict.fromkeys(("tanh", "atanh", "asinh", "acosh", "selu", "elu", "celu"), "Tanh"),
-    **dict.fromkeys(("sigmoid", "log_sigmoid", "log_sigmoid_forward", "binary_cross_entropy", "logit", "glu"), "Sigmoid"),
+    **dict.fromkeys(
+        ("sigmoid", "log_sigmoid", "log_sigmoid_forward", "binary_cross_entropy", "logit", "glu"), "Sigmoid"
+    ),
     **dict.fromkeys(("binary_cross_entropy_with_logits", "softplus"), "Softplus"),
     **dict.fromkeys(("pow", "float_power"), "Pow"),
     **dict.fromkeys(("silu",), "Swish"),
     **dict.fromkeys(("mish",), "Mish"),
-    **dict.fromkeys(("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm"), "LayerNormalization"),
+    **dict.fromkeys(
+        ("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm"), "LayerNormalization"
+    ),
     **dict.fromkeys(("_native_batch_norm_legit", "batch_norm", "_batch_norm_with_update"), "LayerNormalization"),
-    **dict.fromkeys(("_native_batch_norm_legit_no_training", "batch_norm_stats", "batch_norm_elemt"), "LpNormalization"),
+    **dict.fromkeys(
+        ("_native_batch_norm_legit_no_training", "batch_norm_stats", "batch_norm_elemt"), "LpNormalization"
+    ),
     **dict.fromkeys(("_fused_rms_norm", "rms_norm"), "RMSNormalization"),
 }
 """ATen operators, and the ONNX operator that takes as many operations per element."""

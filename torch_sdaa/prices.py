@@ -146,7 +146,7 @@ def _traffic(op: str, inputs: list[Meta], outputs: list[Meta]) -> tuple[int, int
     if op.removeprefix("aten::") in _SELECTING and inputs:
         read += min(_bytes(inputs[0]), written) - _bytes(inputs[0])
     if not outputs:  # it works in place, on lists: what it writes is among what it reads
-        written = int(read * _mutated_share(op))
+        written = int(read * _written_share(op, [sizes for *_, sizes in inputs]))
     return read, written
 
 
@@ -169,11 +169,25 @@ def is_view(op: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _mutated_share(op: str) -> float:
-    """Return which part of an in-place operator's tensors it writes, list by list."""
+def _lists(op: str) -> list[tuple[int, int]]:
+    """Return of each overload of an in-place operator how many tensor arguments it has and writes, most first."""
+    found = set()
     for schema in _overloads(op):
         tensors = [a for a in schema.arguments if "Tensor" in str(a.type)]
         written = [a for a in tensors if a.alias_info is not None and a.alias_info.is_write]
         if written and not schema.returns:
-            return len(written) / len(tensors)
-    return 0.0
+            found.add((len(tensors), len(written)))
+    return sorted(found, reverse=True)
+
+
+def _written_share(op: str, sizes: list[tuple[int, ...]]) -> float:
+    """Return which part of an in-place operator's tensors it writes.
+
+    The log does not tell overloads apart: with a list more than another, the shapes repeat.
+    """
+    overloads = _lists(op)
+    for count, written in overloads:
+        part, rest = divmod(len(sizes), count)
+        if not rest and sizes == sizes[:part] * count:
+            return written / count
+    return overloads[0][1] / overloads[0][0] if overloads else 0.0

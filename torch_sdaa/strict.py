@@ -21,7 +21,19 @@ VARIABLE = "TORCH_SDAA_STRICT"
 
 PRODUCTS = frozenset(
     (
-        *("mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward"),
+        *(
+            "mm",
+            "bmm",
+            "addmm",
+            "baddbmm",
+            "addbmm",
+            "addmv",
+            "mv",
+            "dot",
+            "linear",
+            "convolution",
+            "convolution_backward",
+        ),
         *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
     )
 )
@@ -76,7 +88,15 @@ def _shape_of_data(op: str, inputs: Sequence[Meta], outputs: Sequence[Meta]) -> 
     return "a result whose shape follows from data" if base_of(op) in _DYNAMIC else ""
 
 
-_DYNAMIC = ("nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
+_DYNAMIC = (
+    "nonzero",
+    "masked_select",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "unique_dim_consecutive",
+)
 
 RULES = (
     Rule("float64", "002, migration: 除开昇腾芯片不支持的fp64数据格式", "use float32: .float()", _wide),
@@ -88,14 +108,24 @@ RULES = (
     ),
     Rule("finite float16", "004, 约束与限制: 不支持float16类型的inf/nan数据输入输出", "scale the loss, or use float32"),
     Rule("one device a thread", "004, FAQ ExchangeDevice: 在一个线程内，只能调用一个NPU设备", "a process per device"),
-    Rule("int64 maximum", "004, 单算子样例编写说明: 在输入参数为torch.int64时，max算子在npu上报错", "use .int()", _int64_maximum),
+    Rule(
+        "int64 maximum",
+        "004, 单算子样例编写说明: 在输入参数为torch.int64时，max算子在npu上报错",
+        "use .int()",
+        _int64_maximum,
+    ),
     Rule(
         "int64 targets",
         "004, FAQ SigmoidCrossEntropyWithLogitsV2: 可能是输入int64类型导致的错误",
         "use .float() on the target",
         _int64_target,
     ),
-    Rule("one dtype in stack", "004, FAQ MemCopySync: 将stack入参数据类型转换为一致", "use .to() on the parts", _mixed_stack),
+    Rule(
+        "one dtype in stack",
+        "004, FAQ MemCopySync: 将stack入参数据类型转换为一致",
+        "use .to() on the parts",
+        _mixed_stack,
+    ),
     Rule("fixed shapes", "004, FAQ 动态shape: 将动态shape修改为固定shape", "use torch.where and masks", _shape_of_data),
 )
 """Every rule; ``source`` names one of the specification's texts and its chapter."""

@@ -18,7 +18,9 @@ SIDE = 52
 """Of the operands; no other test of this file uses it, so that a launch is known by it."""
 
 _ops = st.one_of(
-    st.tuples(st.sampled_from(["add", "mm", "item", "in", "in_pinned", "out", "view"]), st.integers(0, 1), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(["add", "mm", "item", "in", "in_pinned", "out", "view"]), st.integers(0, 1), st.integers(0, 2)
+    ),
     st.tuples(st.just("between"), st.integers(0, 1), st.integers(0, 2)),
     st.tuples(st.sampled_from(["record", "wait"]), st.integers(0, 1), st.integers(0, 2), st.integers(0, 2)),
     st.tuples(st.sampled_from(["sync_event", "query"]), st.integers(0, 2)),
@@ -39,7 +41,7 @@ class Real:
             [torch.sdaa.default_stream(d), torch.sdaa.Stream(d), torch.sdaa.Stream(d)]  # type: ignore[attr-defined]
             for d in range(DEVICES)
         ]
-        self.events = [[torch.sdaa.Event(enable_timing=True) for _ in range(3)] for _ in range(DEVICES)]  # type: ignore[attr-defined]
+        self.events = [[torch.Event("sdaa", enable_timing=True) for _ in range(3)] for _ in range(DEVICES)]  # type: ignore[attr-defined]
 
 
 def _seconds() -> dict[str, float]:
@@ -152,7 +154,7 @@ def test_the_clock_agrees_with_the_model(program: list[tuple[Any, ...]], costs: 
 
 
 def test_events_of_two_devices_have_no_time_between_them() -> None:
-    first, second = (torch.sdaa.Event(enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
+    first, second = (torch.Event("sdaa", enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
     first.record(torch.sdaa.default_stream(0))  # type: ignore[attr-defined]
     second.record(torch.sdaa.default_stream(1))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"recorded on sdaa:0 and sdaa:1; record both on one device"):
@@ -163,7 +165,7 @@ def test_elapsed_time_is_that_of_the_kernels_between() -> None:
     x = torch.ones(256, 256, device="sdaa")
     torch.mm(x, x)
     (seconds,) = [s for (op, inputs, *_), _, s, _ in C.signatures() if op == "aten::mm" and inputs[0][2] == (256, 256)]
-    first, second = (torch.sdaa.Event(enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
+    first, second = (torch.Event("sdaa", enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
     first.record()
     for _ in range(5):
         torch.mm(x, x)

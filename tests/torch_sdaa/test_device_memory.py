@@ -40,7 +40,9 @@ def test_out_of_memory_says_what_was_asked_and_what_is_free() -> None:
     held = torch.empty(MIB, dtype=torch.uint8, device="sdaa:3")
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(15296 * MIB, dtype=torch.uint8, device="sdaa:3")
-    assert "Tried to allocate 15296 MiB on sdaa:3, which has 15296 MiB, of which 15295 MiB are free" in str(caught.value)
+    assert "Tried to allocate 15296 MiB on sdaa:3, which has 15296 MiB, of which 15295 MiB are free" in str(
+        caught.value
+    )
     assert C.memory_counts(3)["ooms"] == before + 1
     del held
     assert _used() == 0

@@ -20,7 +20,9 @@ def test_the_table_has_the_simulated_time_of_every_operator(tmp_path: Path) -> N
         torch.randn(8).sin()
     rows = {row.key: row for row in seen.key_averages()}
     (price,) = [
-        seconds for (op, inputs, *_), _, seconds, _ in C.signatures() if op == "aten::mm" and inputs == [("Float", 4, (72, 72))]
+        seconds
+        for (op, inputs, *_), _, seconds, _ in C.signatures()
+        if op == "aten::mm" and inputs == [("Float", 4, (72, 72))]
     ]
     assert rows["aten::relu"].device_time_total > 0
     assert rows["aten::mm"].count == 3

@@ -29,7 +29,9 @@ def test_a_big_product_costs_its_arithmetic_at_the_rate_of_its_dtype() -> None:
     assert price == (pytest.approx(PLAIN.launch_us * 1e-6 + arithmetic), 0.0, True)
     single = pricer.price("aten::mm", [_float(n, n)] * 2, [_float(n, n)])
     assert single.seconds == pytest.approx(PLAIN.launch_us * 1e-6 + arithmetic / CARD.float32_rate)
-    assert single.assumed == pytest.approx(arithmetic / CARD.float32_rate)  # float32_rate is a guess, the rest is fitted
+    assert single.assumed == pytest.approx(
+        arithmetic / CARD.float32_rate
+    )  # float32_rate is a guess, the rest is fitted
     assert pricer.assumed == {"float32_rate": "0.5 of float16's"}
 
 
@@ -93,7 +95,9 @@ def test_every_formula_of_pytorch_for_a_plain_product_is_used() -> None:
 
 def test_views_launch_nothing_and_in_place_lists_are_written() -> None:
     assert all(map(prices.is_view, ("aten::t", "aten::transpose", "aten::expand", "aten::split", "aten::detach")))
-    assert not any(map(prices.is_view, ("aten::add", "aten::add_", "aten::mm", "aten::_foreach_add_", "aten::_softmax")))
+    assert not any(
+        map(prices.is_view, ("aten::add", "aten::add_", "aten::mm", "aten::_foreach_add_", "aten::_softmax"))
+    )
     n = 1 << 22
     pricer = prices.Pricer(CARD)
     price = pricer.price("aten::_foreach_add_", [_float(n)] * 2, [])

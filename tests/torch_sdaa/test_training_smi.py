@@ -57,7 +57,9 @@ def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", "2,3")
     stop = tmp_path / "stop"
     command = [sys.executable, "-c", TRAIN, str(stop)]
-    with subprocess.Popen(command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+    with subprocess.Popen(
+        command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as training:
         assert training.stdout is not None and training.stderr is not None
         assert training.stdout.readline() == "ready\n"
         (device,) = _wait_for(training.pid).devices
