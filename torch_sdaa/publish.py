@@ -1,7 +1,7 @@
 """Tells ``teco-smi`` what this process does on its devices while it trains.
 
-A daemon thread looks five times a second; it also keeps the launch log walked. It begins when a device is first used, is
-not there in a forked child, and ends at exit.
+A daemon thread looks five times a second; it also keeps the launch log walked. It begins when a device is first used,
+is not there in a forked child, and ends at exit.
 """
 
 from __future__ import annotations

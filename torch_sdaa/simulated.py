@@ -1,4 +1,4 @@
-"""Joins the devices of this process to the simulated card: their number, memory, prices, faults, and what is told of them."""
+"""Joins the devices of this process to the simulated card: number, memory, prices, faults."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Strict mode: refuses what cards of this kind cannot do, so that a script is known to keep within it before it is moved.
+"""Strict mode: refuses what cards of this kind cannot do, to prove a script before it is moved.
 
 Off by default: the simulated card computes whatever PyTorch's CPU kernels compute. ``TORCH_SDAA_STRICT=1`` or
-:func:`set_strict` switches it on; then each distinct launch is held to :data:`RULES` once, every float16 operand and result
-must be finite, and a thread may use one device only. The rules are those of the guides of a comparable card.
+:func:`set_strict` switches it on; then each distinct launch is held to :data:`RULES` once, every float16 operand
+and result must be finite, and a thread may use one device only. The rules are those of the guides of a comparable card.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Rule:
 
     Attributes:
         name: of the rule. source: the guide's chapter that says so. fix: what to do instead.
-        broken: returns what of a launch breaks it, in words; "" where nothing does. ``None``: checked elsewhere, by value
-            or by thread.
+        broken: returns what of a launch breaks it, in words; "" where nothing does. ``None``: checked
+            elsewhere, by value or by thread.
     """
 
     name: str

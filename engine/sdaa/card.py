@@ -137,7 +137,7 @@ def visible_devices(rank: int) -> list[int]:
 
 
 def all_visible_devices() -> list[int]:
-    """Return the SPA of all cards of this host that ``SDAA_VISIBLE_DEVICES`` leaves, in its order: numbers on this host.
+    """Return the SPA of all cards of this host that ``SDAA_VISIBLE_DEVICES`` leaves, in its order, as numbers.
 
     Raises:
         ConfigError: a variable cannot be read.

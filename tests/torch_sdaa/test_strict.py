@@ -46,7 +46,8 @@ def test_it_refuses_in_one_line(name: str, strict_mode: None) -> None:
     do, match = BROKEN[name]
     with pytest.raises(RuntimeError, match=match) as caught:
         _in_thread(do)
-    assert str(caught.value).startswith("strict mode: ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("strict mode: ")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", BROKEN)

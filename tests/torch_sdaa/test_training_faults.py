@@ -70,7 +70,8 @@ def test_nan_and_no_memory_last_one_step() -> None:
     lines, _ = _train("nan:spa=0,step=1")
     assert lines[:2] == ["step 0 fine", "step 1 nan"]
     lines, _ = _train("oom:spa=0,step=1")
-    assert lines[0].startswith("OutOfMemoryError SDAA out of memory") and "injected fault (TECO_SIM_FAULTS)" in lines[0]
+    assert lines[0].startswith("OutOfMemoryError SDAA out of memory")
+    assert "injected fault (TECO_SIM_FAULTS)" in lines[0]
 
 
 @pytest.mark.slow
@@ -91,4 +92,5 @@ def test_a_slow_device_shows_in_its_time() -> None:
 @pytest.mark.slow
 def test_a_fault_of_a_device_that_is_not_there_is_refused() -> None:
     lines, errors = _train("lose:spa=4,step=0", "import torch_sdaa")
-    assert lines == [] and errors.rstrip().endswith("TECO_SIM_FAULTS: there is no SPA 4; this card has 4 (0 to 3)")
+    assert lines == []
+    assert errors.rstrip().endswith("TECO_SIM_FAULTS: there is no SPA 4; this card has 4 (0 to 3)")

@@ -60,11 +60,13 @@ def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: 
     with subprocess.Popen(
         command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as training:
-        assert training.stdout is not None and training.stderr is not None
+        assert training.stdout is not None
+        assert training.stderr is not None
         assert training.stdout.readline() == "ready\n"
         (device,) = _wait_for(training.pid).devices
         assert (device.index, device.health, device.memory_used) == (3, "OK", 4 << 20)
-        assert 0 < device.utilisation <= 1 and 0 < device.host_busy <= 1
+        assert 0 < device.utilisation <= 1
+        assert 0 < device.host_busy <= 1
         stop.touch()
         assert training.wait(30) == 0, training.stderr.read()
         assert training.stderr.read() == ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch_sdaa.core import C
-from torch_sdaa.summaries import memory_text
 from torch_sdaa.sdaa.devices import Device, index_of
+from torch_sdaa.summaries import memory_text
 
 
 def memory_allocated(device: Device = None) -> int:
