@@ -1,8 +1,8 @@
 """How many floating-point operations an ATen operator takes, told from its name and shapes.
 
-Matrix products: PyTorch's own formulas (``torch.utils.flop_counter``). Elementwise operators, reductions and
-what is made of them: operations per element, as ``engine.sdaa`` counts them for the ONNX operator of the same meaning; a backward
-operator takes twice its forward one. Rough, and rarely what binds.
+Matrix products: PyTorch's own formulas (``torch.utils.flop_counter``). Elementwise operators, reductions and what is
+made of them: operations per element, as ``engine.sdaa`` counts them for the ONNX operator of the same meaning; a
+backward operator takes twice its forward one. Rough, and rarely what binds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Faults on order while training: ``TECO_SIM_FAULTS``, as for inference, with training's own meaning of SPA and step.
 
 ``spa=K`` is device ``sdaa:K``. A step ends when ``Optimizer.step`` returns: what is launched before the first one has
-returned is step 0, whichever device it runs on, and a script with two optimizers counts both. A process that never calls
-an optimizer stays in step 0.
+returned is step 0, on whichever device, and a script with two optimizers counts both. A process that never calls an
+optimizer stays in step 0.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ def _operators(top: int) -> list[str]:
     for (op, *_), count, seconds, _ in C.signatures():
         sums[op][0] += count * seconds
         sums[op][1] += count if seconds else 0
-    ranked = sorted(((op, *both) for op, both in sums.items() if both[0]), key=lambda row: -row[1])[:top]
+    ranked = sorted(((both[0], both[1], op) for op, both in sums.items() if both[0]), reverse=True)[:top]
     lines = [f"{'operator':<44}{'simulated s':>13}{'launches':>10}"]
-    return [*lines, *(f"{op:<44}{seconds:>13.6f}{int(count):>10}" for op, seconds, count in ranked)]
+    return [*lines, *(f"{op:<44}{seconds:>13.6f}{int(count):>10}" for seconds, count, op in ranked)]
 
 
 def memory_counts(index: int) -> dict[str, Any]:
