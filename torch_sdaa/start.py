@@ -7,8 +7,7 @@ import sys
 
 import torch
 
-from engine.sdaa import load_card, visible_devices
-from torch_sdaa import dlpack, nn_modules, operators, prices
+from torch_sdaa import dlpack, nn_modules, operators, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -21,10 +20,7 @@ def start() -> None:
         return
     _started = True
     torch.utils.rename_privateuse1_backend("sdaa")
-    card = load_card()
-    C.set_device_count(len(visible_devices(0)))
-    C.set_memory_limit(card.memory_bytes)
-    C.set_pricer(prices.Pricer(card))
+    simulated.start()
     from torch_sdaa import device_interface, messages, sdaa
 
     torch._register_device_module("sdaa", sdaa)
@@ -41,3 +37,4 @@ def start() -> None:
     device_interface.register_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
+    atexit.register(simulated.stop)  # is called before it

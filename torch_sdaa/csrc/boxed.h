@@ -5,6 +5,7 @@
 #include "device.h"
 #include "log.h"
 #include "refusals.h"
+#include "strict.h"
 #include "threads.h"
 
 namespace sdaa {
@@ -212,11 +213,13 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
   check_denied(op);
   Call call(op, facts, kind);
+  Working working(call.device);
   arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
   call_host(call, stack);
   if (facts.mutates) call.write_back_all();
   results_to_device(call, *stack);
+  if (watchful.load(std::memory_order_relaxed)) inspect(call, *stack);
   const auto device = DeviceIndex(call.device);
   launched(What::kernel, call.hash, device, int32_t(streams[device]), [&] {
     Signature made{op.operator_name().name, {}, {}, -1};

@@ -27,27 +27,11 @@ inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, L
                                            c10::dtype_or_default(dtype));
 }
 
-inline void log_copy(const Tensor& from, const Tensor& to, bool non_blocking) {
-  const bool comes = on_card(to), goes = on_card(from);
-  const auto device = (comes ? to : from).device().index();
-  const bool between = comes && goes && from.device().index() != device;
-  const auto what = !comes ? What::copy_out : !goes || between ? What::copy_in : What::kernel;
-  const char* name = between ? "copy_between" : !comes ? "copy_out" : !goes ? "copy_in" : "aten::copy_";
-  const auto hash = mixed(mixed(mixed(uint64_t(what), uint64_t(between) + 1), from), to);
-  const auto stream = streams[device];
-  launched(what, hash, device, int32_t(stream), [&] {
-    Signature made{name, {}, {}, -1};
-    add_meta(made.inputs, from);
-    add_meta(made.outputs, to);
-    return made;
-  });
-  if (what != What::kernel && !non_blocking) note(What::sync_stream, device, stream);
-}
-
 inline Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   take_owners_state();
   host(to).copy_(host(from));
-  log_copy(from, to, non_blocking);
+  copied(from, to, non_blocking);
+  if (strict.load(std::memory_order_relaxed)) refuse_not_finite(host(to), "aten::copy_", "result");
   return to;
 }
 
@@ -149,6 +133,8 @@ inline double convolution_flops(const Tensor& meets, const Tensor& weight) {
 inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, IntArrayRef stride,
                           IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef out_padding, int64_t groups) {
   take_owners_state();
+  const int on = x.device().index();
+  Working working(on);
   const auto bias = b && b->defined() ? std::optional(host(*b)) : b;
   auto y = taken(at::convolution(host(x), host(w), bias, stride, padding, dilation, transposed, out_padding, groups),
                  x.device().index());
@@ -162,6 +148,8 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                                std::array<bool, 3> mask) {
   take_owners_state();
   const auto device = x.device().index();
+  const int on = device;
+  Working working(on);
   const std::vector<int64_t> bias{transposed ? w.size(1) * groups : w.size(0)};
   auto [gx, gw, gb] = at::convolution_backward(host(grad), host(x), host(w), c10::OptionalArrayRef<int64_t>(bias), stride,
                                                padding, dilation, transposed, out_padding, groups, mask);

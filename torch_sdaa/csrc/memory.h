@@ -1,6 +1,7 @@
 // Device memory: the bytes lie on the host, the books are the device's. Pinned host memory.
 #pragma once
 #include "common.h"
+#include "faults.h"
 
 namespace sdaa {
 
@@ -8,12 +9,10 @@ constexpr int64_t kGrain = 512;         // bytes a block is rounded up to
 constexpr int64_t kSegment = 2 << 20;   // bytes in which memory is taken from the device
 
 struct Book {
-  std::atomic<int64_t> now{0}, peak{0}, blocks{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
+  std::atomic<int64_t> now{0}, peak{0}, blocks{0}, frees{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
 };
 inline std::array<Book, kMaxDevices> books;
 inline std::atomic<int64_t> limit_bytes{15296LL << 20};
-inline std::atomic<bool> touched{false};  // whether this process has taken device memory
-inline std::atomic<bool> forked{false};   // whether it is a child of one that had: its device is its parent's
 
 inline int64_t rounded(int64_t bytes, int64_t grain = kGrain) { return (bytes + grain - 1) / grain * grain; }
 
@@ -22,22 +21,19 @@ inline void raise_to(std::atomic<int64_t>& value, int64_t least) {
   while (least > seen && !value.compare_exchange_weak(seen, least)) {}
 }
 
-inline void check_process() {
-  TORCH_CHECK(!forked, "Cannot use the SDAA device in a forked process: the parent has used it. Use the start method "
-              "'spawn' (DataLoader: multiprocessing_context='spawn'), or keep the worker on the CPU and move batches to "
-              "the device in the parent");
-}
-
 inline void reserve(DeviceIndex device, int64_t bytes) {
   check_process();
   auto& book = books[device];
+  const bool ordered = no_memory[device].load(std::memory_order_relaxed);
   const int64_t now = book.now.fetch_add(bytes) + bytes;
-  if (now > limit_bytes) {
+  if (now > limit_bytes || ordered) {
     book.now -= bytes;
     book.denied++;
     TORCH_CHECK_WITH(OutOfMemoryError, false, "SDAA out of memory. Tried to allocate ", bytes / kMiB, " MiB on sdaa:",
                      int(device), ", which has ", limit_bytes / kMiB, " MiB, of which ", (limit_bytes - now + bytes) / kMiB,
-                     " MiB are free (simulated). Use a smaller batch, or free what is no longer needed");
+                     " MiB are free (simulated). ",
+                     ordered ? "This is an injected fault (TECO_SIM_FAULTS)"
+                             : "Use a smaller batch, or free what is no longer needed");
   }
   touched = true;
   book.blocks++;
@@ -45,6 +41,12 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
   raise_to(book.peak, now);
   raise_to(book.reserved, rounded(now, kSegment));
   raise_to(book.reserved_peak, book.reserved);
+}
+
+// Tells torch.profiler (profile_memory=True) what was taken, or given back (then the bytes are negative).
+inline void report_memory(void* data, int64_t bytes, DeviceIndex device) {
+  if (c10::memoryProfilingEnabled())
+    c10::reportMemoryUsageToProfiler(data, bytes, size_t(books[device].now), size_t(books[device].reserved), Device(kSdaa, device));
 }
 
 // What a storage's bytes belong to: memory of our own, or that of a host kernel's result.
@@ -60,6 +62,8 @@ inline void free_block(void* context) {
   auto& book = books[block->device];
   book.now -= block->bytes;
   book.freed += block->bytes;
+  book.frees++;
+  report_memory(block->own ? block->own : block->inner.get(), -block->bytes, block->device);
   if (block->own) c10::free_cpu(block->own);
   delete block;
 }
@@ -71,6 +75,7 @@ struct Allocator final : c10::DeviceAllocator {
     const int64_t whole = rounded(int64_t(bytes));
     reserve(device, whole);
     void* data = c10::alloc_cpu(bytes);
+    report_memory(data, whole, device);
     return {data, new Block{data, whole, device, {}}, &free_block, Device(kSdaa, device)};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -93,7 +98,10 @@ struct Allocator final : c10::DeviceAllocator {
     stats.num_ooms = book.denied;
     return stats;
   }
-  void resetAccumulatedStats(DeviceIndex device) override { auto& book = books[seen(device)]; book.total = book.freed = 0; }
+  void resetAccumulatedStats(DeviceIndex device) override {
+    auto& book = books[seen(device)];
+    book.total = book.freed = book.blocks = book.frees = book.denied = 0;
+  }
   void resetPeakStats(DeviceIndex device) override {
     auto& book = books[seen(device)];
     book.peak = book.now.load();
@@ -117,6 +125,7 @@ inline void adopt(StorageImpl* storage, DeviceIndex device) {
   auto* block = new Block{nullptr, whole, device, {}};
   block->inner = storage->set_data_ptr(c10::DataPtr(data, block, &free_block, Device(kSdaa, device)));
   storage->set_allocator(&allocator());
+  report_memory(data, whole, device);
 }
 
 // ------------------------------------------------------------------------------------------------ pinned host memory
@@ -170,7 +179,7 @@ inline void bind_memory(py::module& m) {
   m.def("max_memory_reserved", [](int i) { return books[i].reserved_peak.load(); });
   m.def("memory_counts", [](int i) {
     auto& book = books[i];
-    return std::map<std::string, int64_t>{{"allocations", book.blocks}, {"allocated_bytes", book.total},
+    return std::map<std::string, int64_t>{{"allocations", book.blocks}, {"frees", book.frees}, {"allocated_bytes", book.total},
                                           {"freed_bytes", book.freed}, {"ooms", book.denied}};
   });
   m.def("reset_peak", [](int i) { allocator().resetPeakStats(DeviceIndex(i)); });

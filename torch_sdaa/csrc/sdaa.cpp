@@ -7,6 +7,8 @@
 #include "log.h"
 #include "memory.h"
 #include "norm.h"
+#include "profiler.h"
+#include "strict.h"
 #include "threads.h"
 
 namespace sdaa {
@@ -54,6 +56,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_generator(m);
   sdaa::bind_threads(m);
   sdaa::bind_log(m);
+  sdaa::bind_faults(m);
+  sdaa::bind_strict(m);
+  sdaa::register_profiler();
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);
   m.attr("registered") = sdaa::registered;

@@ -40,7 +40,7 @@ inline void take_owners_state() {
 inline void after_fork() {
   owner = pthread_self();
   worker_devices = 0;
-  forked = forked || touched;
+  note_fork();
 }
 
 inline void claim_owner() {

@@ -75,6 +75,8 @@ from torch_sdaa.sdaa.streams import (
     stream,
 )
 from torch_sdaa.sdaa.tensors import STORAGES as _STORAGES, TENSORS as _TENSORS
+from torch_sdaa.strict import is_strict, set_strict
+from torch_sdaa.summaries import time_summary
 
 __all__ = [
     "AcceleratorError",
@@ -108,6 +110,7 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_strict",
     "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
@@ -131,8 +134,10 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_strict",
     "stream",
     "synchronize",
+    "time_summary",
 ]
 
 globals().update(_TENSORS | _STORAGES)

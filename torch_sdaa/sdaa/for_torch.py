@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from torch_sdaa import publish
 from torch_sdaa.core import C
 
 
 def _lazy_init() -> None:
-    """Do nothing: importing ``torch_sdaa`` is all there is to do."""
+    """Let ``teco-smi`` see this process: PyTorch calls this before it makes the first tensor on the device."""
+    publish.start()
 
 
 def _is_in_bad_fork() -> bool:
