@@ -16,7 +16,8 @@ from torch_sdaa.core import C
 @check
 def the_module_is_there() -> None:
     assert sys.modules["torch.sdaa"] is torch.sdaa
-    assert torch.sdaa.is_available() and torch.sdaa.device_count() == 4
+    assert torch.sdaa.is_available()
+    assert torch.sdaa.device_count() == 4
     assert torch.get_device_module("sdaa") is torch.sdaa
     assert torch.sdaa.get_device_name(0)
     assert torch.sdaa.get_device_properties("sdaa:1").total_memory == 15296 << 20
@@ -101,7 +102,9 @@ def every_device_computes_the_same() -> None:
 @check
 def methods_and_types_named_after_the_device() -> None:
     x = torch.ones(2).sdaa(1)
-    assert x.is_sdaa and x.device.index == 1 and not torch.ones(2).is_sdaa
+    assert x.is_sdaa
+    assert x.device.index == 1
+    assert not torch.ones(2).is_sdaa
     assert x.type() == "torch.sdaa.FloatTensor"
     assert x.untyped_storage().is_sdaa
     assert network().sdaa(2)[0].weight.device.index == 2
@@ -110,7 +113,9 @@ def methods_and_types_named_after_the_device() -> None:
 @check
 def tensors_of_a_type() -> None:
     made = torch.sdaa.FloatTensor([1.0, 2.0])
-    assert made.device.type == "sdaa" and made.dtype is torch.float32 and made.tolist() == [1, 2]
+    assert made.device.type == "sdaa"
+    assert made.dtype is torch.float32
+    assert made.tolist() == [1, 2]
     assert isinstance(made, torch.sdaa.FloatTensor)
     assert not isinstance(torch.ones(2), torch.sdaa.FloatTensor)
     assert torch.sdaa.LongTensor(3).shape == (3,)
@@ -125,7 +130,8 @@ def capsules_of_dlpack() -> None:
     assert int(kind) not in (1, 2)  # neither the CPU's memory nor CUDA's
     twin = torch.from_dlpack(x)
     twin[0] = 7
-    assert x[0].item() == 7 and twin.device == x.device
+    assert x[0].item() == 7
+    assert twin.device == x.device
     same(torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)), x)
 
 

@@ -168,7 +168,9 @@ def inference_mode_and_no_grad() -> None:
         y = layer(torch.ones(1, 2, device="sdaa"))
         y[0, 0] = 3
         moved = y.to("sdaa:1")
-    assert y.is_inference() and moved.is_inference() and not y.requires_grad
+    assert y.is_inference()
+    assert moved.is_inference()
+    assert not y.requires_grad
     assert moved.cpu()[0, 0].item() == 3
     with torch.no_grad():
         assert not layer(torch.ones(1, 2, device="sdaa")).requires_grad

@@ -23,7 +23,8 @@ def sparse_tensors() -> None:
 def sparse_tensors_move() -> None:
     x = torch.sparse_coo_tensor([[0, 2], [1, 0]], [3.0, 4.0], (3, 2))
     there = x.to("sdaa:1")
-    assert there.is_sparse and there.device == torch.device("sdaa:1")
+    assert there.is_sparse
+    assert there.device == torch.device("sdaa:1")
     same(there.to("sdaa:2").to_dense(), x.to_dense())
     same(there.cpu().to_dense(), x.to_dense())
     made = torch.sparse_coo_tensor([[0, 2], [1, 0]], [3.0, 4.0], (3, 2), device="sdaa:3")
@@ -47,7 +48,8 @@ def sparse_embeddings_train() -> None:
         table = nn.Embedding(10, 4, sparse=True).to(device)
         optimizer = torch.optim.SparseAdam(table.parameters())
         table(torch.tensor([1, 2, 2], device=device)).sum().backward()
-        assert table.weight.grad is not None and table.weight.grad.is_sparse
+        assert table.weight.grad is not None
+        assert table.weight.grad.is_sparse
         optimizer.step()
         return table.weight
 
@@ -73,7 +75,8 @@ def quantised_tensors() -> None:
     x = torch.linspace(-1, 1, 5)
     wanted = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
     got = torch.quantize_per_tensor(x.to("sdaa"), 0.1, 0, torch.qint8)
-    assert got.device.type == "sdaa" and got.is_quantized
+    assert got.device.type == "sdaa"
+    assert got.is_quantized
     same(got.int_repr(), wanted.int_repr())
     same(got.dequantize(), wanted.dequantize())
 
@@ -104,7 +107,7 @@ def nested_tensors() -> None:
     y = x.sin() * 2
     assert y.device.type == "sdaa"
     same(y.values(), torch.ones(5).sin() * 2)
-    same([part for part in y.unbind()], [torch.ones(2).sin() * 2, torch.ones(3).sin() * 2])
+    same(list(y.unbind()), [torch.ones(2).sin() * 2, torch.ones(3).sin() * 2])
 
 
 @check

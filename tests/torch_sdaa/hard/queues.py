@@ -14,7 +14,8 @@ def events_on_torchs_own_classes() -> None:
     stream.record_event(event)
     event.synchronize()
     stream.synchronize()
-    assert event.query() and stream.query()
+    assert event.query()
+    assert stream.query()
 
 
 @check

@@ -162,7 +162,9 @@ def tensors_of_no_elements() -> None:
 @check
 def scalars_and_lists() -> None:
     x = torch.tensor(2.5, device="sdaa")
-    assert x.item() == 2.5 and float(x) == 2.5 and bool(x)
+    assert x.item() == 2.5
+    assert float(x) == 2.5
+    assert bool(x)
     assert torch.tensor([[1, 2], [3, 4]], device="sdaa:1").tolist() == [[1, 2], [3, 4]]
     assert "sdaa:1" in repr(torch.ones(2, device="sdaa:1"))
     same(x + torch.tensor(1.0), torch.tensor(3.5))  # a CPU tensor of no dimensions counts as a number
@@ -179,7 +181,9 @@ def numpy_needs_the_cpu() -> None:
 def copies_of_objects() -> None:
     x = torch.ones(2, device="sdaa:1", requires_grad=True)
     twin = copy.deepcopy(x)
-    assert twin.device == x.device and twin.requires_grad and twin.data_ptr() != x.data_ptr()
+    assert twin.device == x.device
+    assert twin.requires_grad
+    assert twin.data_ptr() != x.data_ptr()
     same(pickle.loads(pickle.dumps(x)), x)  # noqa: S301 - what was just written
     shared = copy.deepcopy(nn.Linear(2, 2).to("sdaa:1")).share_memory()
     assert shared.weight.device == x.device
@@ -218,7 +222,8 @@ def saved_views_share_what_they_shared() -> None:
     held.seek(0)
     back = torch.load(held, weights_only=True)
     back["view"].fill_(3)
-    assert back["base"].tolist() == [0, 3, 3, 3] and back["base"].device.index == 2
+    assert back["base"].tolist() == [0, 3, 3, 3]
+    assert back["base"].device.index == 2
 
 
 @check
@@ -264,7 +269,8 @@ def indexing_of_every_kind() -> None:
 @check
 def pinned_memory() -> None:
     x = torch.arange(8.0).pin_memory()
-    assert x.is_pinned() and not torch.arange(8.0).is_pinned()
+    assert x.is_pinned()
+    assert not torch.arange(8.0).is_pinned()
     there = x.to("sdaa", non_blocking=True)
     back = torch.empty(8, pin_memory=True)
     back.copy_(there, non_blocking=True)

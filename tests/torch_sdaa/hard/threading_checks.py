@@ -28,7 +28,8 @@ def backward_in_threads_on_all_devices() -> None:
         for _ in range(2):
             there = x.to(f"sdaa:{i}").requires_grad_()
             (there @ there).sum().backward()
-            assert there.grad is not None and there.grad.device.index == i
+            assert there.grad is not None
+            assert there.grad.device.index == i
             same(there.grad, plain.grad)
 
     in_threads(work)
@@ -117,8 +118,10 @@ def flushed_denormals_reach_backward() -> None:
         flushed = [gradient(device).cpu() for device in ("cpu", "sdaa:1")]
     finally:
         torch.set_flush_denormal(False)
-    assert torch.equal(kept[0], kept[1]) and kept[0].ne(0).all()
-    assert torch.equal(flushed[0], flushed[1]) and flushed[0].eq(0).all()
+    assert torch.equal(kept[0], kept[1])
+    assert kept[0].ne(0).all()
+    assert torch.equal(flushed[0], flushed[1])
+    assert flushed[0].eq(0).all()
 
 
 @check
