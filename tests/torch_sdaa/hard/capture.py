@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import tempfile
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from tests.torch_sdaa.hard.check import check, costly_check, network, pictures, same
+from tests.torch_sdaa.hard.check import alone, check, costly_check, network, pictures, same
 
 
 @costly_check
@@ -71,14 +70,26 @@ def jit_traced_scripted_saved() -> None:
 
 @costly_check
 def onnx_from_a_model_on_the_device() -> None:
-    import onnx
-
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        model, x = network().eval().to("sdaa"), pictures().to("sdaa")
-        torch.onnx.export(model, (x,), str(path), dynamo=True, verbose=False)
-        onnx.checker.check_model(str(path))
+    """In a process of its own: PyTorch keeps an exported model's tensors alive, those of the CPU too."""
+    code = """
+import gc, io, logging, weakref
+import onnx
+from tests.torch_sdaa.hard.check import network, pictures
+logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+kept = []
+for device in ("cpu", "sdaa"):
+    model, x = network().eval().to(device), pictures().to(device)
+    tensors = [weakref.ref(t) for t in model.state_dict(keep_vars=True).values()]
+    program, held = torch.onnx.export(model, (x,), dynamo=True, verbose=False), io.BytesIO()
+    program.save(held)
+    onnx.checker.check_model(onnx.load_from_string(held.getvalue()))
+    del model, x, program
+    gc.collect()
+    kept.append(sum(tensor() is not None for tensor in tensors))
+assert kept[0] == kept[1], kept
+print("left")
+"""
+    assert alone(code).endswith("left")
 
 
 @costly_check

@@ -6,7 +6,7 @@ import sys
 import warnings
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import nn
 
 from tests.torch_sdaa.hard.check import DEVICES, check, network, pictures, refused, same
@@ -94,9 +94,21 @@ def every_device_computes_the_same() -> None:
     torch.manual_seed(3)
     model, x = network(), pictures(3)
     model.eval()
+    with torch.no_grad():
+        wanted = model(x)
+        for device in DEVICES:
+            same(model.to(device)(x.to(device)), wanted)
+
+
+@check
+def a_model_moves_while_a_result_is_alive() -> None:
+    model, x = network(), pictures()
     wanted = model(x)
-    for device in DEVICES:
-        same(model.to(device)(x.to(device)), wanted)
+    same(model.to("sdaa:1").eval()(x.to("sdaa:1")).shape, wanted.shape)
+    moved = model(x.to("sdaa:1"))
+    model.to("sdaa:2")
+    assert moved.device.index == 1
+    assert model[0].weight.device.index == 2
 
 
 @check

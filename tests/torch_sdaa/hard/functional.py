@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, func, nn
 
 from tests.torch_sdaa.hard.check import agree, check, costly_check, network
@@ -119,13 +119,14 @@ def convolutions_in_three_dimensions() -> None:
 def attention_trains() -> None:
     def work(device: str) -> object:
         q = torch.randn(1, 2, 5, 8).to(device).requires_grad_()
-        plain = F.scaled_dot_product_attention(q, q, q, is_causal=True)
-        dropped = F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
         block = nn.MultiheadAttention(8, 2, batch_first=True).to(device)
+        plain = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        torch.manual_seed(1)
+        dropped = F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
         hidden = torch.tensor([[False, False, True, True, True]], device=device)
         attended, weights = block(q[:, 0], q[:, 0], q[:, 0], key_padding_mask=hidden)
         (plain.sum() + dropped.square().sum() + attended.sum()).backward()
-        return [plain, dropped.isfinite().all(), attended, weights, block.in_proj_weight.grad]
+        return [plain, dropped, attended, weights, block.in_proj_weight.grad]
 
     agree(work)
 
@@ -134,9 +135,12 @@ def attention_trains() -> None:
 def a_transformer_layer_trains() -> None:
     def work(device: str) -> object:
         layer = nn.TransformerEncoderLayer(16, 4, 32, 0.1, "gelu", batch_first=True).to(device)
-        y = layer(torch.randn(2, 5, 16).to(device))
+        x = torch.randn(2, 5, 16).to(device)
+        torch.manual_seed(1)
+        y = layer(x)
         y.square().sum().backward()
-        fast = layer.eval()(torch.randn(2, 5, 16).to(device))
+        with torch.no_grad():
+            fast = layer.eval()(x)
         return [y, [p.grad for p in layer.parameters()], fast]
 
     agree(work, "sdaa:1")
