@@ -1,5 +1,7 @@
 """Runs the checks in random orders, each order in a fresh process: ``python -m tests.torch_sdaa.hard --orders 20``."""
 
+# ruff: noqa: T201 - a command line
+
 from __future__ import annotations
 
 import argparse
@@ -40,11 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.orders < 1 or not names:
         parser.error("--orders must be at least 1" if args.orders < 1 else f"no check has {args.only!r} in its name")
     if args.list:
+        print(*names, sep="\n")
         return 0
     if args.here:
         return one_order(names, args.seed, args.here)
     orders = [fresh(args, args.seed + i) for i in range(args.orders)]
     failed = [order for order in orders if order["failures"] or order["exit_code"] or any(order["memory"])]
+    print(f"{len(names)} checks in {len(orders)} orders: {len(failed)} orders with failures")
     if args.json:
         args.json.write_text(
             json.dumps({"schema_version": SCHEMA_VERSION, "seed": args.seed, "orders": orders}, indent=1)
@@ -81,8 +85,10 @@ def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         order["failures"] = failures | {told.get("running", "start"): f"the process ended here: {tail}"}
     elif code not in (0, 1):
         order["at_exit"] = tail
-    for _name, _why in order["failures"].items():
-        pass
+    print(f"order {seed}: {order['ran']} checks, {len(order['failures'])} failed, memory {order['memory']}, ", end="")
+    print(f"exit code {code}, {order['seconds']} s", flush=True)
+    for name, why in order["failures"].items():
+        print(f"  {name}: {why}", flush=True)
     return order
 
 

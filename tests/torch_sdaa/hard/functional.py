@@ -227,7 +227,7 @@ def statistics_of_synchronised_batch_norm() -> None:
 
 @check
 def synchronised_batch_norm_of_one_process() -> None:
-    """Alone it is batch norm; SyncBatchNorm itself refuses to train on the CPU, so the plain form says what is wanted."""
+    """Alone it is batch norm. It refuses to train on the CPU, so the plain form says what is wanted."""
 
     def work(device: str) -> object:
         model = network().to(device)
