@@ -1,7 +1,7 @@
 """The hard checks with the extension built under AddressSanitizer: ``python -m tests.torch_sdaa.asan [--json F]``.
 
-torch itself is not instrumented, so this sees what the extension reads and writes, and the heap as both use it. Leaks are
-not looked for (Python and torch keep much until the process ends); the checks themselves look at the device's memory.
+torch itself is not instrumented, so this sees what the extension reads and writes, and the heap as both use it. Leaks
+are not looked for (Python and torch keep much until the process ends); the checks look at the device's memory.
 """
 
 # ruff: noqa: T201 - a command line
