@@ -1,10 +1,10 @@
 """Runs PyTorch's own device-generic test files on the device: ``python -m tests.torch_sdaa.device_generic FOLDER``.
 
-FOLDER holds test files of PyTorch (``test_torch.py``, ``test_autograd.py``, ``test_nn.py``, ``test_optim.py``, openreg's
-``tests/test_*.py``) that you fetched at the tag of the installed torch; they are no part of this project. Tests that
-PyTorch makes for each device (``instantiate_device_type_tests``) are made for ``sdaa`` only. ``--all-classes`` also runs
-classes that are for no device, as openreg's are. Each file runs in a process of its own, again from the next test where
-one ends it.
+FOLDER holds test files of PyTorch (``test_torch.py``, ``test_autograd.py``, ``test_nn.py``, ``test_optim.py``, and
+openreg's ``tests/test_*.py``) that you fetched at the tag of the installed torch; they are no part of this project.
+Tests that PyTorch makes for each device (``instantiate_device_type_tests``) are made for ``sdaa`` only;
+``--all-classes`` also runs classes that are for no device, as openreg's are. Each file runs in a process of its own,
+again from the next test where one ends it.
 """
 
 # ruff: noqa: T201 - a command line

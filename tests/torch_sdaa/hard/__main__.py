@@ -14,6 +14,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and do what it says; return 1 where anything failed, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.hard", description=__doc__)
     parser.add_argument("--orders", type=int, default=1, help="how many orders (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first order; the others take the next numbers")
+    parser.add_argument("--seed", type=seed_of, default=0, help="of the first order, or today; others take the next")
     parser.add_argument("--only", default="", metavar="PART", help="checks whose name has this part")
     parser.add_argument("--leave-out", default="", metavar="PART,PART", help="no checks whose name has one of these")
     parser.add_argument("--json", type=Path, metavar="F", help="write the outcomes of every order to this file")
@@ -54,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             json.dumps({"schema_version": SCHEMA_VERSION, "seed": args.seed, "orders": orders}, indent=1)
         )
     return int(bool(failed))
+
+
+def seed_of(text: str) -> int:
+    """Return a seed; ``today`` is the date's, times 100."""
+    return int(datetime.now().strftime("%y%m%d00")) if text == "today" else int(text)
 
 
 def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
