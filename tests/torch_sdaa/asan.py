@@ -27,33 +27,35 @@ UNSUITED = (
 )
 
 
-def library(compiler: str) -> str:
-    """Return the path of the compiler's AddressSanitizer; empty where it has none."""
-    told = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+def library(compiler: str, name: str) -> str:
+    """Return the path of a library of the compiler's; empty where it has none."""
+    told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
     path = told.stdout.strip()
-    return path if os.path.isabs(path) and os.path.exists(path) else ""
+    return os.path.realpath(path) if os.path.isabs(path) and os.path.exists(path) else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compile, run one order of the checks, and return its exit code; 2 where the compiler cannot."""
     words = list(sys.argv[1:] if argv is None else argv)
     compiler = os.environ.get("CXX", "g++")
-    sanitizer = library(compiler)
-    if not sanitizer:
+    sanitizer, standard = library(compiler, "libasan.so"), library(compiler, "libstdc++.so.6")
+    if not (sanitizer and standard):
         print(f"{compiler} has no AddressSanitizer; install GCC's libasan, or set CXX", file=sys.stderr)
         return 2
+    # A cache of its own: the plain build's key does not tell the sanitized one from it.
+    cache = Path(os.environ.get("TECO_CACHE_DIR") or Path.home() / ".cache" / "tecoinfer", "asan")
     with tempfile.TemporaryDirectory() as folder:
         wrapper = Path(folder, "g++")
         wrapper.write_text(COMPILER.format(compiler=compiler))
         wrapper.chmod(0o755)
-        # a cache of its own: the plain build's key does not tell the sanitized one from it
-        settings = {"CXX": str(wrapper), "TECO_CACHE_DIR": folder, "LD_PRELOAD": sanitizer, "ASAN_OPTIONS": OPTIONS}
-        compiled = {**os.environ, **settings, "LD_PRELOAD": ""}
-        build = [sys.executable, "-c", "from torch_sdaa import build; import torch; build.load()"]
-        # the fresh import of the compiled file needs the preload; compiling does not, and would be slowed by it
-        subprocess.run(build, cwd=ROOT, env=compiled, check=False, capture_output=True)
+        settings = {**os.environ, "CXX": str(wrapper), "TECO_CACHE_DIR": str(cache), "ASAN_OPTIONS": OPTIONS}
+        # This compiles; loading what was compiled then fails, as the sanitizer must be loaded first.
+        build = [sys.executable, "-c", "import torch_sdaa"]
+        subprocess.run(build, cwd=ROOT, env=settings, check=False, capture_output=True)
+        # The standard library too, or the sanitizer cannot find what throws C++ exceptions.
+        settings["LD_PRELOAD"] = f"{sanitizer}:{standard}"
         command = [sys.executable, "-m", "tests.torch_sdaa.hard", "--leave-out", ",".join(UNSUITED), *words]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False).returncode
+        return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.torch_sdaa.hard.check import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA_VERSION = 1
 ENDED = "ended the process"
@@ -76,7 +78,7 @@ def run_file(path: Path, all_classes: bool, seconds: int) -> dict[str, list[str]
         journal.touch()
         words = [str(path.resolve()), "--journal", str(journal), *(["--all-classes"] if all_classes else [])]
         command = [sys.executable, "-m", "tests.torch_sdaa.device_generic", *words]
-        env = {**os.environ, "PYTORCH_TESTING_DEVICE_ONLY_FOR": "sdaa", "TECO_SMI_DIR": folder}
+        env = {**environment(), "PYTORCH_TESTING_DEVICE_ONLY_FOR": "sdaa", "TECO_SMI_DIR": folder}
         while True:
             before = journal.stat().st_size
             try:

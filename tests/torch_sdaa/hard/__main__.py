@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.torch_sdaa.hard import CHECKS
-from tests.torch_sdaa.hard.check import ROOT
+from tests.torch_sdaa.hard.check import ROOT, environment
 from tests.torch_sdaa.hard.run import Outcome, run
 
 SCHEMA_VERSION = 1
@@ -68,7 +67,7 @@ def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         file = Path(folder) / "order.json"
         words = ["--seed", str(seed), "--only", args.only, "--leave-out", args.leave_out, "--here", str(file)]
         command = [sys.executable, "-m", "tests.torch_sdaa.hard", *words]
-        env = {**os.environ, "TECO_SMI_DIR": folder}
+        env = {**environment(), "TECO_SMI_DIR": folder}
         start = time.monotonic()
         try:
             done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import torch_sdaa  # noqa: F401 - makes the device
+from torch_sdaa.core import C
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = ("sdaa:0", "sdaa:1", "sdaa:2", "sdaa:3")
@@ -109,6 +111,11 @@ def refused(work: Callable[[], object], *words: str, kind: type[BaseException] =
     raise AssertionError("nothing was refused")
 
 
+def environment() -> dict[str, str]:
+    """Return the variables for a child process: it takes the extension that this one has, and compiles none."""
+    return {**os.environ, "TECO_CACHE_DIR": str(Path(C.__file__).parents[2])}
+
+
 def alone(code: str, timeout: float = 120) -> str:
     """Run Python code in a fresh process that has torch and the device; return what it printed.
 
@@ -118,6 +125,7 @@ def alone(code: str, timeout: float = 120) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", head + code],
         cwd=ROOT,
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -162,6 +162,15 @@ def functions_under_autocast() -> None:
 
 
 @check
+def models_run_in_inference_mode() -> None:
+    model, x = network().eval(), pictures()
+    with torch.inference_mode():
+        wanted = model(x)
+        for device in DEVICES:
+            same(model.to(device)(x.to(device)), wanted)
+
+
+@check
 def inference_mode_and_no_grad() -> None:
     layer = nn.Linear(2, 2).to("sdaa")
     with torch.inference_mode():

@@ -51,6 +51,16 @@ def the_cpus_numbers_are_left_alone() -> None:
 
 
 @check
+def dropout_draws_from_its_devices_generator() -> None:
+    torch.manual_seed(7)
+    F.dropout(torch.ones(64, device="sdaa"))
+    first, there = torch.randn(3), torch.rand(3, device="sdaa")
+    torch.manual_seed(7)
+    same(torch.randn(3), first)
+    assert not torch.equal(torch.rand(3, device="sdaa").cpu(), there.cpu())
+
+
+@check
 def devices_draw_on_their_own() -> None:
     torch.manual_seed(5)
     torch.rand(100, device="sdaa:0")

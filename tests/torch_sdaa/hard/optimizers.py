@@ -113,7 +113,7 @@ def states_are_loaded_onto_the_device() -> None:
 def averaged_models_and_schedules() -> None:
     def work(device: str) -> object:
         model = network().to(device)
-        average = torch.optim.swa_utils.AveragedModel(model)
+        average = torch.optim.swa_utils.AveragedModel(model, avg_fn=torch.optim.swa_utils.get_swa_avg_fn())
         moving = torch.optim.swa_utils.AveragedModel(model, avg_fn=torch.optim.swa_utils.get_ema_avg_fn(0.9))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=4)
