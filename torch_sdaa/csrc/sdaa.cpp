@@ -1,5 +1,4 @@
 // The simulated card as a PyTorch device: one PrivateUse1 backend, compiled as one translation unit.
-#include "attention.h"
 #include "boxed.h"
 #include "common.h"
 #include "device.h"
