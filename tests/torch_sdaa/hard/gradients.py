@@ -166,8 +166,10 @@ def models_run_in_inference_mode() -> None:
     model, x = network().eval(), pictures()
     with torch.inference_mode():
         wanted = model(x)
-        for device in DEVICES:
-            same(model.to(device)(x.to(device)), wanted)
+    for device in DEVICES:
+        model.to(device)
+        with torch.inference_mode():
+            same(model(x.to(device)), wanted)
 
 
 @check
