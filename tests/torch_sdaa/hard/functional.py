@@ -212,7 +212,7 @@ def statistics_of_synchronised_batch_norm() -> None:
         there[0], mean[None], inverse[None], *running, 0.1, 1e-5, counts
     )
     y = torch.batch_norm_elemt(there[0], there[1], there[2], mean, inverse, 1e-5)
-    dot, total, weight_grad, bias_grad = torch.batch_norm_backward_reduce(
+    total, dot, weight_grad, bias_grad = torch.batch_norm_backward_reduce(
         there[3], there[0], mean, inverse, there[1], True, True, True
     )
     x_grad = torch.batch_norm_backward_elemt(there[3], there[0], mean, inverse, there[1], total, dot, counts.int())
