@@ -97,21 +97,3 @@ def _operators(top: int) -> list[str]:
 def memory_counts(index: int) -> dict[str, Any]:
     """Return a device's counts of memory: blocks and bytes taken and given back, refusals, the limit."""
     return {**C.memory_counts(index), "limit": C.memory_limit()}
-
-
-def memory_text(index: int) -> str:
-    """Return a device's memory as text; every figure is simulated."""
-    counts = memory_counts(index)
-    rows = [
-        ("allocated by tensors", C.memory_allocated(index), C.max_memory_allocated(index)),
-        ("reserved on the device", C.memory_reserved(index), C.max_memory_reserved(index)),
-    ]
-    total = counts["limit"]
-    lines = [
-        f"simulated memory of sdaa:{index} ({load_card().name}, {total / _MIB:g} MiB)",
-        f"{'MiB':<24}{'now':>12}{'peak':>12}",
-        *(f"{name:<24}{now / _MIB:>12.2f}{peak / _MIB:>12.2f}" for name, now, peak in rows),
-        f"{'free':<24}{(total - rows[0][1]) / _MIB:>12.2f}",
-        f"blocks taken {counts['allocations']}, given back {counts['frees']}; out of memory {counts['ooms']} times",
-    ]
-    return "\n".join(lines)

@@ -51,9 +51,9 @@ def test_out_of_memory_says_what_was_asked_and_what_is_free() -> None:
 def test_the_summary_shows_what_is_taken() -> None:
     held = torch.empty(3 * MIB, dtype=torch.uint8, device="sdaa:3")
     text = torch.sdaa.memory_summary(3)  # type: ignore[attr-defined]
-    assert text.startswith("simulated memory of sdaa:3 (TECO_AICARD_01, 15296 MiB)")
-    assert f"{'allocated by tensors':<24}{3:>12.2f}" in text
-    assert f"{'free':<24}{15293:>12.2f}" in text
+    assert text.startswith("sdaa:3, simulated memory")
+    assert f"{'allocated':<18}{3:>14.2f} MiB" in text
+    assert f"{'free':<18}{15293:>14.2f} MiB" in text
     del held
 
 
