@@ -83,10 +83,8 @@ def test_digits_there_and_back(folder: Path, tmp_path: Path) -> None:
     assert metrics[0] == metrics[2]  # all of it on the card, and half of it on the CPU
     [reference] = re.findall(r"^    reference: (\S+)$", SECTIONS["6"], re.MULTILINE)
     assert metrics[0] == pytest.approx(float(reference), abs=0.01)  # another build of torch may train slightly others
-    simulated = (
-        r"^epoch \d: loss .+ s on this machine\n  simulated: .+ ms on sdaa:0; .+% of its compute and copies rests on"
-    )
-    assert re.findall(simulated, printed, re.MULTILINE)
+    simulated = r"^  simulated: .+ ms on sdaa:0; .+% of its compute and copies rests on assumed figures$"
+    assert len(re.findall(simulated, printed, re.MULTILINE)) == 4 + 2
     assert "the same weights" in printed
     last = printed.splitlines()[-1]
     assert last.startswith("PASS: "), last

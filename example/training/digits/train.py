@@ -162,7 +162,7 @@ class Clock:
         from torch_sdaa.summaries import device_times
 
         event = torch.sdaa.Event(enable_timing=True)
-        event.record()
+        event.record(torch.sdaa.current_stream(self.device))
         return event, device_times(self.device.index)
 
 
