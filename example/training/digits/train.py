@@ -142,27 +142,41 @@ class Training:
         return {"model": self.model, "optimizer": self.optimizer, "rate": self.rate}
 
 
-def mark(device: torch.device) -> torch.Event | None:
-    """Return this point of simulated time; nothing on a device that computes for real."""
-    if device.type != "sdaa":
-        return None
-    event = torch.Event(device, enable_timing=True)
-    event.record()
-    return event
+class Clock:
+    """The simulated time of a device, from where this is made; nothing on a device that computes for real."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.simulated = device, device.type == "sdaa"
+        if self.simulated:
+            self.begin, self.before = self._now()
+
+    def __str__(self) -> str:
+        end, after = self._now()
+        torch.sdaa.synchronize(self.device)
+        spent = after.compute + after.copies - self.before.compute - self.before.copies
+        assumed = (after.assumed - self.before.assumed) / spent if spent else 0.0
+        share = f"{assumed:.1%} of its compute and copies rests on assumed figures"
+        return f"{self.begin.elapsed_time(end):.1f} ms on {self.device}; {share}"
+
+    def _now(self) -> tuple[torch.Event, Any]:
+        from torch_sdaa.summaries import device_times
+
+        event = torch.sdaa.Event(enable_timing=True)
+        event.record(torch.sdaa.current_stream(self.device))
+        return event, device_times(self.device.index)
 
 
 def train(training: Training, epochs: int, out: Path, losses: TextIO | None) -> None:
     """Train up to an epoch, with a checkpoint after each."""
     while training.epoch < epochs:
-        start, begin = time.perf_counter(), mark(training.device)
+        start, clock = time.perf_counter(), Clock(training.device)
         values = torch.stack(list(training.run_epoch())).tolist()
-        seconds, end = time.perf_counter() - start, mark(training.device)
+        seconds = time.perf_counter() - start
         print(
             f"epoch {training.epoch}: loss {sum(values) / len(values):.4f}, {seconds:.2f} s on this machine", flush=True
         )
-        if begin is not None and end is not None:
-            torch.accelerator.synchronize(training.device)
-            print(f"  simulated: {begin.elapsed_time(end):.1f} ms on {training.device}", flush=True)
+        if clock.simulated:
+            print(f"  simulated: {clock}", flush=True)
         if losses is not None:
             first = (training.epoch - 1) * len(values)
             losses.writelines(json.dumps({"step": first + i, "loss": loss}) + "\n" for i, loss in enumerate(values))
