@@ -96,7 +96,7 @@ def _interface(base: Any) -> type:
         current_device = staticmethod(sdaa.current_device)
         get_device_properties = staticmethod(sdaa.get_device_properties)
 
-    class SdaaInterface(base):  # type: ignore[misc]
+    class SdaaInterface(base):
         device = sdaa.device
         Event = sdaa.Event
         Stream = sdaa.Stream

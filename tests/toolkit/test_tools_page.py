@@ -42,7 +42,17 @@ def _rough(line: str) -> str:
 @pytest.mark.slow
 def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
     folder, _ = followed
-    names = ["compare.html", "host.h5", "card.h5", "last.h5", "some", "conv_case", "before.json", "trace.json", "operators.csv"]
+    names = [
+        "compare.html",
+        "host.h5",
+        "card.h5",
+        "last.h5",
+        "some",
+        "conv_case",
+        "before.json",
+        "trace.json",
+        "operators.csv",
+    ]
     assert [name for name in names if not (folder / name).exists()] == []
     assert json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
 

@@ -18,7 +18,7 @@ class _Made(type):
         return isinstance(instance, kind) and getattr(instance.device, "type", None) == "sdaa"
 
 
-class Stream(torch.Stream, metaclass=_Made):  # type: ignore[misc]
+class Stream(torch.Stream, metaclass=_Made):
     """A queue of a device's work; ``Stream(device=None, priority=0)`` returns a :class:`torch.Stream`."""
 
     def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> torch.Stream:
@@ -28,7 +28,7 @@ class Stream(torch.Stream, metaclass=_Made):  # type: ignore[misc]
         return torch.Stream(torch.device("sdaa", index_of(device)), priority=priority)
 
 
-class Event(torch.Event, metaclass=_Made):  # type: ignore[misc]
+class Event(torch.Event, metaclass=_Made):
     """A point in a stream's work; with ``enable_timing``, ``elapsed_time`` gives simulated milliseconds.
 
     ``Event(enable_timing=False, blocking=False)`` returns a :class:`torch.Event`.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class autocast(torch.amp.autocast_mode.autocast):  # type: ignore[misc]  # noqa: N801 -- as torch.cuda.amp.autocast
+class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801 -- as torch.cuda.amp.autocast
     """``torch.autocast("sdaa", ...)``: matrix products and convolutions in ``dtype``, what needs it in float32."""
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True) -> None:

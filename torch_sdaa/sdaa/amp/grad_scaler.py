@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-class GradScaler(torch.amp.GradScaler):  # type: ignore[misc]
+class GradScaler(torch.amp.GradScaler):
     """``torch.amp.GradScaler("sdaa", ...)``."""
 
     def __init__(
