@@ -108,9 +108,9 @@ def test_an_operator_without_a_kernel() -> None:
     message = _said(lambda: torch.ops.aten._cslt_compress(torch.ones(2, device="sdaa")), NotImplementedError)
 
     assert message == (
-        "Could not run 'aten::_cslt_compress' with arguments from the 'SDAA' backend: PyTorch has no kernel of it "
-        "for the host (CPU) either, whose kernels the device runs. Write that step with other operators, or give the device a "
-        "kernel of it: torch.library.impl('aten::_cslt_compress', 'sdaa', your_function)"
+        "Could not run 'aten::_cslt_compress' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for "
+        "the host (CPU) either, whose kernels the device runs. Write that step with other operators, or give the "
+        "device a kernel of it: torch.library.impl('aten::_cslt_compress', 'sdaa', your_function)"
     )
 
 
