@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.optim import asgd, nadam
 
+from torch_sdaa.core import C
+
 
 def mend() -> None:
     """Keep tied weights tied, lazy modules lazy, and every optimizer's default steps those of the CPU."""
-    # A parameter is replaced by a new one where it cannot change its device in place: two names of one would part.
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    if not getattr(Module._apply, "in_place", False):  # once
+        Module._apply = _in_place(Module._apply)
     LazyModuleMixin._apply = _apply
     for module in (asgd, nadam):
         _loop_by_default(module)
+
+
+def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``Module._apply`` where a parameter that changes between CPU and device stays the object it is.
+
+    PyTorch does so between CPU and CUDA; for other devices it puts a new parameter in its place: two names of one
+    would part, and an optimizer would keep the old one. Its switch for swapping
+    (``torch.__future__.set_swap_module_params_on_conversion``) refuses while an output is alive.
+    """
+
+    @functools.wraps(original)
+    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        future = torch.__future__
+        if (
+            isinstance(fn, _Carried)
+            or future.get_swap_module_params_on_conversion()
+            or future.get_overwrite_module_params_on_conversion()
+        ):
+            return original(self, fn, recurse)
+        return original(self, _Carried(fn), recurse)
+
+    apply.in_place = True  # type: ignore[attr-defined]
+    return apply
+
+
+class _Carried:
+    """What a module is moved with: parameters that change between CPU and device take their new data at once."""
+
+    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
+        self.fn = fn
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        new = self.fn(tensor)
+        if (
+            {tensor.device.type, new.device.type} == {"cpu", "sdaa"}
+            and isinstance(tensor, Parameter)
+            and type(new) is Tensor
+            and C.take_data(tensor, new)
+        ):
+            return tensor.data
+        return new
 
 
 def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:

@@ -26,6 +26,19 @@ inline StorageImpl* shown_by(const Storage& storage) {
   return data.get_deleter() == &drop_reference ? static_cast<StorageImpl*>(data.get_context()) : nullptr;
 }
 
+// Gives a tensor what another of another device holds, in place, as `Tensor.data =` does between CPU and CUDA: who holds it
+// (other modules, optimizers, a graph) goes on doing so. Tells whether it could.
+inline bool take_data(const Tensor& t, const Tensor& other) {
+  auto *to = t.unsafeGetTensorImpl(), *from = other.unsafeGetTensorImpl();
+  if (typeid(*to) != typeid(*from) || t.layout() != other.layout()) return false;
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {  // it accumulates gradients for the device that was
+    std::lock_guard<std::mutex> hold(meta->mutex_);
+    meta->grad_accumulator_.reset();
+  }
+  to->shallow_copy_from(other.getIntrusivePtr());
+  return true;
+}
+
 // A tensor of the same shape and dtype over another storage.
 inline Tensor retagged(const Tensor& t, Storage storage, Device device) {
   auto* from = t.unsafeGetTensorImpl();

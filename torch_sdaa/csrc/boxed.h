@@ -30,6 +30,8 @@ struct Facts {
     static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
                                                  "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
     takes_host_tensors = mixing.count(op.operator_name().name) > 0;
+    drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
+    drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
     for (uint32_t k = 0; k < arguments; k++) {
       const auto& argument = op.schema().arguments()[k];
@@ -40,12 +42,19 @@ struct Facts {
           kind == c10::TypeKind::GeneratorType || kind == c10::TypeKind::AnyType)
         looked_at.push_back(k);
       if (argument.name() == "generator" && argument.type()->kind() == c10::TypeKind::OptionalType) generator = int32_t(k);
+      takes_generator |= kind == c10::TypeKind::GeneratorType;
       if (argument.name() == "pin_memory") pin = int32_t(k);
     }
+    // this one has a chance of dropout among its arguments, and takes zero alone
+    draws_unasked = !takes_generator && op.hasTag(at::Tag::nondeterministic_seeded) && !drops &&
+                    op.operator_name().name != "aten::_scaled_dot_product_flash_attention_for_cpu";
   }
   uint64_t hash;
   uint32_t arguments, returns;
   bool mutates, takes_host_tensors = false, sees_gradients = false;
+  bool drops = false, drops_backward = false;  // native_dropout and its backward
+  bool takes_generator = false;
+  bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
   int32_t generator = -1, pin = -1;           // places of the arguments of these names
   c10::SmallVector<uint32_t, 8> looked_at;    // places of arguments that can hold tensors, devices or generators
 };
@@ -172,7 +181,9 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
       v = Device(at::kCPU);
     } else if (v.isGenerator()) {
       auto generator = v.toGenerator();
-      if (generator.device().type() == kSdaa) v = host_generator(generator);
+      TORCH_CHECK(generator.device().type() == kSdaa, "Expected a '", kSdaa, "' device type for generator but found '",
+                  generator.device().type(), "'; make one with torch.Generator(device='sdaa')");
+      v = host_generator(generator);
     }
   }
   if (names_device) call.device = asked;
@@ -198,6 +209,30 @@ inline void results_to_device(Call& call, torch::jit::Stack& stack) {
   }
 }
 
+// aten::native_dropout takes no generator: here with the device's, in the steps of the CPU's own dropout.
+inline void dropout(torch::jit::Stack& stack, DeviceIndex device) {
+  const auto train = torch::jit::pop(stack).toOptional<bool>();
+  const double p = torch::jit::pop(stack).toDouble();
+  const auto x = torch::jit::pop(stack).toTensor();
+  Tensor mask, y = x;
+  if (x.numel() == 0 || (train && !*train)) {
+    mask = at::ones_like(x, x.options().dtype(at::kBool));
+    if (x.numel()) y = x.clone();
+  } else {
+    mask = at::empty_like(x, x.options().dtype(at::kBool)).bernoulli_(1 - p, host_generator(default_generator(device)));
+    y = x.mul(p == 1 ? mask.to(x.scalar_type()) : mask.to(x.scalar_type()).div_(1 - p));
+  }
+  torch::jit::push(stack, std::move(y), std::move(mask));
+}
+
+// scale: 1 / (1 - p), or 0 where all was dropped.
+inline void dropout_backward(torch::jit::Stack& stack) {
+  const double scale = torch::jit::pop(stack).toDouble();
+  const auto mask = torch::jit::pop(stack).toTensor(), grad = torch::jit::pop(stack).toTensor();
+  auto noise = mask.to(grad.scalar_type());
+  torch::jit::push(stack, grad.mul(scale == 0 ? noise.zero_() : noise.div_(1 / scale)));
+}
+
 // Runs the CPU's kernel, on aliases of the CPU.
 inline void call_host(const Call& call, torch::jit::Stack* stack) {
   const auto& op = call.op;
@@ -207,6 +242,10 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
       "' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for the host (", key,
       ") either, whose kernels the device runs. Write that step with other operators, or give the device a kernel of it: "
       "torch.library.impl('", op.operator_name(), "', 'sdaa', your_function)");
+  if (key == c10::DispatchKey::CPU && call.facts.drops) return dropout(*stack, DeviceIndex(call.device));
+  if (key == c10::DispatchKey::CPU && call.facts.drops_backward) return dropout_backward(*stack);
+  std::optional<Lent> lent;
+  if (call.facts.draws_unasked) lent.emplace(DeviceIndex(call.device));
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
 }
 
@@ -271,6 +310,7 @@ inline void bind_boxed(py::module& m) {
     denied = std::move(names);
   });
   m.def("host_alias", [](const Tensor& t) { return host(t); });
+  m.def("take_data", &take_data);
 }
 
 }  // namespace sdaa

@@ -25,6 +25,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 #ifdef __SSE2__
@@ -42,6 +43,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -37,6 +37,51 @@ inline at::Generator& host_generator(const at::Generator& generator) {
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->host;
 }
 
+// While it lives, the CPU's default generator continues the device's numbers; then each has its own again. For kernels that
+// take no generator. Such kernels run one at a time; what another thread draws on the CPU meanwhile is of these numbers, too.
+struct Lent {
+  explicit Lent(DeviceIndex device) : device(device) {
+    if ((nested = lent_here == device)) return;
+    hold = std::unique_lock(lock, std::try_to_lock);
+    if (!hold && PyGILState_Check()) {  // who has it may need the interpreter
+      py::gil_scoped_release release;
+      hold.lock();
+    } else if (!hold) {
+      hold.lock();
+    }
+    before = std::exchange(lent_here, int(device));
+    swap();
+  }
+  ~Lent() {
+    if (nested) return;
+    swap();
+    lent_here = before;
+  }
+  Lent(const Lent&) = delete;
+
+ private:
+  void swap() {
+    auto* mine = at::check_generator<at::CPUGeneratorImpl>(host_generator(default_generator(device)));
+    auto* cpus = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+    std::scoped_lock both(mine->mutex_, cpus->mutex_);
+    const auto engine = mine->engine();
+    const auto one = mine->next_float_normal_sample();
+    const auto two = mine->next_double_normal_sample();
+    mine->set_engine(cpus->engine());
+    mine->set_next_float_normal_sample(cpus->next_float_normal_sample());
+    mine->set_next_double_normal_sample(cpus->next_double_normal_sample());
+    cpus->set_engine(engine);
+    cpus->set_next_float_normal_sample(one);
+    cpus->set_next_double_normal_sample(two);
+  }
+  static inline std::recursive_mutex lock;
+  static inline thread_local int lent_here = -1;
+  const DeviceIndex device;
+  bool nested = false;
+  int before = -1;
+  std::unique_lock<std::recursive_mutex> hold;
+};
+
 inline void bind_generator(py::module& m) {
   m.def("default_generator", [](int i) {
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(DeviceIndex(i))));

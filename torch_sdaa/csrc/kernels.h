@@ -73,23 +73,6 @@ inline Tensor& set_nothing(Tensor& result) {
   return set_tensor(result, empty({0}, result.scalar_type(), {}, result.device(), {}, {}));
 }
 
-template <class F>
-Tensor viewed(const Tensor& t, F f) {
-  return retagged(f(host(t)), t.storage(), t.device());
-}
-inline Tensor as_strided(const Tensor& t, IntArrayRef size, IntArrayRef stride, std::optional<int64_t> offset) {
-  return viewed(t, [&](const Tensor& h) { return h.as_strided(size, stride, offset); });
-}
-inline Tensor view(const Tensor& t, IntArrayRef size) {
-  return viewed(t, [&](const Tensor& h) { return h.view(size); });
-}
-inline Tensor reshape_alias(const Tensor& t, IntArrayRef size, IntArrayRef stride) {
-  return viewed(t, [&](const Tensor& h) { return h.as_strided(size, stride, h.storage_offset()); });
-}
-inline Tensor unfold(const Tensor& t, int64_t dim, int64_t size, int64_t step) {
-  return viewed(t, [&](const Tensor& h) { return h.unfold(dim, size, step); });
-}
-
 // A tensor of zeros without memory, which autograd's formulas pass around.
 struct NoMemory final : c10::Allocator {
   explicit NoMemory(Device device) : device(device) {}
@@ -209,9 +192,9 @@ inline Tensor quantised_to_copy(const Tensor& t, Dtype dtype, LayoutOption layou
 
 inline std::set<std::string> register_quantised_own(torch::Library& m) {
   m.impl("_copy_from", copy_from);
-  m.impl("as_strided", as_strided);
-  m.impl("view", view);
-  m.impl("_reshape_alias", reshape_alias);
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("_to_copy", quantised_to_copy);
   return {"aten::_to_copy", "aten::_copy_from", "aten::as_strided", "aten::view", "aten::_reshape_alias"};
 }
@@ -241,10 +224,10 @@ inline std::set<std::string> register_own(torch::Library& m) {
   impl("set_.source_Storage_storage_offset", set_storage_at);
   impl("set_.source_Tensor", set_tensor);
   impl("set_", set_nothing);
-  impl("as_strided", as_strided);
-  impl("view", view);
-  impl("_reshape_alias", reshape_alias);
-  impl("unfold", unfold);
+  impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));  // views are PyTorch's own, in inference mode too
+  impl("view", TORCH_FN(at::native::view));
+  impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  impl("unfold", TORCH_FN(at::native::unfold));
   impl("_efficientzerotensor", efficientzerotensor);
   impl("convolution_overrideable", convolution);
   impl("convolution_backward_overrideable", convolution_backward);

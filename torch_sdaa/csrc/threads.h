@@ -2,6 +2,7 @@
 #pragma once
 #include "common.h"
 #include "memory.h"
+#include <thread>
 
 namespace sdaa {
 
@@ -54,20 +55,20 @@ inline void claim_owner() {
 // At exit: an autograd worker that still drops the last backward's Python references needs the interpreter lock; once Python
 // has begun to finalise, asking for it ends the thread by pthread_exit, through a noexcept destructor: std::terminate. A worker
 // takes its next task only after it has dropped the last one, so one backward without Python on each device is a barrier.
+// In a thread of its own, whose nodes are numbered from 0: a worker takes the highest number first, so this comes after
+// whatever a backward that failed has left in its queue. A device that is lost takes none.
 inline void drain() {
   const uint64_t devices = worker_devices.exchange(0);
   if (!devices || forked) return;
-  auto& state = c10::AutogradState::get_tls_state();
-  const auto before = state;
-  state.set_grad_mode(true);
-  state.set_inference_mode(false);
-  state.set_multithreading_enabled(true);
-  for (int i = 0; i < n_devices; i++)
-    if (devices >> i & 1) {
-      auto x = at::ones({}, at::TensorOptions(Device(kSdaa, DeviceIndex(i)))).requires_grad_(true);
-      (x * x).backward();
-    }
-  state = before;
+  std::thread([devices] {
+    for (int i = 0; i < n_devices; i++)
+      if (devices >> i & 1) try {
+          auto x = at::ones({}, at::TensorOptions(Device(kSdaa, DeviceIndex(i)))).requires_grad_(true);
+          (x * x).backward();
+        } catch (const c10::Error& error) {
+          TORCH_WARN_ONCE("sdaa:", i, " did not end its backward at exit: ", error.what_without_backtrace());
+        }
+  }).join();
 }
 
 inline void keep_freed_memory() {
