@@ -202,7 +202,16 @@ inline std::set<std::string> register_quantised_own(torch::Library& m) {
 inline Tensor sparse_with_dims(int64_t sparse, int64_t dense, IntArrayRef size, Dtype dtype, LayoutOption layout,
                                DeviceOption device, Flag pin) {
   const Device whole(kSdaa, resolved(c10::device_or_default(device).index()));
+  c10::DeviceGuard guard(whole);  // a sparse tensor is made on the current device
   return at::native::new_with_dims_sparse(sparse, dense, size, dtype, layout, whole, pin);
+}
+
+inline Tensor sparse_of_parts(int64_t sparse, int64_t dense, c10::SymIntArrayRef size, const Tensor& indices,
+                              const Tensor& values, Dtype dtype, LayoutOption layout, DeviceOption device, Flag pin,
+                              Flag coalesced) {
+  c10::DeviceGuard guard(values.device());
+  return at::native::new_with_dims_and_tensor_sparse_symint(sparse, dense, size, indices, values, dtype, layout, device, pin,
+                                                            coalesced);
 }
 
 // ----------------------------------------------------------------------------------------------------- registration
@@ -242,7 +251,7 @@ inline std::set<std::string> register_sparse_own(torch::Library& m) {
     names.insert(std::string("aten::") + name);
   };
   impl("_sparse_coo_tensor_with_dims", sparse_with_dims);
-  impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(at::native::new_with_dims_and_tensor_sparse_symint));
+  impl("_sparse_coo_tensor_with_dims_and_tensors", sparse_of_parts);
   impl("_values", TORCH_FN(at::native::_values_sparse));
   impl("_indices", TORCH_FN(at::native::_indices_sparse));
   impl("values", TORCH_FN(at::native::values_sparse));
@@ -253,6 +262,7 @@ inline std::set<std::string> register_sparse_own(torch::Library& m) {
   impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse));
   impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse));
   impl("copy_sparse_to_sparse_", TORCH_FN(at::native::copy_sparse_));
+  impl("copy_", TORCH_FN(at::native::copy_sparse_wrapper_));
   for (const char* name : {"_dimI", "_dimV"}) names.insert(std::string("aten::") + name);
   return names;
 }

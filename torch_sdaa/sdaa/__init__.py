@@ -78,6 +78,9 @@ from torch_sdaa.sdaa.tensors import STORAGES as _STORAGES, TENSORS as _TENSORS
 from torch_sdaa.strict import is_strict, set_strict
 from torch_sdaa.summaries import time_summary
 
+_initialized = True
+"""``torch.utils.checkpoint`` reads it: without, the recomputed part draws other numbers than the first time."""
+
 __all__ = [
     "AcceleratorError",
     "Event",
