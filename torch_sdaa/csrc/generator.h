@@ -38,8 +38,8 @@ inline at::Generator& host_generator(const at::Generator& generator) {
 }
 
 inline void bind_generator(py::module& m) {
-  m.def("default_generator", [](int i) {
-    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(DeviceIndex(i))));
+  m.def("default_generator", [](int64_t i) {
+    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(seen(i))));
   });
 }
 
