@@ -109,7 +109,7 @@ def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> fl
     operands = [tuple(sizes) for sizes in inputs][: _PRODUCTS[name]]
     formula: Any = flop_registry[getattr(torch.ops.aten, name)]
     rank = 3 if name.endswith("bmm") else 2
-    if len(operands) == _PRODUCTS[name] and _can_be_multiplied(*operands[-2:], rank):
+    if len(operands) == _PRODUCTS[name] and _can_be_multiplied(operands[-2], operands[-1], rank):
         return float(formula(*operands))
     # x @ x: the operands stand there once, and are square along the summed dimension.
     if len(operands) < _PRODUCTS[name] and outputs and operands and len(operands[-1]) == len(outputs[0]) == rank:
