@@ -66,8 +66,10 @@ def base_of(op: str) -> str:
     return name[:-1] if name.endswith("_") and not name.startswith("_fused") else name
 
 
-def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     """Return the floating-point operations of a launch; a multiply-add counts two.
+
+    ``None``: the operator's formula is not for such shapes (a nested tensor is logged as its flat values).
 
     Args:
         op: ``aten::mm``. inputs, outputs: sizes; an operand given twice may stand there once.
@@ -79,7 +81,16 @@ def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> fl
         return _SPECIAL[name](inputs, outputs)
     if name in _OWN:
         return _OWN[name] * sum(map(prod, inputs)) / max(1, _LISTS.get(name, 4))
-    elements = max(float(sum(map(prod, outputs))), float(max(map(prod, inputs), default=0)))
+    return _by_elements(op, name, inputs, outputs)
+
+
+def elementwise(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+    """Return the operations of a launch nothing is known of: one for each element of the larger side."""
+    return max(float(sum(map(prod, outputs))), float(max(map(prod, inputs), default=0)))
+
+
+def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+    elements = elementwise(inputs, outputs)
     if op.startswith("aten::_foreach_"):
         elements = float(sum(map(prod, outputs or inputs)))
     if name.startswith(_FOURIER):
@@ -94,16 +105,25 @@ def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> fl
 _LISTS = {"_fused_adam_": 4, "_fused_adamw_": 4, "_fused_sgd_": 2, "_fused_adagrad_": 3}
 
 
-def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     operands = [tuple(sizes) for sizes in inputs][: _PRODUCTS[name]]
     formula: Any = flop_registry[getattr(torch.ops.aten, name)]
-    if len(operands) == _PRODUCTS[name] and len(operands[-1]) >= 2:
+    rank = 3 if name.endswith("bmm") else 2
+    if len(operands) == _PRODUCTS[name] and _can_be_multiplied(operands[-2], operands[-1], rank):
         return float(formula(*operands))
     # x @ x: the operands stand there once, and are square along the summed dimension.
-    return 2.0 * prod(outputs[0]) * operands[-1][-2] if outputs and len(operands[-1]) >= 2 else 0.0
+    if len(operands) < _PRODUCTS[name] and outputs and operands and len(operands[-1]) == len(outputs[0]) == rank:
+        return 2.0 * prod(outputs[0]) * operands[-1][-2]
+    return None
 
 
-def _addbmm(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+def _can_be_multiplied(left: Sizes, right: Sizes, rank: int) -> bool:
+    return len(left) == len(right) == rank and left[-1] == right[-2] and left[:-2] == right[:-2]
+
+
+def _addbmm(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    if not inputs or len(inputs[-1]) != 3:
+        return None
     batch = inputs[-2] if len(inputs) > 1 else inputs[0]
     return 2.0 * prod(batch) * inputs[-1][-1]
 
@@ -112,11 +132,13 @@ def _vector(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
     return 2.0 * max(map(prod, inputs), default=0)
 
 
-def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    if not outputs or not inputs or not inputs[0]:
+        return None
     return 3.0 * prod(outputs[0]) * inputs[0][-1]
 
 
-_SPECIAL: dict[str, Callable[[Sequence[Sizes], Sequence[Sizes]], float]] = {
+_SPECIAL: dict[str, Callable[[Sequence[Sizes], Sequence[Sizes]], float | None]] = {
     "addbmm": _addbmm,
     "_int_mm": lambda inputs, outputs: _product("mm", inputs, outputs),
     **dict.fromkeys(("addmv", "mv", "dot", "vdot", "addr"), _vector),

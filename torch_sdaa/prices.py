@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from engine.sdaa import CardDescription, Kernel, kernel_seconds
-from torch_sdaa.counts import has_no_rule, operations
+from torch_sdaa.counts import elementwise, has_no_rule, operations
 
 Meta = tuple[str, int, tuple[int, ...]]
 """dtype's name, bytes of an element, sizes."""
@@ -73,7 +73,7 @@ class Pricer:
         if has_no_rule(op):
             self.rough.add(op)
         if flops < 0:
-            flops = operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
+            flops = self._operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
         rate, why = self._rate(_computed_in(inputs, outputs))
         read, written = _traffic(op, inputs, outputs)
         kernel = Kernel(op, op, (), (), (), flops, read, written)
@@ -88,6 +88,13 @@ class Pricer:
             if part:
                 self.assumed[why] = f"{rate:g} of float16's"
         return Price(seconds, assumed + part)
+
+    def _operations(self, op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> float:
+        counted = operations(op, inputs, outputs)
+        if counted is None:
+            self.rough.add(f"{op} (of some shapes)")
+            return elementwise(inputs, outputs)
+        return counted
 
     def _copy(self, op: str, size: int) -> Price:
         card = self._card
@@ -153,8 +160,10 @@ def _traffic(op: str, inputs: list[Meta], outputs: list[Meta]) -> tuple[int, int
 def _overloads(op: str) -> list[Any]:
     """Return the schemas of an operator's overloads."""
     namespace, _, name = op.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    return [] if packet is None else [getattr(packet, overload)._schema for overload in packet.overloads()]
+    packet = getattr(getattr(torch.ops, namespace, None), name, None)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return []
+    return [getattr(packet, overload)._schema for overload in packet.overloads()]
 
 
 @lru_cache(maxsize=4096)

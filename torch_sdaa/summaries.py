@@ -79,9 +79,11 @@ def _assumptions() -> str:
 
 
 def _rough() -> list[str]:
-    if _pricer is None or not _pricer.rough:
-        return []
-    return [f"priced as if they were elementwise, for want of a rule: {', '.join(sorted(_pricer.rough))}"]
+    lines = []
+    if _pricer is not None and _pricer.rough:
+        lines.append(f"priced as if they were elementwise, for want of a rule: {', '.join(sorted(_pricer.rough))}")
+    lines += [f"without any simulated time: {op}, which could not be priced: {why}" for op, why in C.unpriced().items()]
+    return lines
 
 
 def _operators(top: int) -> list[str]:

@@ -48,6 +48,31 @@ def test_out_of_memory_says_what_was_asked_and_what_is_free() -> None:
     assert _used() == 0
 
 
+@pytest.mark.parametrize(("limit", "shown"), [((4 << 40) + MIB // 2, "4194304.5 MiB"), (1536, "1.5 KiB")])
+def test_out_of_memory_gives_plain_numbers(limit: int, shown: str) -> None:
+    before = C.memory_limit()
+    C.set_memory_limit(limit)
+    try:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            torch.empty(8 << 40, dtype=torch.uint8, device="sdaa:3")
+    finally:
+        C.set_memory_limit(before)
+    assert f"Tried to allocate 8388608 MiB on sdaa:3, which has {shown}, of which {shown} are free" in str(caught.value)
+
+
+@pytest.mark.parametrize("index", [4, 64, 256, 1 << 40, -2])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_counts"),
+        *("reset_peak", "reset_accumulated", "times", "worked", "default_generator", "set_device", "synchronize"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(name: str, index: int) -> None:
+    with pytest.raises(RuntimeError, match=rf"^Invalid SDAA device index {index}: this process sees 4 devices"):
+        getattr(C, name)(index)
+
+
 def test_the_summary_shows_what_is_taken() -> None:
     held = torch.empty(3 * MIB, dtype=torch.uint8, device="sdaa:3")
     text = torch.sdaa.memory_summary(3)  # type: ignore[attr-defined]

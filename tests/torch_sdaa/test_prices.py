@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given, settings, strategies as st
 
 import torch_sdaa  # noqa: F401 -- makes the device
 from engine.sdaa import load_card
@@ -82,6 +84,39 @@ def test_copies() -> None:
 )
 def test_operations(op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], flops: float) -> None:
     assert counts.operations(op, inputs, outputs) == pytest.approx(flops)
+
+
+KNOWN = {f"aten::{name}" for name in (*counts._PRODUCTS, *counts._SPECIAL, *counts._OWN, *counts._LIKE)}
+KNOWN |= {"aten::addmm_", "aten::topk", "aten::_fft_r2c", "aten::_foreach_add_", "aten::linalg_qr", *prices.COPIES}
+WORDS = st.from_regex(r"[_a-z]{1,12}", fullmatch=True)
+NAMES = st.one_of(
+    st.sampled_from(sorted(KNOWN)),
+    st.builds("{}::{}".format, st.sampled_from(["aten", "prims", "mine"]), WORDS),
+    st.text(max_size=12),
+)
+METAS = st.lists(
+    st.tuples(
+        st.sampled_from(["Half", "Float", "Double", "ComplexFloat", "Long", "Bool", "QInt8", "Undefined"]),
+        st.sampled_from([1, 2, 4, 8, 16]),
+        st.lists(st.one_of(st.integers(0, 8), st.integers(0, 1 << 40)), max_size=5).map(tuple),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(op=NAMES, inputs=METAS, outputs=METAS)
+@example("aten::addmm", [_float(5), _float(12), _float(6, 3)], [_float(6)])  # a nested tensor's flat values
+def test_whatever_is_launched_has_a_price(op: str, inputs: list[prices.Meta], outputs: list[prices.Meta]) -> None:
+    price = prices.Pricer(CARD).price(op, inputs, outputs)
+    assert 0 <= price.assumed <= price.seconds < math.inf
+
+
+def test_shapes_that_fit_no_formula_count_as_without_a_rule() -> None:
+    pricer = prices.Pricer(CARD)
+    flat = pricer.price("aten::addmm", [_float(5), _float(12), _float(6, 3)], [_float(6)])
+    assert pricer.rough == {"aten::addmm (of some shapes)"}
+    assert flat == prices.Pricer(CARD).price("aten::add", [_float(5), _float(12), _float(6, 3)], [_float(6)])
 
 
 def test_every_formula_of_pytorch_for_a_plain_product_is_used() -> None:

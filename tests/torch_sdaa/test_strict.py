@@ -33,6 +33,10 @@ BROKEN: dict[str, tuple[Callable[[], object], str]] = {
     "copied": (lambda: torch.tensor([1e6]).sdaa().half(), r"inf or NaN in a float16 result"),  # type: ignore[attr-defined]
     "maximum": (lambda: torch.ones(3, dtype=torch.int64).sdaa().max(), r"aten::max with int64"),  # type: ignore[attr-defined]
     "stack": (lambda: torch.cat([torch.ones(2).sdaa(), torch.ones(2).sdaa().half()]), r"with float16 and float32"),  # type: ignore[attr-defined]
+    "target": (
+        lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3).sdaa(), torch.ones(2, dtype=torch.int64).sdaa()),  # type: ignore[attr-defined]
+        r"aten::nll_loss_forward with an int64 target: .*\(int64 targets\); use target.to\(torch.int32\)",
+    ),
     "shape": (lambda: torch.ones(3, device="sdaa").nonzero(), r"aten::nonzero with a result whose shape follows"),
     "two devices": (
         lambda: (torch.ones(3, device="sdaa:0"), torch.ones(3, device="sdaa:1")),
@@ -65,6 +69,23 @@ def test_a_step_in_float16_products_is_taken(strict_mode: None) -> None:
         torch.optim.SGD(model.parameters(), lr=0.1).step()
 
     _in_thread(step)
+
+
+def test_int32_targets_are_taken_and_change_no_value(strict_mode: None) -> None:
+    from torch.nn.functional import cross_entropy
+
+    def loss(logits: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
+        leaf = logits.requires_grad_()
+        value = cross_entropy(leaf, target, ignore_index=0)
+        value.backward()
+        assert leaf.grad is not None
+        return [value.detach().cpu(), leaf.grad.cpu()]
+
+    for shape in ((5, 3), (2, 3, 4, 4)):
+        logits, target = torch.randn(shape), torch.randint(3, (shape[0], *shape[2:]))
+        found: list[torch.Tensor] = []
+        _in_thread(lambda x=logits, y=target, to=found: to.extend(loss(x.to("sdaa"), y.to(torch.int32).to("sdaa"))))  # type: ignore[misc]
+        assert all(map(torch.equal, found, loss(logits.clone(), target)))
 
 
 def test_every_rule_names_its_source_and_its_fix() -> None:

@@ -155,6 +155,13 @@ def test_a_state_brings_the_numbers_back() -> None:
     assert torch.equal(torch.rand(3, device="sdaa:1"), inside)
 
 
+def test_offsets_are_refused_as_the_generators_have_none() -> None:
+    with pytest.raises(RuntimeError, match=r"^sdaa:0 does not support set_offset: .*; use get_rng_state and "):
+        torch.sdaa.set_offset(123)
+    with pytest.raises(RuntimeError, match=r"^sdaa:2 does not support get_offset: "):
+        torch.sdaa.get_offset("sdaa:2")
+
+
 def test_a_generator_of_a_device() -> None:
     generator = torch.Generator(device="sdaa:1").manual_seed(3)
     first = torch.randperm(9, generator=generator, device="sdaa:1")

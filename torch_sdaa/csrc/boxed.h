@@ -33,6 +33,7 @@ struct Facts {
     drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
     drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
+    const bool of_classes = op.operator_name().name.rfind("aten::nll_loss", 0) == 0;
     for (uint32_t k = 0; k < arguments; k++) {
       const auto& argument = op.schema().arguments()[k];
       const auto kind = argument.type()->kind() == c10::TypeKind::OptionalType
@@ -44,6 +45,7 @@ struct Facts {
       if (argument.name() == "generator" && argument.type()->kind() == c10::TypeKind::OptionalType) generator = int32_t(k);
       takes_generator |= kind == c10::TypeKind::GeneratorType;
       if (argument.name() == "pin_memory") pin = int32_t(k);
+      if (of_classes && argument.name() == "target") classes = int32_t(k);
     }
     // this one has a chance of dropout among its arguments, and takes zero alone
     draws_unasked = !takes_generator && op.hasTag(at::Tag::nondeterministic_seeded) && !drops &&
@@ -56,6 +58,7 @@ struct Facts {
   bool takes_generator = false;
   bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
   int32_t generator = -1, pin = -1;           // places of the arguments of these names
+  int32_t classes = -1;                       // place of a target that holds numbers of classes
   c10::SmallVector<uint32_t, 8> looked_at;    // places of arguments that can hold tensors, devices or generators
 };
 
@@ -194,6 +197,9 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
   if (facts.generator >= 0 && stack[base + facts.generator].isNone())
     stack[base + facts.generator] = host_generator(default_generator(DeviceIndex(call.device)));
   if (facts.pin >= 0) stack[base + facts.pin] = c10::IValue();
+  // Scripts moved to such cards give int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not take.
+  if (facts.classes >= 0 && stack[base + facts.classes].toTensor().scalar_type() == at::kInt)
+    stack[base + facts.classes] = stack[base + facts.classes].toTensor().to(at::kLong);
 }
 
 inline void results_to_device(Call& call, torch::jit::Stack& stack) {

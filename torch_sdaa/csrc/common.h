@@ -69,12 +69,12 @@ inline bool on_card(const Tensor& t) { return t.device().type() == kSdaa; }
 inline DeviceIndex resolved(DeviceIndex i) { return i < 0 ? current : i; }
 
 // The same of a number that comes from outside: refuses one that no device has.
-inline DeviceIndex seen(DeviceIndex i) {
-  TORCH_CHECK(i < n_devices, "Invalid SDAA device index ", int(i), ": this process sees ",
+inline DeviceIndex seen(int64_t i) {
+  TORCH_CHECK(i >= -1 && i < n_devices, "Invalid SDAA device index ", i, ": this process sees ",
               n_devices == 0 ? std::string("no device") : n_devices == 1 ? std::string("1 device (sdaa:0)")
               : std::to_string(n_devices) + " devices (sdaa:0 to sdaa:" + std::to_string(n_devices - 1) + ")",
               "; see SDAA_VISIBLE_DEVICES");
-  return resolved(i);
+  return resolved(DeviceIndex(i));
 }
 
 }  // namespace sdaa

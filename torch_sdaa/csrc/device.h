@@ -168,9 +168,9 @@ inline void bind_device(py::module& m) {
     n_devices = n;
   });
   m.def("current_device", [] { return int(current); });
-  m.def("set_device", [](int i) { Guard().setDevice({kSdaa, DeviceIndex(i)}); });
-  m.def("exchange_device", [](int i) { return int(hooks().exchangeDevice(DeviceIndex(i))); });
-  m.def("synchronize", [](int i) { Guard().synchronizeDevice(DeviceIndex(i)); }, py::call_guard<py::gil_scoped_release>());
+  m.def("set_device", [](int64_t i) { Guard().setDevice({kSdaa, seen(i)}); });
+  m.def("exchange_device", [](int64_t i) { return int(hooks().exchangeDevice(i < 0 ? DeviceIndex(-1) : seen(i))); });
+  m.def("synchronize", [](int64_t i) { Guard().synchronizeDevice(seen(i)); }, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace sdaa

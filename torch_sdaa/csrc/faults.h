@@ -39,14 +39,14 @@ inline void note_fork() {
 }
 
 inline void bind_faults(py::module& m) {
-  m.def("set_fault", [](int device, const std::string& kind, bool on) {
-    (kind == "oom" ? no_memory : nan_results)[device] = on;
+  m.def("set_fault", [](int64_t device, const std::string& kind, bool on) {
+    (kind == "oom" ? no_memory : nan_results)[seen(device)] = on;
     std::lock_guard<std::mutex> hold(lost_lock);
     look_again();
   });
-  m.def("lose", [](int device, std::string why, double patience_seconds) {
+  m.def("lose", [](int64_t device, std::string why, double patience_seconds) {
     std::lock_guard<std::mutex> hold(lost_lock);
-    lost[device] = {std::move(why), int64_t(patience_seconds * 1e6)};
+    lost[seen(device)] = {std::move(why), int64_t(patience_seconds * 1e6)};
     look_again();
   });
   m.def("set_strict", [](bool on) {

@@ -83,8 +83,8 @@ struct Lent {
 };
 
 inline void bind_generator(py::module& m) {
-  m.def("default_generator", [](int i) {
-    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(DeviceIndex(i))));
+  m.def("default_generator", [](int64_t i) {
+    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(seen(i))));
   });
 }
 

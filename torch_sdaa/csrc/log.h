@@ -36,10 +36,14 @@ inline void add_meta(std::vector<TensorMeta>& to, const Tensor& t) {
   }
 }
 
-constexpr size_t kWalkAt = 1 << 16;         // entries after which the log is walked without being asked
-constexpr size_t kPriceAt = 1 << 20;        // entries after which the host waits for prices
-constexpr size_t kMostSignatures = 1 << 16;  // distinct launches that are remembered
-constexpr size_t kMostSpans = 1 << 22;      // of one trace
+struct Limits {
+  size_t walk_at = 1 << 16;     // entries after which the log is walked without being asked; a power of 2
+  size_t price_at = 1 << 20;    // entries after which the host waits for prices
+  size_t signatures = 1 << 16;  // distinct launches that are remembered
+  size_t spans = 1 << 22;       // of one trace
+  bool reached(size_t entries) const { return (entries & (walk_at - 1)) == 0; }
+};
+inline Limits limits;  // tests set smaller ones
 
 // What became of the launches of an operator whose signatures are no longer remembered.
 struct Retired {
@@ -62,6 +66,7 @@ struct Log {
   std::vector<Price> prices;
   std::vector<uint64_t> counts;  // launches by signature
   std::map<std::string, Retired> retired;
+  std::map<std::string, std::string> unpriced;  // operators whose pricing failed, and why
   Clock clock;
 };
 inline Log& the_log() {
@@ -94,7 +99,7 @@ inline void walk(Log& log) {
                       log.walked++);
   }
   if (done) log.entries.erase(log.entries.begin(), log.entries.begin() + int64_t(done));
-  if (!log.entries.empty() || log.signatures.size() < kMostSignatures || !log.clock.tracers.empty()) return;
+  if (!log.entries.empty() || log.signatures.size() < limits.signatures || !log.clock.tracers.empty()) return;
   for (size_t i = 0; i < log.signatures.size(); i++) {
     auto& sum = log.retired[log.signatures[i].op];
     sum.count += log.counts[i];
@@ -125,7 +130,7 @@ inline void shorten(Log& log) {
     walk(log);
     left = log.entries.size();
   }
-  if (left >= kPriceAt && pricer && &log == &the_log() && interpreter_is_up()) {
+  if (left >= limits.price_at && pricer && &log == &the_log() && interpreter_is_up()) {
     py::gil_scoped_acquire acquire;
     try {
       settle();
@@ -141,7 +146,7 @@ inline void append(Log& log, Entry entry) {
   {
     std::lock_guard<std::mutex> hold(log.lock);
     log.entries.push_back(entry);
-    full = log.entries.size() % kWalkAt == 0;
+    full = limits.reached(log.entries.size());
   }
   if (full) shorten(log);
 }
@@ -211,7 +216,7 @@ void launched(What what, uint64_t hash, DeviceIndex device, int32_t stream, Make
     log.entries.push_back({id, correlation, what, int8_t(device), thread, stream});
     log.counts[id]++;
     log.total++;
-    full = log.entries.size() % kWalkAt == 0;
+    full = limits.reached(log.entries.size());
   }
   if (full) shorten(log);
   if (watching && strict) strict_launch(log, id, device);
@@ -226,6 +231,52 @@ inline py::tuple described(const Signature& s) {
     return out;
   };
   return py::make_tuple(s.op, list(s.inputs), list(s.outputs), s.flops);
+}
+
+// What Python says some launches cost; nothing where it cannot tell, then `why` holds the reason. Ctrl-C passes through.
+inline std::optional<std::vector<Price>> asked_prices(const py::list& launches, std::string& why) {
+  TORCH_INTERNAL_ASSERT(pricer, "nobody prices launches");
+  try {
+    std::vector<Price> prices;
+    for (const auto& [seconds, assumed, is_one] : (*pricer)(launches).cast<std::vector<std::tuple<double, double, bool>>>()) {
+      if (!(seconds >= 0 && std::isfinite(seconds) && std::isfinite(assumed))) break;
+      prices.push_back({seconds, assumed, is_one, true});
+    }
+    if (prices.size() == launches.size()) return prices;
+    why = "it has no price that is a number of seconds";
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    why = error.what();
+  } catch (const py::cast_error& error) {
+    why = error.what();
+  }
+  why = why.substr(0, why.find('\n'));
+  return std::nullopt;
+}
+
+// The same, launch by launch where all at once fails: what cannot be priced takes no time, and `failed` says why.
+inline std::vector<Price> prices_of(const py::list& launches, std::vector<std::string>& failed) {
+  std::string why;
+  if (auto all = asked_prices(launches, why)) return std::move(*all);
+  std::vector<Price> prices;
+  for (size_t i = 0; i < failed.size(); i++) {
+    py::list one;
+    one.append(launches[i]);
+    if (const auto price = asked_prices(one, why)) {
+      prices.push_back(price->front());
+    } else {
+      prices.push_back({0, 0, true, true});
+      failed[i] = why;
+    }
+  }
+  return prices;
+}
+
+inline void warn_unpriced(const std::string& op, const std::string& why) {
+  static bool warned = false;  // under the interpreter's lock
+  if (std::exchange(warned, true)) return;
+  const auto text = op + " has no simulated time, as it could not be priced: " + why + ". torch.sdaa.time_summary() names all such operators";
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) throw py::error_already_set();
 }
 
 // Asks Python what new signatures cost, and walks the whole log. The interpreter's lock is held, the log's is not: nothing of
@@ -247,15 +298,17 @@ inline void settle() {
     }
     py::list asked;
     for (const auto& [id, signature] : fresh) asked.append(described(signature));
-    TORCH_INTERNAL_ASSERT(pricer, "nobody prices launches");
-    const auto answers = (*pricer)(asked).cast<std::vector<std::tuple<double, double, bool>>>();
-    TORCH_INTERNAL_ASSERT(answers.size() == fresh.size(), "the prices of some launches are missing");
-    std::lock_guard<std::mutex> hold(log.lock);
-    if (log.epoch != epoch) continue;
-    for (size_t i = 0; i < fresh.size(); i++) {
-      const auto& [seconds, assumed, launches] = answers[i];
-      log.prices[fresh[i].first] = {seconds, assumed, launches, true};
+    std::vector<std::string> failed(fresh.size());
+    const auto prices = prices_of(asked, failed);
+    {
+      std::lock_guard<std::mutex> hold(log.lock);
+      for (size_t i = 0; i < fresh.size(); i++) {
+        if (log.epoch == epoch) log.prices[fresh[i].first] = prices[i];
+        if (!failed[i].empty()) log.unpriced[fresh[i].second.op] = failed[i];
+      }
     }
+    for (size_t i = 0; i < fresh.size(); i++)
+      if (!failed[i].empty()) warn_unpriced(fresh[i].second.op, failed[i]);
   }
 }
 
@@ -298,7 +351,7 @@ inline py::list all_signatures() {
 
 inline Tracer* start_tracer() {
   auto* tracer = new Tracer;
-  tracer->limit = kMostSpans;
+  tracer->limit = limits.spans;
   auto& log = the_log();
   std::lock_guard<std::mutex> hold(log.lock);
   tracer->first = log.walked + log.entries.size();  // what was launched before is not the trace's
@@ -341,7 +394,7 @@ inline py::tuple traced(bool on) {
 // Seconds that a launch already seen takes to append, measured over `n` of them in a log of its own.
 inline double append_cost(int n) {
   auto log = std::make_unique<Log>();
-  log->entries.reserve(kWalkAt);
+  log->entries.reserve(limits.walk_at);
   const uint64_t hash = mixed(mixed(0, uint64_t(n)), reinterpret_cast<uintptr_t>(log.get()));
   auto once = [&] {
     launched(What::kernel, hash, 0, 0, [] { return Signature{"aten::mm"}; }, nullptr, *log);
@@ -364,17 +417,27 @@ inline void bind_log(py::module& m) {
     std::lock_guard<std::mutex> hold(the_log().lock);
     return the_log().entries.size();
   });
-  m.def("times", [](int i) {
-    const auto found = times(i);
+  m.def("times", [](int64_t i) {
+    const auto found = times(seen(i));
     return std::map<std::string, double>(found.begin(), found.end());
   });
   m.def("signatures", &all_signatures);  // every distinct launch: description, how often, seconds, assumed seconds
+  m.def("unpriced", [] {  // operators without a price, and why
+    std::lock_guard<std::mutex> hold(the_log().lock);
+    return the_log().unpriced;
+  });
+  m.def("limits", [](size_t walk_at, size_t price_at, size_t signatures, size_t spans) {  // sets them; returns those before
+    TORCH_CHECK_VALUE(walk_at && (walk_at & (walk_at - 1)) == 0, "the first limit must be a power of 2, not ", walk_at);
+    std::lock_guard<std::mutex> hold(the_log().lock);
+    const auto old = std::exchange(limits, {walk_at, price_at, signatures, spans});
+    return std::make_tuple(old.walk_at, old.price_at, old.signatures, old.spans);
+  });
   m.def("trace", &traced);
   m.def("append_cost", &append_cost);
-  m.def("set_slow", [](int device, float factor) {
+  m.def("set_slow", [](int64_t device, float factor) {
     uint32_t bits;
     std::memcpy(&bits, &factor, sizeof bits);
-    note(What::slow, DeviceIndex(device), 0, bits);
+    note(What::slow, seen(device), 0, bits);
   });
 }
 

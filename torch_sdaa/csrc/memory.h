@@ -21,6 +21,15 @@ inline void raise_to(std::atomic<int64_t>& value, int64_t least) {
   while (least > seen && !value.compare_exchange_weak(seen, least)) {}
 }
 
+// Bytes for people: whole MiB where they are whole, else one digit behind the point; below a MiB, KiB.
+inline std::string shown_bytes(int64_t bytes) {
+  const bool small = bytes < kMiB && bytes > -kMiB;
+  const double unit = small ? 1024 : kMiB, value = double(bytes) / unit;
+  char text[64];
+  snprintf(text, sizeof text, value == std::floor(value) ? "%.0f %s" : "%.1f %s", value, small && bytes ? "KiB" : "MiB");
+  return text;
+}
+
 inline void reserve(DeviceIndex device, int64_t bytes) {
   check_process();
   auto& book = books[device];
@@ -29,9 +38,9 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
   if (now > limit_bytes || ordered) {
     book.now -= bytes;
     book.denied++;
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "SDAA out of memory. Tried to allocate ", bytes / kMiB, " MiB on sdaa:",
-                     int(device), ", which has ", limit_bytes / kMiB, " MiB, of which ", (limit_bytes - now + bytes) / kMiB,
-                     " MiB are free (simulated). ",
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "SDAA out of memory. Tried to allocate ", shown_bytes(bytes), " on sdaa:",
+                     int(device), ", which has ", shown_bytes(limit_bytes), ", of which ", shown_bytes(limit_bytes - now + bytes),
+                     " are free (simulated). ",
                      ordered ? "This is an injected fault (TECO_SIM_FAULTS)"
                              : "Use a smaller batch, or free what is no longer needed");
   }
@@ -173,17 +182,17 @@ inline PinnedAllocator& pinned_allocator() {
 }
 
 inline void bind_memory(py::module& m) {
-  m.def("memory_allocated", [](int i) { return books[i].now.load(); });
-  m.def("max_memory_allocated", [](int i) { return books[i].peak.load(); });
-  m.def("memory_reserved", [](int i) { return books[i].reserved.load(); });
-  m.def("max_memory_reserved", [](int i) { return books[i].reserved_peak.load(); });
-  m.def("memory_counts", [](int i) {
-    auto& book = books[i];
+  m.def("memory_allocated", [](int64_t i) { return books[seen(i)].now.load(); });
+  m.def("max_memory_allocated", [](int64_t i) { return books[seen(i)].peak.load(); });
+  m.def("memory_reserved", [](int64_t i) { return books[seen(i)].reserved.load(); });
+  m.def("max_memory_reserved", [](int64_t i) { return books[seen(i)].reserved_peak.load(); });
+  m.def("memory_counts", [](int64_t i) {
+    auto& book = books[seen(i)];
     return std::map<std::string, int64_t>{{"allocations", book.blocks}, {"frees", book.frees}, {"allocated_bytes", book.total},
                                           {"freed_bytes", book.freed}, {"ooms", book.denied}};
   });
-  m.def("reset_peak", [](int i) { allocator().resetPeakStats(DeviceIndex(i)); });
-  m.def("reset_accumulated", [](int i) { allocator().resetAccumulatedStats(DeviceIndex(i)); });
+  m.def("reset_peak", [](int64_t i) { allocator().resetPeakStats(seen(i)); });
+  m.def("reset_accumulated", [](int64_t i) { allocator().resetAccumulatedStats(seen(i)); });
   m.def("empty_cache", [] { allocator().emptyCache({}); });
   m.def("set_memory_limit", [](int64_t bytes) { limit_bytes = bytes; });
   m.def("memory_limit", [] { return limit_bytes.load(); });

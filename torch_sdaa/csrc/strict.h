@@ -93,7 +93,7 @@ struct Working {  // counts its own life for the device, once that is known
 inline void bind_strict(py::module& m) {
   m.def("set_judge", [](py::object f) { judge = new py::object(std::move(f)); });
   m.def("ticks", &ticks);
-  m.def("worked", [](int i) { return worked[i].load(); });
+  m.def("worked", [](int64_t i) { return worked[seen(i)].load(); });
 }
 
 }  // namespace sdaa

@@ -54,6 +54,7 @@ from torch_sdaa.sdaa.memory import (
 )
 from torch_sdaa.sdaa.random import (
     default_generators,
+    get_offset,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -61,6 +62,7 @@ from torch_sdaa.sdaa.random import (
     manual_seed_all,
     seed,
     seed_all,
+    set_offset,
     set_rng_state,
     set_rng_state_all,
 )
@@ -102,6 +104,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_offset",
     "get_rng_state",
     "get_rng_state_all",
     "has_half",
@@ -134,6 +137,7 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_offset",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",

@@ -9,6 +9,8 @@ import torch
 from torch_sdaa.core import C
 from torch_sdaa.sdaa.devices import Device, device_count, index_of
 
+_NO_OFFSET = "its generator is the CPU's; use get_rng_state and set_rng_state"
+
 _generators: list[torch.Generator] = []
 
 
@@ -78,6 +80,24 @@ def seed() -> None:
 def seed_all() -> None:
     """Seed all generators with one number nobody chose."""
     manual_seed_all(_all()[index_of(None)].seed())
+
+
+def set_offset(offset: int, device: Device = "sdaa") -> None:
+    """Refuse: the generators draw what the CPU's draw, which have no offset.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError(f"sdaa:{index_of(device)} does not support set_offset: {_NO_OFFSET}")
+
+
+def get_offset(device: Device = "sdaa") -> int:
+    """Refuse: the generators draw what the CPU's draw, which have no offset.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError(f"sdaa:{index_of(device)} does not support get_offset: {_NO_OFFSET}")
 
 
 def initial_seed() -> int:
