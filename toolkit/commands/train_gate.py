@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +62,26 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(f"{args.script} is no file; name the Python file of a training script")
     if args.device == args.baseline:
         raise ConfigError(f"--device {args.device} is the baseline too; name another")
-    if args.keep is not None:
-        pairs = _pairs(args, rest, args.keep)
-    else:
-        with tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
-            pairs = _pairs(args, rest, Path(folder))
+    with _ended_like_ctrl_c():
+        if args.keep is not None:
+            pairs = _pairs(args, rest, args.keep)
+        else:
+            with tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
+                pairs = _pairs(args, rest, Path(folder))
     outcome = judge(pairs, args.tolerance)
     for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
         print(f"written: {file}")
     return EXIT_CODES[outcome.verdict]
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, with which a CI gives up, end the run under way and remove its files, as Ctrl-C does."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from engine import ConfigError, DataError
 from toolkit.commands.train_gate import main
@@ -107,6 +111,26 @@ def test_a_script_that_hangs_is_killed() -> None:
     with pytest.raises(DataError, match=r"on cpu, seed 0: took longer than 0.5 s and was killed; .*--timeout"):
         gate("--timeout 0.5", "---", "--wrong=hang", seeds=1)
     assert time.monotonic() - start < 50  # it would have slept for 60
+
+
+def test_sigterm_ends_the_run_under_way_and_leaves_nothing(tmp_path: Path) -> None:
+    code = "import sys; from toolkit.commands.train_gate import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, SCRIPT, "--keep", str(tmp_path / "kept"), "--", "--wrong=hang"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as gating:
+        while not (started := _children(gating.pid)) and gating.poll() is None:
+            time.sleep(0.02)
+        gating.terminate()
+        assert gating.communicate(timeout=50)[1].rstrip().endswith("KeyboardInterrupt")
+    assert started
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:  # it has ended
+        return []
 
 
 def test_a_script_that_ignores_its_seed_is_refused() -> None:

@@ -80,6 +80,14 @@ def fails():
     raise KeyError("lost")
 """
 
+ENDS = {
+    "forward.py": "import torch\ntorch.ones(2).add(1)\n",
+    "leaves.py": "raise SystemExit('no data')\n",
+    "crash.py": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
+    "ctrl_c.py": "raise KeyboardInterrupt\n",
+}
+"""Scripts that do not train, by file."""
+
 
 def _seen(name: str, **other: Any) -> dict[str, Any]:
     calls: dict[str, Any] = {"calls": {"forward": 1}, "dtypes": ["float32"], "shapes": ["2x2"], "layouts": []}
@@ -367,15 +375,24 @@ def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
         ("job/net.py:nothing", "has no function 'nothing'; pass MODULE:NAME"),
         ("job/net.py:wrong", r"must return \(model, batch\) or \(model, batch, loss"),
         ("job/net.py:flat", "nothing in the model's output has a gradient; return a loss as the third"),
-        ("job/net.py:fails", "failed after 0 steps: KeyError: 'lost'; its traceback stands above"),
+        ("job/net.py:fails", "failed after 0 steps: KeyError: 'lost'$"),
+        ("forward.py", "ran to its end without a backward; pass the script that trains, with its arguments"),
+        ("leaves.py", "failed after 0 steps: it ended with 'no data'$"),
+        ("crash.py", "ended its process: SIGSEGV, a crash in native code; what it said stands above"),
+        ("ctrl_c.py", "ended its process: exit code 130"),
     ],
 )
-def test_a_training_that_fails_is_one_line(what: str, message: str, folder: Path, monkeypatch: Any) -> None:
+def test_a_training_that_fails_is_one_line(
+    what: str, message: str, folder: Path, monkeypatch: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
+    for name, text in ENDS.items():
+        (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(ModelError, match=message) as raised:
         watch(what, [], 2, 60)
     assert "\n" not in str(raised.value)
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
 
 
 @pytest.mark.torch

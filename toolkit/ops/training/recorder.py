@@ -313,6 +313,8 @@ def watched(recorder: Recorder, run: Callable[[], None]) -> tuple[str, str]:
         return ("time" if stopped.args else "steps"), ""
     except SystemExit as ended:
         return ("end", "") if ended.code in (None, 0) else ("failed", f"it ended with {ended.code!r}")
+    except KeyboardInterrupt:  # who waits for this process had the same Ctrl-C, and says so
+        raise SystemExit(130) from None
     except Exception as error:  # noqa: BLE001 - a script raises what it likes, and it is told
         traceback.print_exception(type(error), error, _of_the_script(error))
         return "failed", traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
@@ -323,7 +325,7 @@ def _of_the_script(error: BaseException) -> Any:
     """Return the error's traceback from the script on; what started it stands above."""
     trace = error.__traceback__
     ours = (__file__, runpy.__file__, "<frozen")
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
     return trace
 

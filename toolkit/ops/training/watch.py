@@ -16,6 +16,7 @@ from typing import Any
 from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo import install_command
 from toolkit.ops.training.table import DeviceTable, as_table
+from utils.pipeline.launch.ends import how_ended
 
 HERE = Path(__file__).resolve().parent
 _GRACE = 30
@@ -79,12 +80,14 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
                 f"{what} did not stop within {seconds} s (--seconds) and was ended; nothing is known"
             ) from error
         if not answer.is_file():
-            raise ModelError(f"{what} ended its process with {done.returncode}; what it said stands above")
+            raise ModelError(f"{what} ended its process: {how_ended(done.returncode)}; what it said stands above")
         found = json.loads(answer.read_text(encoding="utf-8"))
     if found["ended"] == "failed":
-        raise ModelError(f"{what} failed after {found['steps']} steps: {found['why']}; its traceback stands above")
+        raise ModelError(f"{what} failed after {found['steps']} steps: {found['why']}")
     if not found["operators"]:
         raise ModelError(f"{what} ran no operator of torch; pass the script that trains")
+    if found["ended"] == "end" and not any(one["calls"].get("backward") for one in found["operators"]):
+        raise ModelError(f"{what} ran to its end without a backward; pass the script that trains, with its arguments")
     return Watched(found["torch"], found["ended"], found["steps"], found["operators"])
 
 
