@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let other processes find what this one has compiled."""
-    monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[2]))
+    monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
 def test_the_start_loads_no_compiler_and_dynamo_is_told_when_it_comes(run_python: RunPython) -> None:

@@ -39,7 +39,7 @@ print("waited", C.times(0)["host"] >= 1.0)
 
 def _train(faults: str, code: str = TRAIN) -> tuple[list[str], str]:
     # The extension as this process found it: a test's own cache folder is empty.
-    cache = str(Path(str(sys.modules["_sdaa"].__file__)).parents[2])
+    cache = str(Path(str(sys.modules["_sdaa"].__file__)).parents[1])
     environment = {**os.environ, "TECO_SIM_FAULTS": faults, "TECO_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     return done.stdout.splitlines(), done.stderr

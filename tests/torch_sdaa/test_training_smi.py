@@ -46,7 +46,7 @@ def _wait_for(pid: int) -> ProcessStatus:
     raise AssertionError("teco-smi never saw the process")
 
 
-CACHE = str(Path(str(sys.modules["_sdaa"].__file__)).parents[2])
+CACHE = str(Path(str(sys.modules["_sdaa"].__file__)).parents[1])
 """Where the extension is; a test's own cache folder is empty."""
 
 

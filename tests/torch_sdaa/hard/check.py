@@ -113,7 +113,7 @@ def refused(work: Callable[[], object], *words: str, kind: type[BaseException] =
 
 def environment() -> dict[str, str]:
     """Return the variables for a child process: it takes the extension that this one has, and compiles none."""
-    return {**os.environ, "TECO_CACHE_DIR": str(Path(C.__file__).parents[2])}
+    return {**os.environ, "TECO_CACHE_DIR": str(Path(C.__file__).parents[1])}
 
 
 def alone(code: str, timeout: float = 120) -> str:
