@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -96,9 +96,13 @@ def exclusive(kind: str) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive_file(path: Path) -> Iterator[None]:
-    """Let one process at a time do the ``with`` block, by a file that is locked, on systems that can; others wait."""
-    lock = _locked(path)
+def exclusive_file(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let one process at a time do the ``with`` block, by a file that is locked, on systems that can; others wait.
+
+    Args:
+        path: the file; made where it is missing. waiting: called once where another process has it.
+    """
+    lock = _locked(path, waiting)
     try:
         yield
     finally:
@@ -106,7 +110,7 @@ def exclusive_file(path: Path) -> Iterator[None]:
             lock.close()  # which releases it, as does the end of the process
 
 
-def _locked(path: Path) -> IO[bytes] | None:
+def _locked(path: Path, waiting: Callable[[], None] | None) -> IO[bytes] | None:
     try:
         import fcntl
 
@@ -117,7 +121,12 @@ def _locked(path: Path) -> IO[bytes] | None:
         _log.debug("%s is not locked: %s", path.parent, error)
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:  # some network file systems have no locks
         _log.debug("%s is not locked: %s", path.parent, error)
     except BaseException:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         CARDS as CARDS,
         CardDescription as CardDescription,
         Layout as Layout,
+        all_visible_devices as all_visible_devices,
         load_card as load_card,
         spa_count as spa_count,
         visible_devices as visible_devices,
@@ -19,11 +20,18 @@ if TYPE_CHECKING:
     from engine.sdaa.cost import (
         ShardCost as ShardCost,
         ShardWork as ShardWork,
+        kernel_seconds as kernel_seconds,
         price as price,
         shard_cost as shard_cost,
         shard_work as shard_work,
     )
     from engine.sdaa.engine import SdaaEngine as SdaaEngine
+    from engine.sdaa.faults import (
+        FAULTS_VARIABLE as FAULTS_VARIABLE,
+        Fault as Fault,
+        check_spas as check_spas,
+        faults_from_environment as faults_from_environment,
+    )
     from engine.sdaa.float16 import (
         float16_storage as float16_storage,
         float32_inputs as float32_inputs,
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     )
     from engine.sdaa.kernels import (
         ACTIVATIONS as ACTIVATIONS,
+        HEAVY as HEAVY,
         SELECTING as SELECTING,
         Kernel as Kernel,
         inner_tensors as inner_tensors,
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
     from engine.sdaa.saved import read_saved as read_saved, saved_path as saved_path
     from engine.sdaa.settle import settled as settled
+    from engine.sdaa.status import DeviceStatus as DeviceStatus, Publisher as Publisher
 
 _HOMES = {
     "engine.built": (
@@ -54,6 +64,7 @@ _HOMES = {
         "CARD_VARIABLE",
         "CardDescription",
         "Layout",
+        "all_visible_devices",
         "load_card",
         "spa_count",
         "visible_devices",
@@ -62,11 +73,18 @@ _HOMES = {
     "engine.sdaa.cost": (
         "ShardCost",
         "ShardWork",
+        "kernel_seconds",
         "price",
         "shard_cost",
         "shard_work",
     ),
     "engine.sdaa.engine": ("SdaaEngine",),
+    "engine.sdaa.faults": (
+        "FAULTS_VARIABLE",
+        "Fault",
+        "check_spas",
+        "faults_from_environment",
+    ),
     "engine.sdaa.float16": (
         "float16_storage",
         "float32_inputs",
@@ -78,12 +96,17 @@ _HOMES = {
     ),
     "engine.sdaa.kernels": (
         "ACTIVATIONS",
+        "HEAVY",
         "SELECTING",
         "Kernel",
         "inner_tensors",
         "kernels_of",
     ),
     "engine.sdaa.settle": ("settled",),
+    "engine.sdaa.status": (
+        "DeviceStatus",
+        "Publisher",
+    ),
     "engine.sdaa.lower": (
         "Lowered",
         "lowered",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class CardDescription:
         float32_rate: speed of float32 arithmetic as a share of float16's.
         layouts: by name.
         source: the file.
+        marks: how each figure is known, one of :data:`MARKS`, by its place in the file (``layouts.plain.launch_us``).
     """
 
     name: str
@@ -82,6 +83,7 @@ class CardDescription:
     float32_rate: float
     layouts: Mapping[str, Layout]
     source: Path
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def memory_bytes(self) -> int:
@@ -124,11 +126,7 @@ def visible_devices(rank: int) -> list[int]:
     Raises:
         ConfigError: a variable cannot be read, or there is no such card.
     """
-    count = engine_nums()
-    devices = list(range(card_count() * count))
-    text = os.environ.get(VISIBLE_VARIABLE)
-    if text is not None:
-        devices = _selected(text, devices)
+    count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
     if not mine:
         raise ConfigError(
@@ -136,6 +134,17 @@ def visible_devices(rank: int) -> list[int]:
             f"{_more_cards(rank)}check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
+
+
+def all_visible_devices() -> list[int]:
+    """Return the SPA of all cards of this host that ``SDAA_VISIBLE_DEVICES`` leaves, in its order, as numbers.
+
+    Raises:
+        ConfigError: a variable cannot be read.
+    """
+    devices = list(range(card_count() * engine_nums()))
+    text = os.environ.get(VISIBLE_VARIABLE)
+    return devices if text is None else _selected(text, devices)
 
 
 def spa_count(spec: EngineSpec) -> int:
@@ -191,7 +200,16 @@ def _load(path: Path) -> CardDescription:
         **{key: _figure(data, key, path, key) for key in _FIGURES},
         layouts={str(name): _layout(figures, path, f"layouts.{_word(name)}") for name, figures in layouts.items()},
         source=path,
+        marks=_marks(data, layouts),
     )
+
+
+def _marks(data: Mapping[str, Any], layouts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the mark of every figure that has been read."""
+    marks = {key: str(data[key]["mark"]) for key in _FIGURES}
+    for name, figures in layouts.items():
+        marks |= {f"layouts.{name}.{key}": str(figures[key]["mark"]) for key in _LAYOUT_FIGURES}
+    return marks
 
 
 def _layout(data: Any, path: Path, where: str) -> Layout:

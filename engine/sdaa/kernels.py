@@ -33,11 +33,11 @@ _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _CONTROL = frozenset(("If", "Loop", "Scan"))
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _REDUCING = frozenset((*_POOLING, "Softmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"))
-_HEAVY = {"Exp": 4, "Log": 4, "Sqrt": 2, "Softmax": 8, "Erf": 8, "Gelu": 10, "Tanh": 6, "Sigmoid": 5, "Pow": 8}
-_HEAVY |= {"BiasGelu": 11, "FastGelu": 10, "QuickGelu": 7, "Swish": 6, "Mish": 12, "Softplus": 8, "LogSoftmax": 8}
-_HEAVY |= dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), 7)
-_HEAVY |= {"RMSNormalization": 4, "SimplifiedLayerNormalization": 4, "LpNormalization": 4}
-_HEAVY |= {"SkipLayerNormalization": 8, "SkipSimplifiedLayerNormalization": 5, "RotaryEmbedding": 3}
+HEAVY = {"Exp": 4, "Log": 4, "Sqrt": 2, "Softmax": 8, "Erf": 8, "Gelu": 10, "Tanh": 6, "Sigmoid": 5, "Pow": 8}
+HEAVY |= {"BiasGelu": 11, "FastGelu": 10, "QuickGelu": 7, "Swish": 6, "Mish": 12, "Softplus": 8, "LogSoftmax": 8}
+HEAVY |= dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), 7)
+HEAVY |= {"RMSNormalization": 4, "SimplifiedLayerNormalization": 4, "LpNormalization": 4}
+HEAVY |= {"SkipLayerNormalization": 8, "SkipSimplifiedLayerNormalization": 5, "RotaryEmbedding": 3}
 """Operations per output element of elementwise operators where that is not about 1; rough, and rarely what binds.
 
 A LayerNormalization sums, subtracts, squares, sums, multiplies, scales and shifts each element once; an RMS one
@@ -255,11 +255,11 @@ def _flops(node: NodeView) -> float:
 
 
 def _elementwise(node: NodeView, written: int) -> float:
-    return float(written) * _HEAVY.get(node.op_type, 1)
+    return float(written) * HEAVY.get(node.op_type, 1)
 
 
 def _reduction(node: NodeView, written: int) -> float:
-    return float(max(written, prod(_shape(node.inputs[0], node)))) * _HEAVY.get(node.op_type, 1)
+    return float(max(written, prod(_shape(node.inputs[0], node)))) * HEAVY.get(node.op_type, 1)
 
 
 def _conv(node: NodeView, written: int) -> float:
