@@ -1,0 +1,146 @@
+"""How many floating-point operations an ATen operator takes, told from its name and shapes.
+
+Matrix products: PyTorch's own formulas (``torch.utils.flop_counter``). Elementwise operators, reductions and what is
+made of them: operations per element, as ``engine.sdaa`` counts them for the ONNX operator of the same meaning; a
+backward operator takes twice its forward one. Rough, and rarely what binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log2, prod
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from engine.sdaa import HEAVY
+
+Sizes = Sequence[int]
+
+_PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
+"""Matrix products of PyTorch's registry, and how many operands its formula takes."""
+
+_LIKE = {
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp"), "Exp"),
+    **dict.fromkeys(("logsumexp", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"), "Exp"),
+    **dict.fromkeys(("sqrt", "rsqrt", "norm", "linalg_vector_norm"), "Sqrt"),
+    **dict.fromkeys(("_softmax", "softmax", "_safe_softmax", "_masked_softmax"), "Softmax"),
+    **dict.fromkeys(("_log_softmax", "nll_loss_forward", "cross_entropy_loss"), "LogSoftmax"),
+    **dict.fromkeys(("erf", "erfc", "erfinv", "lgamma", "digamma"), "Erf"),
+    **dict.fromkeys(("gelu",), "Gelu"),
+    **dict.fromkeys(("tanh", "atanh", "asinh", "acosh", "selu", "elu", "celu"), "Tanh"),
+    **dict.fromkeys(
+        ("sigmoid", "log_sigmoid", "log_sigmoid_forward", "binary_cross_entropy", "logit", "glu"), "Sigmoid"
+    ),
+    **dict.fromkeys(("binary_cross_entropy_with_logits", "softplus"), "Softplus"),
+    **dict.fromkeys(("pow", "float_power"), "Pow"),
+    **dict.fromkeys(("silu",), "Swish"),
+    **dict.fromkeys(("mish",), "Mish"),
+    **dict.fromkeys(
+        ("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm"), "LayerNormalization"
+    ),
+    **dict.fromkeys(("_native_batch_norm_legit", "batch_norm", "_batch_norm_with_update"), "LayerNormalization"),
+    **dict.fromkeys(
+        ("_native_batch_norm_legit_no_training", "batch_norm_stats", "batch_norm_elemt"), "LpNormalization"
+    ),
+    **dict.fromkeys(("_fused_rms_norm", "rms_norm"), "RMSNormalization"),
+}
+"""ATen operators, and the ONNX operator that takes as many operations per element."""
+
+_OWN = {"_fused_adam_": 12, "_fused_adamw_": 13, "_fused_sgd_": 4, "_fused_adagrad_": 6}
+"""Operations per element of the fused optimizers' parameters, counted in their formulas."""
+
+_CUBIC = ("linalg_", "cholesky", "lu_", "triangular_solve", "svd", "symeig", "qr", "inverse", "ormqr", "geqrf", "lstsq")
+_FOURIER = ("_fft_",)
+
+
+def has_no_rule(op: str) -> bool:
+    """Say whether nothing here knows an operator's arithmetic: one of another library, or a factorisation."""
+    return not op.startswith("aten::") or base_of(op).startswith(_CUBIC)
+
+
+def base_of(op: str) -> str:
+    """Return an operator's own name: without its library, ``_foreach`` and the underscore of an in-place one."""
+    name = op.rpartition("::")[2].removeprefix("_foreach_")
+    return name[:-1] if name.endswith("_") and not name.startswith("_fused") else name
+
+
+def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    """Return the floating-point operations of a launch; a multiply-add counts two.
+
+    ``None``: the operator's formula is not for such shapes (a nested tensor is logged as its flat values).
+
+    Args:
+        op: ``aten::mm``. inputs, outputs: sizes; an operand given twice may stand there once.
+    """
+    name = base_of(op)
+    if name in _PRODUCTS:
+        return _product(name, inputs, outputs)
+    if name in _SPECIAL:
+        return _SPECIAL[name](inputs, outputs)
+    if name in _OWN:
+        return _OWN[name] * sum(map(prod, inputs)) / max(1, _LISTS.get(name, 4))
+    return _by_elements(op, name, inputs, outputs)
+
+
+def elementwise(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+    """Return the operations of a launch nothing is known of: one for each element of the larger side."""
+    return max(float(sum(map(prod, outputs))), float(max(map(prod, inputs), default=0)))
+
+
+def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+    elements = elementwise(inputs, outputs)
+    if op.startswith("aten::_foreach_"):
+        elements = float(sum(map(prod, outputs or inputs)))
+    if name.startswith(_FOURIER):
+        return 5 * elements * log2(max(elements, 2))
+    if name.startswith(("sort", "argsort", "topk", "kthvalue", "median")):
+        return elements * log2(max(inputs[0][-1] if inputs and inputs[0] else 2, 2))
+    forward = name.partition("_backward")[0]
+    times = 2 if "_backward" in name else 1
+    return elements * times * HEAVY.get(_LIKE.get(forward, ""), 1)
+
+
+_LISTS = {"_fused_adam_": 4, "_fused_adamw_": 4, "_fused_sgd_": 2, "_fused_adagrad_": 3}
+
+
+def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    operands = [tuple(sizes) for sizes in inputs][: _PRODUCTS[name]]
+    formula: Any = flop_registry[getattr(torch.ops.aten, name)]
+    rank = 3 if name.endswith("bmm") else 2
+    if len(operands) == _PRODUCTS[name] and _can_be_multiplied(operands[-2], operands[-1], rank):
+        return float(formula(*operands))
+    # x @ x: the operands stand there once, and are square along the summed dimension.
+    if len(operands) < _PRODUCTS[name] and outputs and operands and len(operands[-1]) == len(outputs[0]) == rank:
+        return 2.0 * prod(outputs[0]) * operands[-1][-2]
+    return None
+
+
+def _can_be_multiplied(left: Sizes, right: Sizes, rank: int) -> bool:
+    return len(left) == len(right) == rank and left[-1] == right[-2] and left[:-2] == right[:-2]
+
+
+def _addbmm(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    if not inputs or len(inputs[-1]) != 3:
+        return None
+    batch = inputs[-2] if len(inputs) > 1 else inputs[0]
+    return 2.0 * prod(batch) * inputs[-1][-1]
+
+
+def _vector(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
+    return 2.0 * max(map(prod, inputs), default=0)
+
+
+def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    if not outputs or not inputs or not inputs[0]:
+        return None
+    return 3.0 * prod(outputs[0]) * inputs[0][-1]
+
+
+_SPECIAL: dict[str, Callable[[Sequence[Sizes], Sequence[Sizes]], float | None]] = {
+    "addbmm": _addbmm,
+    "_int_mm": lambda inputs, outputs: _product("mm", inputs, outputs),
+    **dict.fromkeys(("addmv", "mv", "dot", "vdot", "addr"), _vector),
+    **dict.fromkeys(("_cdist_forward", "_euclidean_dist"), _cdist),
+}

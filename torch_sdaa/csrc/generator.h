@@ -1,0 +1,100 @@
+// Random numbers: a device's generator draws what the CPU's draws from the same seed, and leaves the CPU's alone.
+#pragma once
+#include "common.h"
+
+namespace sdaa {
+
+struct Generator : c10::GeneratorImpl {
+  at::Generator host;
+  explicit Generator(DeviceIndex device, uint64_t seed = c10::default_rng_seed_val)
+      : GeneratorImpl(Device(kSdaa, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        host(at::detail::createCPUGenerator(seed)) {}
+  void set_current_seed(uint64_t seed) override { host.set_current_seed(seed); }
+  void set_offset(uint64_t offset) override { host.set_offset(offset); }
+  uint64_t get_offset() const override { return host.get_offset(); }
+  uint64_t current_seed() const override { return host.current_seed(); }
+  uint64_t seed() override { return host.seed(); }
+  void set_state(const c10::TensorImpl& state) override { host.unsafeGetGeneratorImpl()->set_state(state); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return host.unsafeGetGeneratorImpl()->get_state(); }
+  Generator* clone_impl() const override {
+    auto* copy = new Generator(device_.index());
+    copy->host = host.clone();
+    return copy;
+  }
+  static c10::DeviceType device_type() { return kSdaa; }
+};
+
+inline const at::Generator& default_generator(DeviceIndex device) {
+  static std::vector<at::Generator> all = [] {
+    std::vector<at::Generator> made;
+    for (int i = 0; i < kMaxDevices; i++) made.push_back(at::make_generator<Generator>(DeviceIndex(i)));
+    return made;
+  }();
+  return all[resolved(device)];
+}
+
+// From here on the devices draw from the CPU's default generator, in one sequence with the CPU.
+inline void share_generator() {
+  for (int i = 0; i < kMaxDevices; i++)
+    static_cast<Generator*>(default_generator(DeviceIndex(i)).unsafeGetGeneratorImpl())->host =
+        at::detail::getDefaultCPUGenerator();
+}
+
+inline at::Generator& host_generator(const at::Generator& generator) {
+  return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->host;
+}
+
+// While it lives, the CPU's default generator continues the device's numbers; then each has its own again. For kernels that
+// take no generator. Such kernels run one at a time; what another thread draws on the CPU meanwhile is of these numbers, too.
+struct Lent {
+  explicit Lent(DeviceIndex device) : device(device) {
+    if ((nested = lent_here == device || host_generator(default_generator(device)) == at::detail::getDefaultCPUGenerator()))
+      return;
+    hold = std::unique_lock(lock, std::try_to_lock);
+    if (!hold && PyGILState_Check()) {  // who has it may need the interpreter
+      py::gil_scoped_release release;
+      hold.lock();
+    } else if (!hold) {
+      hold.lock();
+    }
+    before = std::exchange(lent_here, int(device));
+    swap();
+  }
+  ~Lent() {
+    if (nested) return;
+    swap();
+    lent_here = before;
+  }
+  Lent(const Lent&) = delete;
+
+ private:
+  void swap() {
+    auto* mine = at::check_generator<at::CPUGeneratorImpl>(host_generator(default_generator(device)));
+    auto* cpus = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+    std::scoped_lock both(mine->mutex_, cpus->mutex_);
+    const auto engine = mine->engine();
+    const auto one = mine->next_float_normal_sample();
+    const auto two = mine->next_double_normal_sample();
+    mine->set_engine(cpus->engine());
+    mine->set_next_float_normal_sample(cpus->next_float_normal_sample());
+    mine->set_next_double_normal_sample(cpus->next_double_normal_sample());
+    cpus->set_engine(engine);
+    cpus->set_next_float_normal_sample(one);
+    cpus->set_next_double_normal_sample(two);
+  }
+  static inline std::recursive_mutex lock;
+  static inline thread_local int lent_here = -1;
+  const DeviceIndex device;
+  bool nested = false;
+  int before = -1;
+  std::unique_lock<std::recursive_mutex> hold;
+};
+
+inline void bind_generator(py::module& m) {
+  m.def("share_generator", &share_generator);
+  m.def("default_generator", [](int64_t i) {
+    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(seen(i))));
+  });
+}
+
+}  // namespace sdaa

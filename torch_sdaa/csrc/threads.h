@@ -1,0 +1,85 @@
+// The state in which host kernels run: the thread count and the flush mode of the thread that owns the device.
+#pragma once
+#include "common.h"
+#include "memory.h"
+#include <thread>
+
+namespace sdaa {
+
+// Host kernels split their sums by the calling thread's number of threads. An autograd worker has its own: what was given to
+// set_num_threads last, by whichever thread (DataLoader's pinning thread says 1). So every thread but the owner (the one that
+// imported the module) computes with the owner's number, and with its flush-denormal bits.
+inline std::atomic<pthread_t> owner{};
+inline std::atomic<int> owner_threads{0};
+inline std::atomic<unsigned> owner_flush{0};
+inline std::atomic<uint64_t> worker_devices{0};  // bit i: another thread than the owner has used device i
+
+#ifdef __SSE2__
+inline unsigned flush_bits() { return _mm_getcsr() & 0x8040u; }
+inline void set_flush_bits(unsigned bits) { _mm_setcsr((_mm_getcsr() & ~0x8040u) | bits); }
+#else
+inline unsigned flush_bits() { return 0; }
+inline void set_flush_bits(unsigned) {}
+#endif
+
+inline void take_owners_state() {
+  const int threads = at::get_num_threads();
+  if (pthread_equal(pthread_self(), owner)) {
+    owner_threads = threads;
+    owner_flush = flush_bits();
+    return;
+  }
+  static thread_local uint64_t seen = 0;
+  if (const uint64_t bit = uint64_t(1) << current; !(seen & bit)) {
+    seen |= bit;
+    worker_devices |= bit;
+  }
+  if (const int wanted = owner_threads; threads != wanted) at::set_num_threads(wanted);
+  if (const unsigned wanted = owner_flush; flush_bits() != wanted) set_flush_bits(wanted);
+}
+
+inline void after_fork() {
+  owner = pthread_self();
+  worker_devices = 0;
+  note_fork();
+}
+
+inline void claim_owner() {
+  owner = pthread_self();
+  owner_threads = at::get_num_threads();
+  owner_flush = flush_bits();
+  worker_devices = 0;
+  pthread_atfork(nullptr, nullptr, &after_fork);
+}
+
+// At exit: an autograd worker that still drops the last backward's Python references needs the interpreter lock; once Python
+// has begun to finalise, asking for it ends the thread by pthread_exit, through a noexcept destructor: std::terminate. A worker
+// takes its next task only after it has dropped the last one, so one backward without Python on each device is a barrier.
+// In a thread of its own, whose nodes are numbered from 0: a worker takes the highest number first, so this comes after
+// whatever a backward that failed has left in its queue. A device that is lost takes none.
+inline void drain() {
+  const uint64_t devices = worker_devices.exchange(0);
+  if (!devices || forked) return;
+  std::thread([devices] {
+    for (int i = 0; i < n_devices; i++)
+      if (devices >> i & 1) try {
+          auto x = at::ones({}, at::TensorOptions(Device(kSdaa, DeviceIndex(i)))).requires_grad_(true);
+          (x * x).backward();
+        } catch (const c10::Error& error) {
+          TORCH_WARN_ONCE("sdaa:", i, " did not end its backward at exit: ", error.what_without_backtrace());
+        }
+  }).join();
+}
+
+inline void keep_freed_memory() {
+#ifdef __GLIBC__  // giving freed activations back to the system costs a page fault per 4 KiB in every step
+  if (!getenv("MALLOC_TRIM_THRESHOLD_")) {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  }
+#endif
+}
+
+inline void bind_threads(py::module& m) { m.def("drain", &drain, py::call_guard<py::gil_scoped_release>()); }
+
+}  // namespace sdaa

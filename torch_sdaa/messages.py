@@ -1,0 +1,109 @@
+"""What PyTorch itself says of mistakes that people make on this device, with the fix added."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.nn import DataParallel, Module
+
+from torch_sdaa.sdaa.devices import device_count, is_available
+from torch_sdaa.utils import PREFIX
+
+DATA_PARALLEL = (
+    "DataParallel does not run on sdaa: use torch.nn.parallel.DistributedDataParallel, one process for each device "
+    "(torchrun --nproc_per_node={count} script.py)"
+)
+CUDA_NAMES = (
+    "; this process has sdaa: write torch.sdaa for torch.cuda (torch.sdaa.current_stream().synchronize(), "
+    "torch.sdaa.Event(...)), .sdaa() for .cuda(), and 'sdaa' for 'cuda'"
+)
+NOT_SHARED = (
+    "The memory of {device} belongs to this process: give other processes a copy on the CPU (.cpu()), and move it "
+    "there (.sdaa())"
+)
+
+
+def improve() -> None:
+    """Add the fixes to the messages."""
+    DataParallel.__init__ = _refuse_data_parallel(DataParallel.__init__)
+    DataParallel.forward = _refuse_data_parallel(DataParallel.forward)
+    for module in (torch.nn.parallel, torch.nn.parallel.data_parallel):
+        if callable(getattr(module, "data_parallel", None)):
+            module.data_parallel = _refuse_data_parallel(module.data_parallel)
+    Module.load_state_dict = _with_prefix_fix(Module.load_state_dict)
+    for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
+        setattr(torch.UntypedStorage, name, _of_one_process(getattr(torch.UntypedStorage, name)))
+    torch.Tensor.share_memory_ = _of_one_process(torch.Tensor.share_memory_)
+    if not torch.backends.cuda.is_built():
+        torch.cuda._lazy_init = _with_cuda_fix(torch.cuda._lazy_init)
+        torch.cuda.set_device = _after_cuda_starts(torch.cuda.set_device)
+        for kind in (torch.cuda.Stream, torch.cuda.Event):
+            kind.__new__ = _with_cuda_fix(kind.__new__)
+
+
+def _refuse_data_parallel(original: Any) -> Any:
+    @functools.wraps(original)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if is_available():
+            raise RuntimeError(DATA_PARALLEL.format(count=device_count()))
+        return original(*args, **kwargs)
+
+    return refusing
+
+
+def _with_cuda_fix(original: Any) -> Any:
+    @functools.wraps(original)
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except (AssertionError, RuntimeError) as error:
+            raise type(error)(f"{error}{CUDA_NAMES}") from None
+
+    return telling
+
+
+def _after_cuda_starts(original: Any) -> Any:
+    @functools.wraps(original)
+    def starting(*args: Any, **kwargs: Any) -> Any:
+        torch.cuda._lazy_init()  # which says what is missing; the function itself falls over a name in torch
+        return original(*args, **kwargs)
+
+    return starting
+
+
+def _of_one_process(original: Any) -> Any:
+    @functools.wraps(original)
+    def refusing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == "sdaa":
+            raise RuntimeError(NOT_SHARED.format(device=self.device))
+        return original(self, *args, **kwargs)
+
+    return refusing
+
+
+def _with_prefix_fix(original: Any) -> Any:
+    @functools.wraps(original)
+    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, state_dict, *args, **kwargs)
+        except RuntimeError as error:
+            fix = _prefix_fix(set(self.state_dict()), set(state_dict)) if "loading state_dict" in str(error) else None
+            if fix is None:
+                raise
+            raise RuntimeError(f"{error}\n\t{fix}") from None
+
+    return load_state_dict
+
+
+def _prefix_fix(expected: set[str], given: set[str]) -> str | None:
+    """Return what to do where the names differ by the prefix of a parallel wrapper; ``None`` where they do not."""
+    if any(name.startswith(PREFIX) and name.removeprefix(PREFIX) in expected for name in given - expected):
+        return (
+            "The names begin with 'module.', as a model wrapped for parallel training saves them: load "
+            "torch_sdaa.utils.strip_module_prefix(state_dict)"
+        )
+    if any(PREFIX + name in expected for name in given - expected):
+        return "This model is wrapped for parallel training, and the checkpoint is not: load it into model.module"
+    return None

@@ -1,0 +1,158 @@
+"""``torch.sdaa``: what ``torch.cuda`` is for CUDA, for the simulated card.
+
+A name of ``torch.cuda`` that is not here stands in :data:`torch_sdaa.sdaa.absent.ABSENT`, with what to do instead.
+"""
+
+from typing import Any as _Any
+
+from torch import AcceleratorError, OutOfMemoryError
+
+from torch_sdaa.sdaa import amp
+from torch_sdaa.sdaa.absent import refusal as _refusal
+from torch_sdaa.sdaa.devices import (
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    ipc_collect,
+    is_available,
+    is_initialized,
+    is_tf32_supported,
+    set_device,
+    synchronize,
+)
+from torch_sdaa.sdaa.for_torch import (
+    _exchange_device as _exchange_device,
+    _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_init as _lazy_init,
+    _maybe_exchange_device as _maybe_exchange_device,
+    get_amp_supported_dtype,
+    is_bf16_supported,
+)
+from torch_sdaa.sdaa.memory import (
+    empty_cache,
+    get_allocator_backend,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+)
+from torch_sdaa.sdaa.random import (
+    default_generators,
+    get_offset,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_offset,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torch_sdaa.sdaa.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    is_current_stream_capturing,
+    set_stream,
+    stream,
+)
+from torch_sdaa.sdaa.tensors import STORAGES as _STORAGES, TENSORS as _TENSORS
+from torch_sdaa.strict import is_strict, set_strict
+from torch_sdaa.summaries import time_summary
+
+_initialized = True
+"""``torch.utils.checkpoint`` reads it: without, the recomputed part draws other numbers than the first time."""
+
+__all__ = [
+    "AcceleratorError",
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_offset",
+    "get_rng_state",
+    "get_rng_state_all",
+    "has_half",
+    "has_magma",
+    "init",
+    "initial_seed",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "is_strict",
+    "is_tf32_supported",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_offset",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "set_strict",
+    "stream",
+    "synchronize",
+    "time_summary",
+]
+
+globals().update(_TENSORS | _STORAGES)
+__all__ += [*_TENSORS, *_STORAGES]
+
+has_half = True
+has_magma = False
+
+
+def __getattr__(name: str) -> _Any:
+    raise AttributeError(_refusal(name, globals()))

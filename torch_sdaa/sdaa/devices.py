@@ -1,0 +1,163 @@
+"""Which device is the current one, and what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import torch
+
+from engine.sdaa import load_card
+from torch_sdaa.core import C
+
+Device: TypeAlias = "int | str | torch.device | None"
+"""A device's number, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""
+
+
+def index_of(device: Device, none: int | None = None) -> int:
+    """Return a device's number; the current one's where it has none.
+
+    Args:
+        device: see :data:`Device`.
+        none: what ``None`` and negative numbers stand for; else the current device.
+
+    Raises:
+        ValueError: it is a device of another kind.
+        RuntimeError: this process does not see it.
+    """
+    if device is None:
+        return current_device() if none is None else none
+    if isinstance(device, int):
+        index = device
+    else:
+        found = torch.device(device)
+        if found.type != "sdaa":
+            raise ValueError(f"expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not {str(found)!r}")
+        index = current_device() if found.index is None else found.index
+    if index >= device_count():
+        raise RuntimeError(_unseen(index))
+    return index if index >= 0 else index_of(None, none)
+
+
+def _unseen(index: int) -> str:
+    count = device_count()
+    seen = {0: "no device", 1: "1 device (sdaa:0)"}.get(count, f"{count} devices (sdaa:0 to sdaa:{count - 1})")
+    return f"Invalid SDAA device index {index}: this process sees {seen}; see SDAA_VISIBLE_DEVICES"
+
+
+def is_available() -> bool:
+    """Return whether this process sees a device."""
+    return device_count() > 0
+
+
+def is_initialized() -> bool:
+    """Return ``True``: importing ``torch_sdaa`` is all there is to do."""
+    return True
+
+
+def init() -> None:
+    """Do nothing: see :func:`is_initialized`."""
+
+
+def device_count() -> int:
+    """Return how many devices this process sees."""
+    return int(C.device_count())
+
+
+def current_device() -> int:
+    """Return the number of the thread's device."""
+    return int(torch.accelerator.current_device_index())
+
+
+def set_device(device: Device) -> None:
+    """Make a device the thread's; a negative number changes nothing.
+
+    Raises:
+        ValueError: it is ``None``, or a device of another kind.
+        RuntimeError: this process does not see it.
+    """
+    if device is None:
+        raise ValueError("set_device needs a device: its number, 'sdaa:0' or torch.device('sdaa', 0), not None")
+    index = index_of(device, none=-1)
+    if index >= 0:
+        torch.accelerator.set_device_index(index)
+
+
+def synchronize(device: Device = None) -> None:
+    """Wait, in simulated time, until a device has done all that was launched."""
+    torch.accelerator.synchronize(torch.device("sdaa", index_of(device)))
+    if not torch.compiler.is_compiling():
+        C.settle()
+
+
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """Return ``False``: what goes from one device to another goes over the host's link."""
+    index_of(device)
+    index_of(peer_device)
+    return False
+
+
+class device:  # noqa: N801 -- as torch.cuda.device
+    """A context in which a device is the thread's; ``None`` and negative numbers change nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self.idx = index_of(device, none=-1)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = C.exchange_device(self.idx)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        C.exchange_device(self.prev_idx)
+
+
+class device_of(device):  # noqa: N801 -- as torch.cuda.device_of
+    """A context in which the device of a tensor or storage is the thread's; one elsewhere changes nothing."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.device if obj.device.type == "sdaa" else None)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a device is.
+
+    Attributes:
+        name: of the card. major, minor: of its generation. total_memory: bytes. multi_processor_count: compute arrays.
+    """
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: Device = None) -> DeviceProperties:
+    """Return what a device is."""
+    major, minor = get_device_capability(device)
+    return DeviceProperties(get_device_name(device), major, minor, int(C.memory_limit()), 1)
+
+
+def get_device_name(device: Device = None) -> str:
+    """Return the card's name."""
+    index_of(device)
+    return load_card().name
+
+
+def get_device_capability(device: Device = None) -> tuple[int, int]:
+    """Return the generation of the hardware."""
+    index_of(device)
+    return 1, 0
+
+
+def is_tf32_supported() -> bool:
+    """Return ``False``: float32 is computed in float32."""
+    return False
+
+
+def ipc_collect() -> None:
+    """Do nothing: processes share no device memory."""

@@ -1,0 +1,128 @@
+"""Device memory, in bytes; simulated: a device has what the card's description says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import deprecated
+
+from torch_sdaa.core import C
+from torch_sdaa.sdaa.devices import Device, index_of
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Return the bytes that tensors take, in blocks of 512."""
+    return int(C.memory_allocated(index_of(device)))
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """Return the most that tensors took since the last :func:`reset_peak_memory_stats`."""
+    return int(C.max_memory_allocated(index_of(device)))
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Return the bytes taken from the device, in segments of 2 MiB; :func:`empty_cache` gives back what is free."""
+    return int(C.memory_reserved(index_of(device)))
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """Return the most that was taken from the device since the last :func:`reset_peak_memory_stats`."""
+    return int(C.max_memory_reserved(index_of(device)))
+
+
+def empty_cache() -> None:
+    """Give free segments back to all devices."""
+    C.empty_cache()
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    """Let the peaks begin at what is taken now."""
+    C.reset_peak(index_of(device))
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Let the sums of :func:`memory_stats` begin at 0."""
+    C.reset_accumulated(index_of(device))
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Return the free bytes and all bytes of a device."""
+    index, total = index_of(device), int(C.memory_limit())
+    return total - memory_allocated(index), total
+
+
+def memory_stats(device: Device = None) -> dict[str, Any]:
+    """Return the figures above under the names ``torch.cuda.memory_stats`` gives them."""
+    index = index_of(device)
+    counts = C.memory_counts(index)
+    return {
+        "allocated_bytes.all.current": memory_allocated(index),
+        "allocated_bytes.all.peak": max_memory_allocated(index),
+        "allocated_bytes.all.allocated": counts["allocated_bytes"],
+        "allocated_bytes.all.freed": counts["freed_bytes"],
+        "reserved_bytes.all.current": memory_reserved(index),
+        "reserved_bytes.all.peak": max_memory_reserved(index),
+        "num_ooms": counts["ooms"],
+    }
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    """Return :func:`memory_stats` as dicts in dicts, parted at the dots of the names."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *folders, last = name.split(".")
+        inner = nested
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = value
+    return nested
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """Return the figures of a device as a table to print, in MiB; ``abbreviated`` leaves out the sums."""
+    index = index_of(device)
+    stats, (free, total) = memory_stats(index), mem_get_info(index)
+    rows = {
+        "allocated": stats["allocated_bytes.all.current"],
+        "most allocated": stats["allocated_bytes.all.peak"],
+        "reserved": stats["reserved_bytes.all.current"],
+        "most reserved": stats["reserved_bytes.all.peak"],
+        "free": free,
+        "device": total,
+    }
+    if not abbreviated:
+        rows["allocated in all"] = stats["allocated_bytes.all.allocated"]
+        rows["freed in all"] = stats["allocated_bytes.all.freed"]
+    lines = [f"sdaa:{index}, simulated memory; out of memory {stats['num_ooms']} times"]
+    return "\n".join(lines + [f"{name:<18}{value / 2**20:>14.2f} MiB" for name, value in rows.items()])
+
+
+def get_allocator_backend() -> str:
+    """Return ``"native"``, the only one."""
+    return "native"
+
+
+@deprecated("torch.sdaa.memory_cached is torch.sdaa.memory_reserved", category=FutureWarning)
+def memory_cached(device: Device = None) -> int:
+    """Return :func:`memory_reserved`, by its old name."""
+    return memory_reserved(device)
+
+
+@deprecated("torch.sdaa.max_memory_cached is torch.sdaa.max_memory_reserved", category=FutureWarning)
+def max_memory_cached(device: Device = None) -> int:
+    """Return :func:`max_memory_reserved`, by its old name."""
+    return max_memory_reserved(device)
+
+
+@deprecated(
+    "torch.sdaa.reset_max_memory_allocated is reset_peak_memory_stats, which resets all", category=FutureWarning
+)
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Do :func:`reset_peak_memory_stats`, by its old name."""
+    reset_peak_memory_stats(device)
+
+
+@deprecated("torch.sdaa.reset_max_memory_cached is reset_peak_memory_stats, which resets all", category=FutureWarning)
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Do :func:`reset_peak_memory_stats`, by its old name."""
+    reset_peak_memory_stats(device)

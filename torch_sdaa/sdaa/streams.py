@@ -1,0 +1,93 @@
+"""Streams and events; their times are simulated."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from torch_sdaa.sdaa.devices import Device, index_of
+
+
+class _Made(type):
+    """A name for those of torch's own objects that are on this device: torch's functions refuse subclasses of them."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        kind: Any = cls.__base__
+        return isinstance(instance, kind) and getattr(instance.device, "type", None) == "sdaa"
+
+
+class Stream(torch.Stream, metaclass=_Made):
+    """A queue of a device's work; ``Stream(device=None, priority=0)`` returns a :class:`torch.Stream`."""
+
+    def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> torch.Stream:
+        """Return a new stream of a device."""
+        if ids:  # torch makes one of a stream's numbers
+            return torch.Stream(priority=priority, **ids)
+        return torch.Stream(torch.device("sdaa", index_of(device)), priority=priority)
+
+
+class Event(torch.Event, metaclass=_Made):
+    """A point in a stream's work; with ``enable_timing``, ``elapsed_time`` gives simulated milliseconds.
+
+    ``Event(enable_timing=False, blocking=False)`` returns a :class:`torch.Event`.
+
+    Raises:
+        NotImplementedError: ``interprocess`` is asked for.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+        """Return a new event of the device it is recorded on."""
+        if interprocess:
+            raise NotImplementedError(
+                "an event of sdaa is one process's: record another one there (interprocess=False)"
+            )
+        return torch.Event("sdaa", enable_timing=enable_timing, blocking=blocking)
+
+
+def current_stream(device: Device = None) -> torch.Stream:
+    """Return the thread's stream on a device."""
+    return torch.accelerator.current_stream(torch.device("sdaa", index_of(device)))
+
+
+def default_stream(device: Device = None) -> torch.Stream:
+    """Return a device's first stream."""
+    index = index_of(device)
+    return torch.Stream(stream_id=0, device_index=index, device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Make a stream the thread's on its device, and its device the thread's; ``None`` changes nothing."""
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
+
+
+def is_current_stream_capturing() -> bool:
+    """Return ``False``: the card captures no graphs."""
+    return False
+
+
+class StreamContext:
+    """A context in which a stream is the thread's; ``None`` changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> torch.Stream | None:
+        if self.stream is not None:
+            self.stream.__enter__()
+        return self.stream
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(kind, error, trace)
+
+
+def stream(stream: torch.Stream | None) -> Any:
+    """Return a context in which a stream is the thread's; ``None`` changes nothing."""
+    if stream is not None and torch.compiler.is_compiling():
+        return stream  # dynamo knows a stream as the context, and no class of ours
+    return StreamContext(stream)

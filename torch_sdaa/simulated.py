@@ -1,0 +1,35 @@
+"""Joins the devices of this process to the simulated card: number, memory, prices, faults."""
+
+from __future__ import annotations
+
+from engine.sdaa import all_visible_devices, load_card
+from torch_sdaa import draws, faults, prices, publish, strict, summaries
+from torch_sdaa.core import C
+
+
+def start() -> None:
+    """Set the devices up as the card's description and the environment say.
+
+    All cards of the host are visible: ``TECO_SIM_CARDS`` cards of ``MAX_ENGINE_NUMS`` devices each, or what
+    ``SDAA_VISIBLE_DEVICES`` leaves of them, in its order.
+
+    Raises:
+        ConfigError: a variable or the description cannot be read.
+    """
+    card, numbers = load_card(), all_visible_devices()
+    C.set_device_count(len(numbers))
+    C.set_memory_limit(card.memory_bytes)
+    pricer = prices.Pricer(card)
+    C.set_pricer(pricer)
+    summaries.set_pricer(pricer)
+    faults.start(card, len(numbers))
+    publish.prepare(numbers)
+    strict.start()
+    draws.start()
+
+
+def stop() -> None:
+    """End what must not go on while the process ends."""
+    publish.stop()
+    strict.set_strict(False)
+    faults.stop()

@@ -1,0 +1,40 @@
+"""What importing ``torch_sdaa`` does: names the device, registers ``torch.sdaa``, mends what PyTorch leaves open."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+import torch
+
+from torch_sdaa import dlpack, nn_modules, operators, simulated
+from torch_sdaa.core import C
+
+_started = False
+
+
+def start() -> None:
+    """Make ``sdaa`` a device of this process; a second call does nothing."""
+    global _started
+    if _started:
+        return
+    _started = True
+    torch.utils.rename_privateuse1_backend("sdaa")
+    simulated.start()
+    from torch_sdaa import device_interface, messages, sdaa
+
+    torch._register_device_module("sdaa", sdaa)
+    for name, module in list(sys.modules.items()):
+        if name == sdaa.__name__ or name.startswith(f"{sdaa.__name__}."):
+            sys.modules["torch." + name.removeprefix("torch_sdaa.")] = module
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+    )
+    operators.register()
+    nn_modules.mend()
+    dlpack.mend()
+    messages.improve()
+    device_interface.register_when_imported()
+    torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
+    atexit.register(C.drain)
+    atexit.register(simulated.stop)  # is called before it
