@@ -23,6 +23,7 @@ COMMANDS = {
     "fix": ("toolkit.commands.fix:main", "find the nodes that must stay float32 for the accuracy gate to pass"),
     "ops": ("toolkit.commands.ops:main", "which operators a model needs, and whether the target has them"),
     "optest": ("toolkit.commands.optest:main", "cut one node out of a model as a test case"),
+    "train-gate": ("toolkit.commands.train_gate:main", "whether a script trains on a device as it does on the CPU"),
     "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
 }
 """Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""

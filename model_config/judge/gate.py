@@ -37,7 +37,7 @@ from model_config.results import Accuracy, Verdict
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
 
-__all__ = ["Pairs", "judge", "judge_reference", "read_pairs"]
+__all__ = ["Pairs", "judge", "judge_reference", "read_pairs", "verdict_of"]
 
 
 def judge(
@@ -100,7 +100,7 @@ def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int, 
     if result.reference == 0:
         return _both_zero(result, pairs)
     evidence = _evidence(pairs, result.reference, None if mean else metric_of, metric_of, result.tolerance, seed)
-    verdict = _verdict(evidence.interval, result.tolerance)
+    verdict = verdict_of(evidence.interval, result.tolerance)
     result = replace(
         result,
         verdict=verdict,
@@ -201,7 +201,7 @@ def judge_reference(
     drift = start.relative_difference
     share = share and samples > 0 and 0 <= metric <= 1 and 0 < reference <= 1
     interval = wilson(metric, samples, reference) if share else (drift, drift)
-    verdict = Verdict.PASS if abs(drift) <= tolerance else _verdict(interval, tolerance)
+    verdict = Verdict.PASS if abs(drift) <= tolerance else verdict_of(interval, tolerance)
     needed = None
     if verdict is Verdict.INCONCLUSIVE:
         rate = (metric * samples + 0.5) / (samples + 1)
@@ -211,7 +211,8 @@ def judge_reference(
     return _with_reason(found, directed=not higher_is_better)
 
 
-def _verdict(interval: tuple[float, float], tolerance: float) -> Verdict:
+def verdict_of(interval: tuple[float, float], tolerance: float) -> Verdict:
+    """Return what an interval of a relative difference says of a tolerance."""
     low, high = interval
     if -tolerance <= low and high <= tolerance:
         return Verdict.PASS

@@ -1,7 +1,8 @@
 """Say which operators, dtypes, attributes and shapes a model needs, and hold them against the target's support table.
 
 MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
-where the name is a module, its class, or a function that returns one.
+where the name is a module, its class, or a function that returns one. With --training: the operators of PyTorch that
+a training needs (`teco ops --training --help`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 from engine import ConfigError, DataError, TargetError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
+from toolkit.commands import ops_training
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import positive, shape
+from toolkit.model_arguments import positive, shape, split_flags
 from toolkit.ops.judge import Judgement, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
@@ -50,8 +52,11 @@ COLUMNS = (
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print the operators and what is missing; exit code 1 where something is."""
+    if any(word.partition("=")[0] == "--training" for word in split_flags(argv)[0]):
+        return ops_training.main(argv)
     parser = Parser("teco ops", __doc__, EPILOG)
     parser.add_argument("model", metavar="MODEL", help="ONNX file, model of the zoo, or module:name of a torch module")
+    parser.add_argument("--training", metavar="WHAT", help="a training's operators instead of a model's")
     parser.add_argument("--target", default="sdaa", help="whose table (default: sdaa)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="another support table, such as the vendor's own")
     parser.add_argument("--batch_size", type=positive, default=1, help="where the batch is dynamic (default: 1)")

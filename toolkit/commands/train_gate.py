@@ -1,0 +1,197 @@
+"""Say whether a training script does on a device what it does on the CPU: its loss curves and its final metric.
+
+SCRIPT is run under both devices for every seed: `python SCRIPT [ARGUMENTS] --device NAME --seed N --losses FILE`.
+It writes JSON lines to FILE, first {"device": "sdaa:0", "seed": 0}, then {"step": 0, "loss": 2.31} for every step, and
+prints its final metric as a line `eval_metric 0.98`. docs/training.md has a whole example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError
+from model_config.results import EXIT_CODES
+from toolkit.arguments import Parser
+from toolkit.model_arguments import positive
+from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
+from toolkit.train_gate.judge import BOUNDS, Outcome, Pair, judge, paired
+from toolkit.train_gate.runs import Run, run_script
+from utils.places import check_folder
+
+EPILOG = """\
+arguments of the script follow two hyphens: teco train-gate train.py --seeds 5 -- --epochs 3
+PASS: equal bit for bit, or the 95 % interval of the metric's difference over the seeds lies inside --tolerance
+FAIL: it lies outside, or a run on the device diverges. INCONCLUSIVE: it lies on both sides; more seeds would decide
+exit code: 0 PASS, 1 FAIL, 4 INCONCLUSIVE, 2 a run crashed, took too long or did not write what it must
+"""
+
+COLUMNS = (
+    Column("seed", "seed", True),
+    Column("steps", "steps", True),
+    Column("parted", "curves part at step", True),
+    Column("largest", "largest difference of a loss", True, spare=1),
+    Column("baseline_loss", "last loss, baseline", True, spare=2),
+    Column("target_loss", "last loss, device", True, spare=2),
+    Column("baseline_metric", "metric, baseline", True),
+    Column("target_metric", "metric, device", True),
+    Column("trouble", "what is wrong"),
+)
+
+_CHARTS = 4
+"""Seeds whose curves are drawn."""
+
+_POINTS = 1000
+"""Of a curve that is drawn; of longer ones every second, third, ... step."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the script for every seed on both devices; print and return the verdict."""
+    words, rest = list(argv), []
+    if "--" in words:
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
+    args = _arguments(words)
+    if not args.script.is_file():
+        raise ConfigError(f"{args.script} is no file; name the Python file of a training script")
+    if args.device == args.baseline:
+        raise ConfigError(f"--device {args.device} is the baseline too; name another")
+    with _ended_like_ctrl_c():
+        if args.keep is not None:
+            pairs = _pairs(args, rest, args.keep)
+        else:
+            with tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
+                pairs = _pairs(args, rest, Path(folder))
+    outcome = judge(pairs, args.tolerance)
+    for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
+        print(f"written: {file}")
+    return EXIT_CODES[outcome.verdict]
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, with which a CI gives up, end the run under way and remove its files, as Ctrl-C does."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("teco train-gate", __doc__, EPILOG)
+    parser.add_argument("script", metavar="SCRIPT", type=Path, help="Python file that trains")
+    parser.add_argument("--device", default="sdaa", help="which is judged: sdaa, sdaa:1 (default: sdaa)")
+    parser.add_argument("--baseline", default="cpu", help="device that it must equal (default: cpu)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="0 to N-1 (default: 3)")
+    parser.add_argument(
+        "--tolerance", type=_share, default=BOUNDS[0], help="relative, of the final metric (default: 0.001)"
+    )
+    parser.add_argument("--timeout", type=_seconds, default=600.0, metavar="SECONDS", help="of a run (default: 600)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the losses and what the runs printed")
+    add_output_flags(parser)
+    args = parser.parse_args(words)
+    check_folder("--keep", args.keep)
+    return args
+
+
+def _number(text: str, most: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < most:
+        limit = "" if most == math.inf else f" and below {most:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0{limit}")
+    return value
+
+
+def _share(text: str) -> float:
+    return _number(text, 1.0)
+
+
+def _seconds(text: str) -> float:
+    return _number(text, math.inf)
+
+
+def _pairs(args: argparse.Namespace, rest: Sequence[str], folder: Path) -> list[Pair]:
+    found = []
+    for seed in range(args.seeds):
+        runs: list[Run] = []
+        for device in (args.baseline, args.device):
+            run = run_script(args.script, rest, device, seed, folder, args.timeout)
+            said = f"{len(run.steps)} steps, eval_metric {run.metric:.6g}, {run.seconds:.1f} s on this machine"
+            print(f"{run.name}: {said}", file=sys.stderr, flush=True)
+            runs.append(run)
+        found.append(paired(*runs))
+    return found
+
+
+def report(title: str, pairs: Sequence[Pair], outcome: Outcome, tolerance: float) -> ToolReport:
+    """Return what the command shows: a row per seed, the curves as pictures, and all losses for the JSON."""
+    devices = {"device": pairs[0].target.device, "baseline": pairs[0].baseline.device}
+    facts = {**devices, "seeds": str(len(pairs)), "tolerance": f"{100 * tolerance:g} %"}
+    data: dict[str, Any] = {"verdict": outcome.verdict.value, "tolerance": tolerance}
+    data |= {"difference": outcome.difference, "interval": outcome.interval, "needed": outcome.needed}
+    data["bounds"] = [
+        {"tolerance": bound, "verdict": verdict.value} for bound, verdict in zip(BOUNDS, outcome.bounds, strict=True)
+    ]
+    data["curves"] = [
+        {"device": run.device, "seed": run.seed, "steps": run.steps, "losses": run.losses, "metric": run.metric}
+        for pair in pairs
+        for run in (pair.baseline, pair.target)
+    ]
+    bad = frozenset(i for i, pair in enumerate(pairs) if pair.trouble)
+    rows = [_row(pair) for pair in pairs]
+    lead = f"{outcome.verdict.value}: {outcome.reason}"
+    charts = [chart for pair in pairs[:_CHARTS] for chart in _charts(pair)]
+    return ToolReport("teco train-gate", title, lead, COLUMNS, rows, bad, facts, _notes(pairs, outcome), charts, data)
+
+
+def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:
+    notes = []
+    if outcome.interval is not None:
+        words = [f"{verdict.value} at {100 * bound:g} %" for bound, verdict in zip(BOUNDS, outcome.bounds, strict=True)]
+        notes.append(" and ".join(words))
+    parted = [pair for pair in pairs if pair.parted is not None]
+    if parted and not any(pair.trouble for pair in pairs):
+        first = min(parted, key=lambda pair: pair.parted or 0)
+        where = f"the curves of {len(parted)} of {len(pairs)} seeds part, the first at step {first.parted}"
+        notes.append(f"{where} (seed {first.baseline.seed})")
+    elif not parted and any(not pair.same for pair in pairs):
+        notes.append("all losses are equal, the metrics are not: look at the evaluation")
+    if len(pairs) > _CHARTS:
+        notes.append(f"the page draws the curves of the first {_CHARTS} seeds; the JSON has all")
+    if any(loss <= 0 for pair in pairs for run in (pair.baseline, pair.target) for loss in run.losses):
+        notes.append("losses of 0 and below are drawn at the lower edge")
+    return notes
+
+
+def _row(pair: Pair) -> dict[str, Any]:
+    row: dict[str, Any] = {"seed": pair.baseline.seed, "steps": len(pair.target.steps), "parted": pair.parted}
+    row |= {"largest": pair.largest, "trouble": pair.trouble}
+    row |= {"baseline_loss": pair.baseline.losses[-1], "target_loss": pair.target.losses[-1]}
+    return row | {"baseline_metric": pair.baseline.metric, "target_metric": pair.target.metric}
+
+
+def _charts(pair: Pair) -> list[Chart]:
+    """Return the curves of a seed, and where they differ a picture of by how much."""
+    shown = range(0, len(pair.baseline.steps), -(-len(pair.baseline.steps) // _POINTS))
+    lines = [
+        Line(run.device, colour, [run.losses[i] if i < len(run.losses) else None for i in shown])
+        for run, colour in ((pair.baseline, "var(--accent)"), (pair.target, "var(--open)"))
+    ]
+    axis = "step" if shown.step == 1 else f"step, every {shown.step}"
+    charts = [Chart(f"Loss, seed {pair.baseline.seed}", axis, lines)]
+    if pair.parted is not None:
+        ours, theirs = (line.values for line in lines)
+        gaps = [None if a is None or b is None else abs(a - b) for a, b in zip(ours, theirs, strict=True)]
+        line = Line(f"|{pair.target.device} - {pair.baseline.device}|", "var(--fail)", gaps)
+        charts.append(Chart(f"Difference of the losses, seed {pair.baseline.seed}", axis, [line]))
+    return charts
