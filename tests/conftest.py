@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
+from engine import cache_folder
+
 VARIABLES = (
     "MAX_ENGINE_NUMS",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -31,6 +33,9 @@ VARIABLES = (
 
 PACKAGES = os.environ.get("TECO_FETCH_DIR") or str(Path.home() / ".cache" / "tecoinfer" / "fetch")
 """Where the files out of packages are kept, for all runs of the tests."""
+
+EXTENSION = cache_folder("torch_sdaa")
+"""Where torch_sdaa keeps what it compiled, which takes half a minute: for all runs of the tests too."""
 
 LONGER = 20
 """How many times more examples property tests try under the profile ``long``."""
@@ -69,6 +74,15 @@ def choose_profile(name: str) -> None:
         plain(self, parent, **given)
 
     settings.__init__ = stretched  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let the tests' cache hold what torch_sdaa compiled before."""
+    cache = tmp_path_factory.getbasetemp() / "cache"
+    cache.mkdir(exist_ok=True)
+    if EXTENSION is not None and not (cache / EXTENSION.name).exists():
+        (cache / EXTENSION.name).symlink_to(EXTENSION)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from support import ROOT, RunPython
 FLOORS = {
     "tecoinfer_modelzoo": 0,
     "engine": 1,
+    "torch_sdaa": 2,
     "utils": 2,
     "tecoexec": 3,
     "model_config": 3,
@@ -38,6 +40,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "tensorrt": ("engine/backends/trt.py",),
     "polygraphy": ("engine/backends/trt.py",),
     "torch": (
+        "torch_sdaa/**/*.py",
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
         "utils/export/classifier.py",
@@ -63,13 +66,22 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/policy_script.py",
         "utils/policy_training.py",
         "utils/training.py",
+        "toolkit/ops/training/recorder.py",  # runs a training on the CPU, in a process of its own
+        "toolkit/ops/training/device.py",  # asks the device, in a process of its own
+        "toolkit/ops/training/__main__.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
         "example/**/weights.py",
         "example/custom_op/*.py",
+        "example/training/custom_op/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
+    "torch_sdaa": (
+        "torch_sdaa/**/*.py",
+        "toolkit/ops/training/*.py",
+        "example/training/**/*.py",
+    ),  # inference has no business with it
     "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
     "paddle2onnx": ("utils/export/paddle_export.py",),
@@ -84,6 +96,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
 
 BLOCKED = (
     "torch",
+    "torch_sdaa",
     "torchvision",
     "paddle",
     "tensorrt",
@@ -149,6 +162,14 @@ def test_vendor_packages_stay_in_their_files() -> None:
             if allowed is not None and not any(Path(ROOT / name) in set(ROOT.glob(pattern)) for pattern in allowed):
                 wrong.append(f"{name}:{line} imports {module}")
     assert not wrong
+
+
+def test_the_training_side_imports_torch_and_engine_only() -> None:
+    inside = [name for name in SOURCES if name.startswith("torch_sdaa/")]
+    found = {module.split(".")[0] for name in inside for _, module, _ in imports(name)} - set(sys.stdlib_module_names)
+    of_torch = {"torch", "typing_extensions"}  # PyTorch needs and installs the second
+    assert found <= of_torch | {"torch_sdaa", "engine", "tecoinfer_modelzoo", "numpy"}
+    assert {"torch", "engine"} <= found
 
 
 def test_every_utils_package_can_be_extended() -> None:
@@ -246,7 +267,7 @@ FACES = {module_of(name): name for name in SOURCES if name.startswith("engine/")
 HISTORICAL = re.compile(r"engine\.(base|tecoinfer_\w+)")
 """What scripts imported that people already have; the core does so nowhere."""
 
-OTHERS = python_files("utils", "tecoexec", "model_config", "toolkit", "example", "contrib", "benchmarks")
+OTHERS = python_files("torch_sdaa", "utils", "tecoexec", "model_config", "toolkit", "example", "contrib", "benchmarks")
 TESTS = [name for name in python_files("tests") if not name.startswith("tests/engine/")]
 
 
@@ -365,7 +386,7 @@ def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> No
     """Only the files whose business is torch or paddle may need them."""
     own = {
         file
-        for vendor in ("torch", "torchvision", "paddle")
+        for vendor in ("torch", "torch_sdaa", "torchvision", "paddle")
         for pattern in VENDORS[vendor]
         for file in ROOT.glob(pattern)
     }
@@ -373,6 +394,21 @@ def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> No
     assert len(names) > 30
     done = run_python("-W", "error", "-c", IMPORT_ALL, *names)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+TRAINING = """
+import sys
+import engine, engine.onnx, engine.passes, engine.registry, engine.sdaa, model_config, tecoexec, toolkit.cli, utils
+import utils.datasets, utils.metrics, utils.pipeline.cli, utils.postprocess, utils.preprocess, utils.tasks
+assert not {"torch", "torch_sdaa"} & set(sys.modules)
+"""
+
+
+def test_importing_the_rest_imports_neither_torch_nor_the_training_side(run_python: RunPython) -> None:
+    """Both are there to be imported: where they are missing is another test's subject."""
+    pytest.importorskip("torch")
+    done = run_python("-c", TRAINING)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 INFERENCE = (

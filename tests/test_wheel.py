@@ -165,6 +165,22 @@ def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -
     assert said.startswith(f"error: 'utils' is your own {folder / 'utils.py'} here, not the zoo's ")
 
 
+TRAINED = """
+import torch, torch_sdaa
+weight = torch.ones(3, device="sdaa", requires_grad=True)
+(weight * 2).sum().backward()
+print(torch_sdaa.__file__, weight.grad.tolist())
+"""
+
+
+def test_the_training_side_is_compiled_from_the_wheel_and_computes(run: Run) -> None:
+    pytest.importorskip("torch")
+    if shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler; run: apt-get install g++")
+    place, _, values = run("python", "-c", TRAINED).stdout.partition(" ")
+    assert (Path(place).parents[1].name, values) == ("site-packages", "[2.0, 2.0, 2.0]\n")
+
+
 NO_EXTRAS = """
 import sys
 for name in {names}:

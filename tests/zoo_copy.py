@@ -10,7 +10,9 @@ from pathlib import Path
 
 from support import ROOT
 
-FOLDERS = ("contrib", "docs", "engine", "example", "model_config", "tecoinfer_modelzoo", "toolkit", "utils")
+FOLDERS = (
+    *("contrib", "docs", "engine", "example", "model_config", "tecoinfer_modelzoo", "toolkit", "torch_sdaa", "utils"),
+)
 
 
 def copy_zoo(folder: Path) -> Path:

@@ -29,7 +29,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.mark.slow
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
-    assert len(lines) == 2
+    assert len(lines) == 3
     printed = {_rough(line) for line in followed[1].splitlines()}
     assert [line for line in lines if _rough(line) not in printed] == []
 
@@ -42,7 +42,17 @@ def _rough(line: str) -> str:
 @pytest.mark.slow
 def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
     folder, _ = followed
-    names = ["compare.html", "host.h5", "card.h5", "last.h5", "some", "conv_case", "before.json", "trace.json"]
+    names = [
+        "compare.html",
+        "host.h5",
+        "card.h5",
+        "last.h5",
+        "some",
+        "conv_case",
+        "before.json",
+        "trace.json",
+        "operators.csv",
+    ]
     assert [name for name in names if not (folder / name).exists()] == []
     assert json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
 

@@ -1,0 +1,35 @@
+"""benchmarks/bench_training_device.py in its quick mode: what it prints and stores, not how fast it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+if find_spec("torchvision") is None:
+    pytest.skip("torchvision is not installed", allow_module_level=True)
+
+
+@pytest.mark.slow
+def test_operators_and_a_step_beside_the_cpu(tmp_path: Path):
+    from tests.torch_sdaa.hard.check import environment
+
+    file = tmp_path / "result.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "bench_training_device.py"), "--quick", "--json", str(file)]
+    env = {**os.environ, **environment(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "overhead an operator:" in done.stdout
+    assert "resnet18 step: sdaa" in done.stdout
+    told = json.loads(file.read_text())
+    assert (told["schema_version"], told["benchmark"], told["quick"]) == (1, "training_device", True)
+    assert {"add", "mm", "view"} <= set(told["operators"])
+    differences = sorted(row["difference_us"] for row in told["operators"].values())
+    assert told["overhead_us"] == differences[len(differences) // 2]
+    assert len(told["step_sdaa_ms"]) == len(told["step_cpu_ms"]) == 3

@@ -1,0 +1,70 @@
+"""What came of a run: a line for each entry of a database, counts, reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass
+class Entry:
+    """One entry of a database.
+
+    Attributes:
+        name: of the entry. counts: what was run how often (``forward``, ``backward``, ``refused``: the CPU raises and
+            so does the device). wrong: what differs, a line each. reason: why it is not asked to be right, or "".
+        absent: why there is nothing to compare with, or "". refuses: why the CPU refuses every sample, or "": the
+            device must too.
+    """
+
+    name: str
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    reason: str = ""
+    absent: str = ""
+    refuses: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether something was run, or refused as it is to be, and nothing of it differs."""
+        expected, other = ("refused", "forward") if self.refuses else ("forward", "")
+        return not self.wrong and self.counts[expected] > 0 and not self.counts[other]
+
+    @property
+    def state(self) -> str:
+        """``right``, ``absent``, ``skipped`` (for a reason), ``stale`` (right, though excuses name it) or ``wrong``."""
+        if self.absent:
+            return "absent"
+        if self.reason:
+            return "stale" if self.right else "skipped"
+        return "right" if self.right else "wrong"
+
+    def line(self) -> str:
+        """Return why it is not right."""
+        return self.absent or self.reason or "; ".join(self.wrong[:3]) or "no sample could be run on the CPU"
+
+
+def excuses(family: str) -> Mapping[str, Mapping[str, str]]:
+    """Return what ``excuses.yaml`` says of a family: by kind of excuse, by entry, the reason."""
+    told: dict[str, Any] = yaml.safe_load((HERE / "excuses.yaml").read_text(encoding="utf-8"))[family]
+    return {kind: entries or {} for kind, entries in told.items()}
+
+
+def summary(entries: list[Entry]) -> dict[str, Any]:
+    """Return the counts of a run, and each entry that is not plainly right."""
+    states = Counter(entry.state for entry in entries)
+    counts = sum((entry.counts for entry in entries), Counter[str]())
+    return {
+        "entries": len(entries),
+        **{state: states[state] for state in ("right", "absent", "skipped", "stale", "wrong")},
+        "refusing": sum(bool(entry.refuses) for entry in entries),
+        "comparisons": dict(sorted(counts.items())),
+        "reasons": {entry.name: f"{entry.state}: {entry.line()}" for entry in entries if entry.state != "right"},
+    }

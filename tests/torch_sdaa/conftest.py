@@ -1,0 +1,33 @@
+"""The training side is tested where its extension can be compiled; elsewhere its tests skip, and say so."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+COMPILERS = (os.environ.get("CXX") or "g++", "c++", "clang++")
+WHY_NOT = (
+    "torch is not installed"
+    if importlib.util.find_spec("torch") is None
+    else "there is no C++ compiler; run: apt-get install g++"
+    if not any(map(shutil.which, COMPILERS))
+    else ""
+)
+
+
+class Skipped(pytest.Module):
+    """A file of tests that is not imported."""
+
+    def collect(self) -> list[pytest.Item]:
+        pytest.skip(WHY_NOT, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    if not WHY_NOT:
+        return None
+    module: pytest.Module = Skipped.from_parent(parent, path=module_path)
+    return module

@@ -1,0 +1,76 @@
+"""``torch.compile`` of functions that use the device: its backends that change no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_sdaa")
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+_BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@_BACKENDS
+def test_forward_and_backward(backend: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).sdaa(1)
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).sdaa(1)
+    model(x).sum().backward()
+    expected = [each.grad.clone() for each in model.parameters()]
+    model.zero_grad()
+    torch.compile(model, backend=backend, fullgraph=True)(x).sum().backward()
+
+    assert all(torch.equal(each.grad, grad) for each, grad in zip(model.parameters(), expected, strict=True))
+
+
+@_BACKENDS
+def test_streams_events_and_what_is_asked_of_the_device_stay_in_one_graph(backend: str) -> None:
+    def work(x: Any) -> Any:
+        side, done = torch.sdaa.Stream(), torch.sdaa.Event()
+        side.wait_stream(torch.sdaa.current_stream())
+        with torch.sdaa.stream(side):
+            y = x * 2
+            done.record()
+        torch.sdaa.current_stream().wait_event(done)
+        torch.sdaa.synchronize()
+        return y + torch.sdaa.device_count() + torch.sdaa.current_device()
+
+    stream = torch.sdaa.current_stream()
+    made = torch.compile(work, backend=backend, fullgraph=True)(torch.ones(2, device="sdaa"))
+
+    assert made.tolist() == [6, 6]
+    assert torch.sdaa.current_stream() == stream
+
+
+@_BACKENDS
+def test_a_change_of_device_is_made(backend: str) -> None:
+    def work(x: Any) -> Any:
+        with torch.sdaa.device(1):
+            inside = torch.ones(1, device="sdaa")
+        return x + 1, inside, torch.ones(1, device="sdaa")
+
+    made = torch.compile(work, backend=backend)(torch.ones(1, device="sdaa"))
+
+    assert [str(each.device) for each in made] == ["sdaa:0", "sdaa:1", "sdaa:0"]
+    assert torch.sdaa.current_device() == 0
+
+
+def test_a_compiled_function_follows_the_current_device() -> None:
+    compiled = torch.compile(lambda x: x + torch.sdaa.current_device(), backend="eager")
+    x = torch.zeros(1, device="sdaa:0")
+    first = compiled(x).item()
+    with torch.sdaa.device(2):
+        second = compiled(x).item()
+
+    assert (first, second) == (0, 2)
