@@ -27,12 +27,14 @@ struct Facts {
         arguments(uint32_t(op.schema().arguments().size())),
         returns(uint32_t(op.schema().returns().size())),
         mutates(op.schema().is_mutable()) {
-    static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
-                                                 "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
+    static const std::set<std::string> mixing = {"aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
+    static const std::set<std::string> indexing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"};
     takes_host_tensors = mixing.count(op.operator_name().name) > 0;
+    indexes = indexing.count(op.operator_name().name) > 0;
     drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
     drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
+    counts = op.operator_name() == c10::OperatorName("aten::histc", "");
     const bool of_classes = op.operator_name().name.rfind("aten::nll_loss", 0) == 0;
     for (uint32_t k = 0; k < arguments; k++) {
       const auto& argument = op.schema().arguments()[k];
@@ -42,6 +44,7 @@ struct Facts {
       if (kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType || kind == c10::TypeKind::DeviceObjType ||
           kind == c10::TypeKind::GeneratorType || kind == c10::TypeKind::AnyType)
         looked_at.push_back(k);
+      if (argument.alias_info() && argument.alias_info()->isWrite()) written |= uint64_t(1) << std::min<uint32_t>(k, 63);
       if (argument.name() == "generator" && argument.type()->kind() == c10::TypeKind::OptionalType) generator = int32_t(k);
       takes_generator |= kind == c10::TypeKind::GeneratorType;
       if (argument.name() == "pin_memory") pin = int32_t(k);
@@ -54,8 +57,11 @@ struct Facts {
   uint64_t hash;
   uint32_t arguments, returns;
   bool mutates, takes_host_tensors = false, sees_gradients = false;
+  bool indexes = false;                       // takes indices that lie on the host, with a tensor of the device
+  uint64_t written = 0;                       // bit k: argument k is written to
   bool drops = false, drops_backward = false;  // native_dropout and its backward
   bool takes_generator = false;
+  bool counts = false;                         // histc
   bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
   int32_t generator = -1, pin = -1;           // places of the arguments of these names
   int32_t classes = -1;                       // place of a target that holds numbers of classes
@@ -77,7 +83,9 @@ struct Call {
   const c10::OperatorHandle& op;
   const Facts& facts;
   bool host_operand = false;
+  bool writes = false;  // the argument at hand is written to
   bool to_host = false;  // results are asked for on the host
+  std::optional<c10::ScalarType> cast;  // of the result
   const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
   int device = -1;
   uint64_t hash;
@@ -86,7 +94,9 @@ struct Call {
   Tensor in(const Tensor& t) {
     if (!t.defined()) return t;
     if (!on_card(t)) {
-      host_operand |= t.is_cpu() && t.dim() > 0;
+      TORCH_CHECK(t.is_cpu(), "Expected all tensors to be on the same device, but found at least two devices, sdaa and ",
+                  t.device(), "! (", op.operator_name(), ")");
+      host_operand |= t.dim() > 0 || writes;  // a number may lie on the host, a result may not
       return t;
     }
     TORCH_CHECK(device < 0 || t.device().index() == device,
@@ -94,14 +104,17 @@ struct Call {
                 t.device(), "! (", op.operator_name(), "; move one with .to())");
     device = t.device().index();
     hash = mixed(hash, compound(t) ? elements(t) : t);
-    for (auto& [own, alias] : aliases)
-      if (own.is_same(t)) return alias;
+    const std::pair<Tensor, Tensor>* beside = nullptr;
+    for (auto& known : aliases) {
+      if (known.first.is_same(t)) return known.second;
+      if (together(t, known.first)) beside = &known;
+    }
     if (t._is_zerotensor()) {
       auto zeros = at::detail::empty_cpu(t.sizes(), t.scalar_type());
       zeros.zero_();
       return zeros;
     }
-    aliases.emplace_back(t, host(t));
+    aliases.emplace_back(t, beside ? retagged(t, beside->second.storage(), at::kCPU) : host(t));
     // a kernel that leaves out what only a gradient needs
     if (facts.sees_gradients && t.requires_grad()) aliases.back().second.set_requires_grad(true);
     return aliases.back().second;
@@ -156,23 +169,39 @@ struct Call {
   }
 };
 
+// Only indices may lie on the host where what is indexed does not.
+inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, size_t base) {
+  const auto& self = stack[base].toTensor();
+  TORCH_CHECK(on_card(self), "indices should be either on cpu or on the same device as the indexed tensor (", self.device(),
+              "), not on sdaa; move one with .to()");
+  if (facts.arguments < 3 || !stack[base + 2].isTensor()) return;
+  const auto& values = stack[base + 2].toTensor();
+  TORCH_CHECK(on_card(values) || values.dim() == 0, "Expected all tensors to be on the same device, but found at least two "
+              "devices, ", self.device(), " and cpu! (the values of an index_put; move them with .to())");
+}
+
 // Turns tensors among the arguments into aliases, and devices and generators into the host's.
 inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base) {
   const auto& facts = call.facts;
   int asked = -1;
-  bool names_device = false;
+  bool names_device = false, indexed = true;
+  if (facts.indexes) check_indexed(facts, stack, base);
   for (const uint32_t k : facts.looked_at) {
     auto& v = stack[base + k];
+    call.writes = facts.written >> std::min<uint32_t>(k, 63) & 1;
     if (v.isTensor()) {
       v = call.in(v.toTensor());
+      if (facts.indexes && k == 0) indexed = call.device >= 0;
     } else if (v.isTensorList()) {
       auto all = v.toTensorVector();
       for (auto& t : all) t = call.in(t);
       v = c10::List<Tensor>(std::move(all));
     } else if (v.isOptionalTensorList()) {
+      const bool before = call.host_operand;
       c10::List<std::optional<Tensor>> all;
       for (const std::optional<Tensor>& t : v.toOptionalTensorVector()) all.push_back(t ? std::optional(call.in(*t)) : t);
       v = std::move(all);
+      if (facts.indexes) call.host_operand = before;
     } else if (v.isDevice()) {
       const auto d = v.toDevice();
       if (d.type() == kSdaa) {
@@ -190,13 +219,23 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     }
   }
   if (names_device) call.device = asked;
-  TORCH_CHECK(!call.host_operand || names_device || call.device < 0 || facts.takes_host_tensors,
+  TORCH_CHECK(call.device < 0 || (indexed && (!call.host_operand || names_device || facts.takes_host_tensors)),
               "Expected all tensors to be on the same device, but found at least two devices, sdaa:", call.device,
               " and cpu! (", call.op.operator_name(), "; move one with .to())");
   if (call.device < 0) call.device = current;
   if (facts.generator >= 0 && stack[base + facts.generator].isNone())
     stack[base + facts.generator] = host_generator(default_generator(DeviceIndex(call.device)));
-  if (facts.pin >= 0) stack[base + facts.pin] = c10::IValue();
+  if (facts.pin >= 0) {
+    auto& pin = stack[base + facts.pin];
+    if (names_device) refuse_pinning(pin.toOptional<bool>());
+    pin = c10::IValue();
+  }
+  // Whole numbers, which the CPU's kernel does not count and CUDA's does: mixtures of experts take them on every device but
+  // the CPU.
+  if (facts.counts && at::isIntegralType(stack[base].toTensor().scalar_type(), false)) {
+    call.cast = stack[base].toTensor().scalar_type();
+    stack[base] = stack[base].toTensor().to(at::kDouble);
+  }
   // Scripts moved to such cards give int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not take.
   if (facts.classes >= 0 && stack[base + facts.classes].toTensor().scalar_type() == at::kInt)
     stack[base + facts.classes] = stack[base + facts.classes].toTensor().to(at::kLong);
@@ -253,6 +292,7 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   std::optional<Lent> lent;
   if (call.facts.draws_unasked) lent.emplace(DeviceIndex(call.device));
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  if (call.cast) stack->back() = stack->back().toTensor().to(*call.cast);
 }
 
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
