@@ -62,11 +62,11 @@ def test_a_check_that_leaves_memory_or_the_device_fails():
     def leaves_device() -> None:
         torch.sdaa.set_device(2)
 
-    assert "left behind: memory" in run(Check("leaves_memory", leaves_memory, costly=False)).why
+    assert "left behind: memory" in run(Check("leaves_memory", leaves_memory, costly=False), 0.1).why
     kept.clear()
     before = torch.sdaa.current_device()
     try:
-        assert "left behind: device" in run(Check("leaves_device", leaves_device, costly=False)).why
+        assert "left behind: device" in run(Check("leaves_device", leaves_device, costly=False), 0.1).why
     finally:
         torch.sdaa.set_device(before)
 
@@ -91,6 +91,7 @@ def test_a_process_that_ends_in_a_check_is_told(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_cheap_checks_in_a_random_order():
     names = [name for name, found in CHECKS.items() if not found.costly]
     random.shuffle(names)

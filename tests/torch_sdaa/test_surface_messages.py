@@ -50,7 +50,6 @@ def _said(call: Callable[[], Any], kind: type[BaseException]) -> str:
         lambda: torch.sdaa.memory_summary(9),
         lambda: torch.sdaa.reset_peak_memory_stats(9),
         lambda: torch.sdaa.get_rng_state("sdaa:9"),
-        lambda: torch.sdaa.default_generators[9],
         lambda: torch.sdaa.get_device_name(9),
         lambda: torch.sdaa.get_device_properties(9),
         lambda: torch.sdaa.FloatTensor(1, device=9),
@@ -76,6 +75,14 @@ def test_no_device_to_set() -> None:
 def test_a_device_of_another_kind() -> None:
     assert _said(lambda: torch.sdaa.set_device("cpu"), ValueError) == (
         "expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not 'cpu'"
+    )
+
+
+@pytest.mark.parametrize("device", [1.0, True, b"sdaa", [0]])
+@pytest.mark.parametrize("call", [torch.sdaa.set_device, torch.sdaa.memory_allocated, torch.sdaa.Stream])
+def test_what_is_no_device(call: Callable[[Any], Any], device: Any) -> None:
+    assert _said(lambda: call(device), TypeError) == (
+        f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}"
     )
 
 
@@ -195,6 +202,20 @@ def test_a_checkpoint_of_a_wrapped_model() -> None:
     last = str(caught.value).splitlines()[-1]
     assert "load torch_sdaa.utils.strip_module_prefix(state_dict)" in last
     assert model.load_state_dict(strip_module_prefix(wrapped))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "more"), [("", ""), ("module.", "strip_module_prefix"), ("module.module.", "strip")]
+)
+def test_weights_that_stand_deeper_in_a_checkpoint(prefix: str, more: str) -> None:
+    model = nn.Linear(2, 2)
+    weights = {prefix + name: value for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError) as caught:
+        model.load_state_dict({"epoch": 3, "state_dict": weights, "optimizer": {"state": {}}})
+
+    last = str(caught.value).splitlines()[-1].strip()
+    assert last.startswith("the weights stand under 'state_dict' in what was given: load checkpoint['state_dict']")
+    assert more in last
 
 
 def test_a_plain_checkpoint_for_a_wrapped_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from dataclasses import dataclass
 
@@ -22,8 +23,11 @@ class Outcome:
     memory: list[int]
 
 
-def run(check: Check) -> Outcome:
-    """Run a check: it must not raise, and must leave memory, device, streams, threads and modes as they were."""
+def run(check: Check, patience: float = 5.0) -> Outcome:
+    """Run a check: it must not raise, and must leave memory, device, streams, threads and modes as they were.
+
+    An autograd thread drops what its last backward held when it gets round to it: it has ``patience`` seconds for that.
+    """
     torch.manual_seed(0)
     before = state()
     why = ""
@@ -34,6 +38,10 @@ def run(check: Check) -> Outcome:
         where = next((f"{f.name}:{f.lineno}" for f in reversed(place) if "/hard/" in f.filename), "")
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
     after = state()
+    until = time.monotonic() + patience
+    while after["memory"] != before["memory"] and time.monotonic() < until:
+        time.sleep(0.01)
+        after = state()
     left = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
     if not why and left:
         why = "left behind: " + "; ".join(f"{name} {was} became {now}" for name, (was, now) in left.items())
