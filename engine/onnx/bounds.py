@@ -130,6 +130,8 @@ def _check_tensor(tensor: TensorProto, path: Path | str) -> None:
         )
     if any(size < 0 for size in sizes) or prod(max(size, 1) for size in sizes) > MOST_NUMBERS:
         raise ModelError(f"{path}: weight {tensor.name!r} cannot have the shape {sizes}; {_EXPORT}")
+    if tensor.data_type == TensorProto.UNDEFINED:
+        raise ModelError(f"{path}: weight {tensor.name!r} is of no type; {_EXPORT}")
     if tensor.data_type not in _KINDS:
         raise ModelError(f"{path}: weight {tensor.name!r} {_unknown(tensor.data_type)}")
 

@@ -127,11 +127,36 @@ def check_types(model: ModelProto) -> None:
     kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
     kinds.update(tensor.data_type for tensor in model.graph.initializer)
     if TensorProto.FLOAT16 not in kinds:
+        _check_declared(model)
         return
     try:
         onnx.shape_inference.infer_shapes(_light(model), check_type=True)
     except INFERENCE_ERRORS as error:
         raise ModelError(f"the types of the model's tensors do not fit one another: {one_line(error)}") from error
+
+
+def _check_declared(model: ModelProto) -> None:
+    """Refuse a tensor inside that is declared of another type than the nodes make it.
+
+    Raises:
+        ModelError: there is one; ONNX Runtime opens no such model.
+    """
+    declared = {info.name: info.type.tensor_type.elem_type for info in model.graph.value_info}
+    if not declared:
+        return
+    bare = _light(model)
+    del bare.graph.value_info[:]
+    try:
+        inferred = onnx.shape_inference.infer_shapes(bare)
+    except INFERENCE_ERRORS:  # said where shapes are inferred
+        return
+    for info in inferred.graph.value_info:
+        made, said = info.type.tensor_type.elem_type, declared.get(info.name)
+        if made and said and made != said:
+            raise ModelError(
+                f"the tensor {info.name!r} is declared as {TensorProto.DataType.Name(said)} and is "
+                f"{TensorProto.DataType.Name(made)}; export the model again"
+            )
 
 
 def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:

@@ -7,6 +7,7 @@ inputs; *isolated* ones run each node of b on a's values, so that a node's own e
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.compare.nodes import compare_nodes
-from toolkit.compare.report import report
+from toolkit.compare.report import lead, report
 from toolkit.dump.golden import Golden
 from toolkit.dump.other_inputs import input_notes, input_rows
 from toolkit.graph.grouping import MEMORY
@@ -56,6 +57,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts
     for file in publish(made, args, shown):
         print(f"written: {file}")
+    if found.code == 2:
+        print(f"error: {path}: {lead(found)}; compare targets that show the same tensors", file=sys.stderr)
     return found.code
 
 

@@ -112,6 +112,8 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
 
     arrays = read_npz(path)
     labels = next((arrays[name] for name in LABELS if name in arrays), None)
+    if labels is not None and labels.ndim == 0:
+        raise DataError(f"{path}: its labels are a single value; give one per sample")
     axes = [spec.batch_axis for spec in inputs]
     if all(axis is None for axis in axes):
         raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from engine import shortened
 from toolkit.output import Column, ToolReport
 from toolkit.profile.against import Comparison, TimeChange
 from toolkit.profile.fixes import NOTHING
@@ -87,7 +88,7 @@ def findings(profile: Profile) -> Iterator[str]:
 
 
 def _some(one: Bottleneck) -> str:
-    return ", ".join(one.nodes[:_NODES]) + (", ..." if len(one.nodes) > _NODES else "")
+    return ", ".join(shortened(name, 120) for name in one.nodes[:_NODES]) + (", ..." if len(one.nodes) > _NODES else "")
 
 
 def differences(comparison: Comparison, kind: str, top: int) -> ToolReport:

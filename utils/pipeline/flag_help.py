@@ -6,6 +6,17 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
+
+from engine import one_line, printable
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, whatever they hold."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and leave with exit code 2; an argument's line break makes no line."""
+        super().error(printable(one_line(message)))
 
 
 class FlagHelp(argparse.HelpFormatter):

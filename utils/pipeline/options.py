@@ -23,7 +23,7 @@ from engine import (
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.ahead import WORKER_MODES
-from utils.pipeline.flag_help import FlagHelp
+from utils.pipeline.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.located import located
 from utils.pipeline.named import dims_of, models_of, named_paths
 from utils.pipeline.returned import returned
@@ -294,7 +294,7 @@ def options(
         raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
-    parser = argparse.ArgumentParser(description=description, formatter_class=FlagHelp)
+    parser = OneLineParser(description=description, formatter_class=FlagHelp)
     add_version(parser)
     own = {flag.key: _argument(flag, defaults.get(flag.key, flag.default)) for flag in flags}
     for flag in flags:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 from support import SaveOnnx
 
 from engine import EngineSpec, ModelError, TecoInferError, open_engine
@@ -282,3 +282,11 @@ def test_a_negative_size_is_an_open_one_for_the_inference(save_onnx: SaveOnnx) -
     model = onnx.load(str(save_onnx(text + " { y = Slice(x, a, b, c) }")))
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -(2**63)  # ended the process by SIGABRT
     assert infer_shapes(model).graph.output[0].name == "y"
+
+
+def test_a_weight_of_no_type() -> None:
+    one = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    same = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([same], "g", one[:1], one[1:], [TensorProto(name="new", dims=[1])])
+    with pytest.raises(ModelError, match="weight 'new' is of no type"):
+        check_bounds(helper.make_model(graph), "model.onnx")

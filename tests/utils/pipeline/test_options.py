@@ -217,3 +217,9 @@ def test_a_run_may_do_without_an_optional_model() -> None:
     for words in (["det=a.onnx"], ["rec=a.onnx", "other=b.onnx"]):
         with pytest.raises(ConfigError, match=r"takes the models det, rec; pass rec=FILE \[det=FILE\]$"):
             parsed("--ckpt", *words, task=one)
+
+
+def test_a_line_break_in_an_argument_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options(None, CLASSIFICATION, "valid", ["a\neval_metric 9.9"])
+    assert "\neval_metric" not in capsys.readouterr().err
