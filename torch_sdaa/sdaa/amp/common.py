@@ -1,5 +1,7 @@
 """Whether mixed precision can be used here."""
 
+from __future__ import annotations
+
 from torch_sdaa.sdaa.devices import is_available
 
 
