@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.sdaa import all_visible_devices, load_card
-from torch_sdaa import faults, prices, publish, strict, summaries
+from torch_sdaa import draws, faults, prices, publish, strict, summaries
 from torch_sdaa.core import C
 
 
@@ -25,6 +25,7 @@ def start() -> None:
     faults.start(card, len(numbers))
     publish.prepare(numbers)
     strict.start()
+    draws.start()
 
 
 def stop() -> None:

@@ -86,3 +86,33 @@ except RuntimeError as error:
         "1",
         "Invalid SDAA device index 1: this process sees 1 device (sdaa:0); see SDAA_VISIBLE_DEVICES",
     ]
+
+
+DRAWS = """
+import torch
+torch.manual_seed(5)
+dropped, negative = torch.ones(64), -torch.ones(9)
+wanted = [torch.rand(3), torch.dropout(dropped, 0.5, True), torch.rand(3), torch.rrelu(negative, training=True)]
+import torch_sdaa
+torch.manual_seed(5)
+found = [
+    torch.rand(3),
+    torch.dropout(dropped.to("sdaa:1"), 0.5, True).cpu(),
+    torch.rand(3),
+    torch.rrelu(negative.to("sdaa:2"), training=True).cpu(),
+]
+print([torch.equal(a, b) for a, b in zip(wanted, found, strict=True)])
+print(torch.equal(torch.sdaa.get_rng_state(3), torch.get_rng_state()))
+"""
+
+
+def test_devices_may_draw_from_the_cpus_generator(run_python: RunPython) -> None:
+    done = run_python("-c", DRAWS, TORCH_SDAA_RANDOM="cpu")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n")[:2] == [str([True] * 4), "True"]
+    done = run_python("-c", DRAWS)
+    assert done.stdout.split("\n")[:2] == ["[True, False, False, False]", "False"]
+    done = run_python("-c", "import torch_sdaa", TORCH_SDAA_RANDOM="gpu")
+    assert done.stderr.splitlines()[-1].startswith(
+        "engine.errors.ConfigError: environment variable TORCH_SDAA_RANDOM='gpu' must be device ("
+    )

@@ -33,6 +33,13 @@ inline const at::Generator& default_generator(DeviceIndex device) {
   return all[resolved(device)];
 }
 
+// From here on the devices draw from the CPU's default generator, in one sequence with the CPU.
+inline void share_generator() {
+  for (int i = 0; i < kMaxDevices; i++)
+    static_cast<Generator*>(default_generator(DeviceIndex(i)).unsafeGetGeneratorImpl())->host =
+        at::detail::getDefaultCPUGenerator();
+}
+
 inline at::Generator& host_generator(const at::Generator& generator) {
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->host;
 }
@@ -41,7 +48,8 @@ inline at::Generator& host_generator(const at::Generator& generator) {
 // take no generator. Such kernels run one at a time; what another thread draws on the CPU meanwhile is of these numbers, too.
 struct Lent {
   explicit Lent(DeviceIndex device) : device(device) {
-    if ((nested = lent_here == device)) return;
+    if ((nested = lent_here == device || host_generator(default_generator(device)) == at::detail::getDefaultCPUGenerator()))
+      return;
     hold = std::unique_lock(lock, std::try_to_lock);
     if (!hold && PyGILState_Check()) {  // who has it may need the interpreter
       py::gil_scoped_release release;
@@ -83,6 +91,7 @@ struct Lent {
 };
 
 inline void bind_generator(py::module& m) {
+  m.def("share_generator", &share_generator);
   m.def("default_generator", [](int64_t i) {
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(seen(i))));
   });

@@ -40,10 +40,10 @@ def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return x[train], y[train], x[held_out], y[held_out]
 
 
-def shifted(x: torch.Tensor) -> torch.Tensor:
+def shifted(x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
     """Return every picture moved by its own random whole-pixel shift; what moves in is the picture's edge."""
     padded = functional.pad(x, [MAX_SHIFT] * 4, mode="replicate")
-    down, right = torch.randint(0, 2 * MAX_SHIFT + 1, (2, len(x))).tolist()
+    down, right = torch.randint(0, 2 * MAX_SHIFT + 1, (2, len(x)), generator=generator).tolist()
     size = x.shape[-1]
     moved = [p[:, d : d + size, r : r + size] for p, d, r in zip(padded, down, right, strict=True)]
     return torch.stack(moved)

@@ -74,8 +74,20 @@ def write(what: dict[str, Any], path: Path) -> None:
     partial.replace(path)
 
 
+def drawn(device: torch.device, state: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the state of a device's random numbers, set before where one is given; the card's is one of the CPU's."""
+    module, where = (torch, ()) if device.type == "cpu" else (torch.get_device_module(device), (device,))
+    if state is not None:
+        module.set_rng_state(state.cpu(), *where)
+    return module.get_rng_state(*where)
+
+
 class Training:
-    """All that a checkpoint holds: network, optimizer, learning rate, random numbers and how far it is."""
+    """All that a checkpoint holds: network, optimizer, learning rate, random numbers and how far it is.
+
+    Order and shifts are drawn on the CPU and dropout on the device, each from numbers of its own: so they are the same
+    numbers on any device.
+    """
 
     def __init__(self, args: argparse.Namespace, device: torch.device) -> None:
         self.device, self.epoch = device, 0
@@ -83,8 +95,10 @@ class Training:
         self.held_out = [tensor.to(device) for tensor in held_out]
         torch.manual_seed(args.seed)
         self.model = DigitsNet().to(device)
+        torch.manual_seed(args.seed)  # the CPU's, which made the weights; dropout begins alike on all devices
+        self.order = torch.Generator().manual_seed(args.seed)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=0.05)
-        self.batches = DataLoader(TensorDataset(x, y), args.batch_size, shuffle=True)
+        self.batches = DataLoader(TensorDataset(x, y), args.batch_size, shuffle=True, generator=self.order)
         self.rate = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, PEAK_RATE, epochs=args.epochs, steps_per_epoch=len(self.batches)
         )
@@ -93,7 +107,7 @@ class Training:
         """Train for one epoch; yield the loss of every step, still on the device."""
         self.model.train()
         for x, y in self.batches:
-            x, y = shifted(x).to(self.device), y.to(self.device)
+            x, y = shifted(x, self.order).to(self.device), y.to(self.device)
             loss = cross_entropy(self.model(x), y, label_smoothing=0.1)
             self.optimizer.zero_grad()
             loss.backward()
@@ -111,7 +125,7 @@ class Training:
     def save(self, file: Path) -> None:
         """Write a checkpoint."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        write(parts | {"epoch": self.epoch, "random": torch.get_rng_state()}, file)
+        write(parts | self._numbers(), file)
 
     def resume(self, file: Path) -> None:
         """Go on where a checkpoint ends.
@@ -136,7 +150,11 @@ class Training:
         for name, part in self._parts().items():
             part.load_state_dict(kept[name])
         self.epoch = kept["epoch"]
-        torch.set_rng_state(kept["random"].cpu())
+        self.order.set_state(kept["order"].cpu())
+        drawn(self.device, kept["random"])
+
+    def _numbers(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "order": self.order.get_state(), "random": drawn(self.device)}
 
     def _parts(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "rate": self.rate}
