@@ -4,7 +4,8 @@ FOLDER holds test files of PyTorch (``test_torch.py``, ``test_autograd.py``, ``t
 openreg's ``tests/test_*.py``) that you fetched at the tag of the installed torch; they are no part of this project.
 Tests that PyTorch makes for each device (``instantiate_device_type_tests``) are made for ``sdaa`` only;
 ``--all-classes`` also runs classes that are for no device, as openreg's are. Each file runs in a process of its own,
-again from the next test where one ends it.
+again from the next test where one ends it. ``--control`` runs each test that failed on the CPU too, and tells those
+that fail there as well apart: files of another version than the installed torch have such tests.
 """
 
 # ruff: noqa: T201 - a command line
@@ -31,6 +32,9 @@ from tests.torch_sdaa.hard.check import environment
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA_VERSION = 1
 ENDED = "ended the process"
+DEVICE = "sdaa"
+UNUSABLE = "the file could not be run"
+ON_CPU_TOO = "failed on the CPU too"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,22 +43,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="where the test files are")
     parser.add_argument("--only", default="", metavar="PART", help="files whose name has this part")
     parser.add_argument("--all-classes", action="store_true", help="also classes that are for no device")
+    parser.add_argument("--control", action="store_true", help="tell apart what fails on the CPU too")
+    parser.add_argument("--device", default=DEVICE, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=int, default=3600, help="how long a file may take")
     parser.add_argument("--json", type=Path, metavar="F", help="write all outcomes to this file")
     parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)  # one file, in this process
     args = parser.parse_args(argv)
     if args.journal:
-        run_here(args.folder, args.journal, args.all_classes)
+        run_here(args.folder, args.journal, args.all_classes, args.device)
         return 0
     files = sorted(path for path in args.folder.glob("test_*.py") if args.only in path.name)
     if not files:
         print(f"{args.folder} has no test_*.py with {args.only!r} in its name; fetch PyTorch's there", file=sys.stderr)
         return 2
-    found = {path.name: run_file(path, args.all_classes, args.seconds) for path in files}
-    for name, outcomes in found.items():
-        print(f"{name}: {told(outcomes)}")
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in files:
+        outcomes = found[path.name] = run_file(path, args.all_classes, args.seconds, args.device)
+        if args.control and any(kind == "failed" for kind, _ in outcomes.values()):
+            note_control(outcomes, run_file(path, args.all_classes, args.seconds, "cpu"))
+        print(f"{path.name}: {told(outcomes)}")
         for (kind, reason), count in reasons(outcomes).most_common():
-            print(f"  {count:5} {kind}: {reason}")
+            print(f"  {count:5} {kind}: {reason}", flush=True)
     if args.json:
         args.json.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "files": found}, indent=1))
     return int(any(kind == "failed" for outcomes in found.values() for kind, _ in outcomes.values()))
@@ -63,7 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def told(outcomes: dict[str, list[str]]) -> str:
     """Return the counts of a file's outcomes in words."""
     counts = Counter(kind for kind, _ in outcomes.values())
-    return f"{len(outcomes)} tests, " + ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
+    kinds = ("passed", "failed", "skipped", *([ON_CPU_TOO] if counts[ON_CPU_TOO] else []))
+    return f"{len(outcomes)} tests, " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+
+
+def note_control(outcomes: dict[str, list[str]], on_cpu: dict[str, list[str]]) -> None:
+    """Mark the failures whose test fails on the CPU as well."""
+    for name, (kind, reason) in outcomes.items():
+        other = on_cpu.get(name.replace("PRIVATEUSE1", "CPU").replace(DEVICE.upper(), "CPU").replace(DEVICE, "cpu"))
+        if kind == "failed" and other and other[0] == "failed" and not reason.startswith(UNUSABLE):
+            outcomes[name] = [ON_CPU_TOO, reason]
 
 
 def reasons(outcomes: dict[str, list[str]]) -> Counter[tuple[str, str]]:
@@ -71,14 +89,15 @@ def reasons(outcomes: dict[str, list[str]]) -> Counter[tuple[str, str]]:
     return Counter((kind, reason) for kind, reason in outcomes.values() if kind != "passed")
 
 
-def run_file(path: Path, all_classes: bool, seconds: int) -> dict[str, list[str]]:
+def run_file(path: Path, all_classes: bool, seconds: int, device: str = DEVICE) -> dict[str, list[str]]:
     """Run a file in processes of its own until each test has an outcome: ``{test: [kind, reason]}``."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal"
         journal.touch()
-        words = [str(path.resolve()), "--journal", str(journal), *(["--all-classes"] if all_classes else [])]
+        words = [str(path.resolve()), "--journal", str(journal), "--device", device]
+        words += ["--all-classes"] if all_classes else []
         command = [sys.executable, "-m", "tests.torch_sdaa.device_generic", *words]
-        env = {**environment(), "PYTORCH_TESTING_DEVICE_ONLY_FOR": "sdaa", "TECO_SMI_DIR": folder}
+        env = {**environment(), "PYTORCH_TESTING_DEVICE_ONLY_FOR": device, "TECO_SMI_DIR": folder}
         while True:
             before = journal.stat().st_size
             try:
@@ -94,7 +113,7 @@ def run_file(path: Path, all_classes: bool, seconds: int) -> dict[str, list[str]
                 return outcomes
             running = [name for name, (kind, _) in outcomes.items() if kind == "running"]
             if not running or journal.stat().st_size == before:
-                return outcomes | {path.name: ["failed", f"the file could not be run: {why}"]}
+                return outcomes | {path.name: ["failed", f"{UNUSABLE}: {why}"]}
             note(journal, running[0], "failed", f"{ENDED}: {why}")
 
 
@@ -150,22 +169,24 @@ class Notes(unittest.TestResult):
             note(self._journal, str(test), kind, self._reason)
 
 
-def cases(suite: unittest.TestSuite, all_classes: bool) -> Iterator[unittest.TestCase]:
+def cases(suite: unittest.TestSuite, all_classes: bool, device: str = DEVICE) -> Iterator[unittest.TestCase]:
     """Yield the tests that are for the device, or all."""
+    kinds = (device, "privateuse1") if device == DEVICE else (device,)
     for part in suite:
         if isinstance(part, unittest.TestSuite):
-            yield from cases(part, all_classes)
-        elif all_classes or hasattr(part, "device_type"):
+            yield from cases(part, all_classes, device)
+        elif all_classes or getattr(part, "device_type", None) in kinds:
             yield part
 
 
-def run_here(path: Path, journal: Path, all_classes: bool) -> None:
+def run_here(path: Path, journal: Path, all_classes: bool, device: str = DEVICE) -> None:
     """Run those tests of a file that the journal has no outcome for, in this process."""
     import torch_sdaa  # noqa: F401 - makes the device, before PyTorch looks for devices to test
 
     warnings.simplefilter("ignore")
     done = read(journal)
-    tests = [t for t in cases(unittest.TestLoader().loadTestsFromModule(load(path)), all_classes) if t.id() not in done]
+    suite = unittest.TestLoader().loadTestsFromModule(load(path))
+    tests = [test for test in cases(suite, all_classes, device) if test.id() not in done]
     unittest.TestSuite(tests).run(Notes(journal))
     sys.stdout.flush()
     os._exit(0)  # whatever PyTorch's tests left running must not decide what is told of them

@@ -34,11 +34,11 @@ def test_twelve_of_torchvision_and_four_more():
 
 
 def test_a_row_passes_only_where_all_is_equal_and_nothing_is_left():
-    row = {"model": "m", "device": "sdaa:0", "losses": [1.0], "weights": 2}
-    assert Row(**row, losses_equal=True, different=0, bytes_left=0).passed
-    assert not Row(**row, losses_equal=False, different=0, bytes_left=0).passed
-    assert not Row(**row, losses_equal=True, different=1, bytes_left=0).passed
-    assert not Row(**row, losses_equal=True, different=0, bytes_left=512).passed
+    row = {"model": "m", "device": "sdaa:0", "losses": [1.0], "compared": 2}
+    assert Row(**row, losses_equal=True, different=[], bytes_left=0).passed
+    assert not Row(**row, losses_equal=False, different=[], bytes_left=0).passed
+    assert not Row(**row, losses_equal=True, different=["0.weight"], bytes_left=0).passed
+    assert not Row(**row, losses_equal=True, different=[], bytes_left=512).passed
 
 
 @pytest.mark.slow

@@ -94,6 +94,18 @@ inline Tensor host(const Tensor& t) {
   return retagged(t, host_storage(t.storage()), at::kCPU);
 }
 
+// Whether two tensors of the device lie in one storage.
+inline bool together(const Tensor& t, const Tensor& other) {
+  return on_card(t) && on_card(other) && !compound(t) && !compound(other) &&
+         t.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
+}
+
+// The same of a tensor that may share its storage with one that has an alias: kernels ask whether what they write overlaps
+// what they read, and tell it by the storage.
+inline Tensor host_beside(const Tensor& t, const Tensor& other, const Tensor& alias) {
+  return together(t, other) ? retagged(t, alias.storage(), at::kCPU) : host(t);
+}
+
 // A kernel's fresh result, made the device's own.
 inline Tensor taken(const Tensor& t, DeviceIndex device) {
   adopt(t.storage().unsafeGetStorageImpl(), device);

@@ -30,6 +30,8 @@ struct Facts {
     static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
                                                  "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
     takes_host_tensors = mixing.count(op.operator_name().name) > 0;
+    indexes = op.operator_name().name.rfind("aten::index", 0) == 0 || op.operator_name().name == "aten::_index_put_impl_";
+    indexes &= takes_host_tensors;
     drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
     drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
@@ -54,6 +56,7 @@ struct Facts {
   uint64_t hash;
   uint32_t arguments, returns;
   bool mutates, takes_host_tensors = false, sees_gradients = false;
+  bool indexes = false;                       // indices may lie on the host, what is indexed may not
   bool drops = false, drops_backward = false;  // native_dropout and its backward
   bool takes_generator = false;
   bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
@@ -94,14 +97,17 @@ struct Call {
                 t.device(), "! (", op.operator_name(), "; move one with .to())");
     device = t.device().index();
     hash = mixed(hash, compound(t) ? elements(t) : t);
-    for (auto& [own, alias] : aliases)
-      if (own.is_same(t)) return alias;
+    const std::pair<Tensor, Tensor>* beside = nullptr;
+    for (auto& known : aliases) {
+      if (known.first.is_same(t)) return known.second;
+      if (together(t, known.first)) beside = &known;
+    }
     if (t._is_zerotensor()) {
       auto zeros = at::detail::empty_cpu(t.sizes(), t.scalar_type());
       zeros.zero_();
       return zeros;
     }
-    aliases.emplace_back(t, host(t));
+    aliases.emplace_back(t, beside ? retagged(t, beside->second.storage(), at::kCPU) : host(t));
     // a kernel that leaves out what only a gradient needs
     if (facts.sees_gradients && t.requires_grad()) aliases.back().second.set_requires_grad(true);
     return aliases.back().second;
@@ -156,11 +162,23 @@ struct Call {
   }
 };
 
+// Only indices may lie on the host where what is indexed does not.
+inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, size_t base) {
+  const auto& self = stack[base].toTensor();
+  TORCH_CHECK(on_card(self), "indices should be either on cpu or on the same device as the indexed tensor (", self.device(),
+              "), not on sdaa; move one with .to()");
+  if (facts.arguments < 3 || !stack[base + 2].isTensor()) return;
+  const auto& values = stack[base + 2].toTensor();
+  TORCH_CHECK(on_card(values) || values.dim() == 0, "Expected all tensors to be on the same device, but found at least two "
+              "devices, ", self.device(), " and cpu! (the values of an index_put; move them with .to())");
+}
+
 // Turns tensors among the arguments into aliases, and devices and generators into the host's.
 inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base) {
   const auto& facts = call.facts;
   int asked = -1;
   bool names_device = false;
+  if (facts.indexes) check_indexed(facts, stack, base);
   for (const uint32_t k : facts.looked_at) {
     auto& v = stack[base + k];
     if (v.isTensor()) {

@@ -15,29 +15,48 @@ using FormatOption = std::optional<c10::MemoryFormat>;
 
 // --------------------------------------------------------------------------------------------------- memory, copies
 
+// What nobody has written yet, made known values where torch.use_deterministic_algorithms(True) asks for it.
+inline Tensor filled(Tensor fresh) {
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_empty_deterministic_(fresh);
+  return fresh;
+}
+
 inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption device, Flag, FormatOption format) {
   c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_generic(size, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   c10::dtype_or_default(dtype), format);
+  return filled(at::detail::empty_generic(size, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                          c10::dtype_or_default(dtype), format));
 }
 
 inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, LayoutOption, DeviceOption device, Flag) {
   c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_strided_generic(size, stride, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           c10::dtype_or_default(dtype));
+  return filled(at::detail::empty_strided_generic(size, stride, &allocator(),
+                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                  c10::dtype_or_default(dtype)));
 }
 
 inline Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   take_owners_state();
-  host(to).copy_(host(from));
+  auto written = host(to);
+  written.copy_(host_beside(from, to, written));
   copied(from, to, non_blocking);
-  if (strict.load(std::memory_order_relaxed)) refuse_not_finite(host(to), "aten::copy_", "result");
+  if (strict.load(std::memory_order_relaxed)) refuse_not_finite(written, "aten::copy_", "result");
   return to;
 }
 
 inline Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   if (to.sizes() != from.sizes()) const_cast<Tensor&>(to).resize_(from.sizes());
   return copy_from(from, to, false);
+}
+
+// Shares nothing until it is written on other devices; here it never does, as memory that a kernel made cannot be shared so.
+inline Tensor lazy_clone(const Tensor& t) {
+  const auto& from = t.storage();
+  auto bytes = empty({int64_t(from.nbytes())}, at::kByte, {}, t.device(), {}, {});
+  if (from.nbytes()) std::memcpy(bytes.mutable_data_ptr(), from.data(), from.nbytes());
+  auto made = empty({0}, t.scalar_type(), {}, t.device(), {}, {});
+  return made.set_(bytes.storage(), t.storage_offset(), t.sizes(), t.strides());
 }
 
 inline const Tensor& resize(const Tensor& self, IntArrayRef size, FormatOption format) {
@@ -51,6 +70,9 @@ inline const Tensor& resize(const Tensor& self, IntArrayRef size, FormatOption f
 
 inline Tensor& set_storage_at(Tensor& result, Storage storage, int64_t offset, IntArrayRef size, IntArrayRef stride) {
   auto* impl = result.unsafeGetTensorImpl();
+  TORCH_CHECK(storage.device() == impl->storage().device(), "Attempted to set the storage of a tensor on device \"",
+              impl->storage().device(), "\" to a storage on different device \"", storage.device(),
+              "\": move it first, with .to()");
   if (storage.unsafeGetStorageImpl() != impl->storage().unsafeGetStorageImpl())
     impl->set_storage_keep_dtype(std::move(storage));
   std::vector<int64_t> strides(stride.begin(), stride.end());
@@ -229,6 +251,7 @@ inline std::set<std::string> register_own(torch::Library& m) {
   impl("_copy_from", copy_from);
   impl("_copy_from_and_resize", copy_from_and_resize);
   impl("resize_", resize);
+  impl("_lazy_clone", lazy_clone);
   impl("set_.source_Storage", set_storage);
   impl("set_.source_Storage_storage_offset", set_storage_at);
   impl("set_.source_Tensor", set_tensor);

@@ -200,6 +200,7 @@ inline void bind_memory(py::module& m) {
   m.def("memory_limit", [] { return limit_bytes.load(); });
   m.def("touched", [] { return touched.load(); });
   m.def("in_bad_fork", [] { return forked.load(); });
+  m.def("check_process", &check_process);
 }
 
 }  // namespace sdaa

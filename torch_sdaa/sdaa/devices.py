@@ -57,7 +57,12 @@ def is_initialized() -> bool:
 
 
 def init() -> None:
-    """Do nothing: see :func:`is_initialized`."""
+    """Do nothing but refuse a process that cannot use the device: see :func:`is_initialized`.
+
+    Raises:
+        RuntimeError: the process was forked from one that has used the device.
+    """
+    C.check_process()
 
 
 def device_count() -> int:
