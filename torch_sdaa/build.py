@@ -14,6 +14,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -66,8 +67,21 @@ def key() -> str:
 def flags() -> list[str]:
     """Return the compiler's flags, but for paths."""
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    own = shlex.split(os.environ.get("TECO_SDAA_CXXFLAGS", ""))
+    own = _words("TECO_SDAA_CXXFLAGS")
     return ["-O2", "-std=c++20", "-fPIC", "-shared", "-w", abi, f"-DTORCH_EXTENSION_NAME={NAME}", *own]
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of an environment variable, as a shell would part them.
+
+    Raises:
+        BuildError: it has a quote that does not end.
+    """
+    text = os.environ.get(name, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BuildError(f"{name}={text!r} cannot be read ({error}); write it as in a shell, or unset it") from error
 
 
 def command(output: Path) -> list[str]:
@@ -93,7 +107,8 @@ def command(output: Path) -> list[str]:
 
 def _compiler() -> list[str]:
     """Return the words that start the compiler: those of ``CXX``, else the first of the usual names that is there."""
-    own = shlex.split(os.environ.get("CXX", ""))
+    whole = os.environ.get("CXX", "")
+    own = [whole] if shutil.which(whole) else _words("CXX")  # a path may have spaces
     if own and shutil.which(own[0]) is None:
         raise BuildError(f"CXX={own[0]!r} is no program; name a C++ compiler, or unset CXX")
     found = next(filter(shutil.which, _COMPILERS), None)
@@ -244,7 +259,9 @@ def _run(words: list[str], log: Path) -> int:
     # Its own files too go beside the log, so that whoever removes the folder removes all.
     env = {**os.environ, "LC_ALL": "C", "TMPDIR": str(log.parent)}
     with log.open("wb") as file, _progress() as show:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env)
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
         try:
             while True:
                 show()
@@ -254,7 +271,7 @@ def _run(words: list[str], log: Path) -> int:
                     continue
         finally:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started, which does the work
                 process.wait()
 
 
@@ -276,7 +293,7 @@ class _Progress:
         known = "" if _is_tested() else f" (tested with {', '.join(TESTED)})"
         self._text = f"compiling the extension for torch {torch.__version__}{known}, this once"
         if not self._live:
-            _say(f"{self._text}; it takes about half a minute of a core")
+            _say(f"{self._text}; it takes about 45 s of a core")
 
     def __call__(self) -> None:
         """Show how long it has taken so far."""
@@ -302,8 +319,11 @@ def _failure(log: Path, code: int) -> str:
     first = next(
         (line for line in said if "error:" in line), said[0] if said else f"the compiler's exit code is {code}"
     )
+    by = f" by CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
     tested = "" if _is_tested() else f" {torch.__version__}; it is tested with {', '.join(TESTED)}"
-    return f"the extension does not compile with torch{tested}: {shortened(one_line(first), 300)} (all messages: {log})"
+    memory = "; it needs 2 GB of memory" if "Killed" in first else ""
+    said = f"{shortened(one_line(first), 300)}{memory}"
+    return f"the extension does not compile{by} with torch{tested}: {said} (all messages: {log})"
 
 
 def _tidy(folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""What ``torch.compile`` has to know of the device. Dynamo is imported by those who use it, so it is told then."""
+"""What ``torch.compile`` has to know of the device. It is imported by those who use it, so it is told then."""
 
 from __future__ import annotations
 
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
 from typing import Any
@@ -13,25 +13,34 @@ import torch
 
 from torch_sdaa import sdaa
 
-_PACKAGE = "torch._dynamo"
+_DYNAMO, _INDUCTOR = "torch._dynamo", "torch._inductor.codegen.common"
+
+NO_INDUCTOR = (
+    "torch.compile's own backend, inductor, writes no code for sdaa: pass backend='aot_eager' (or 'eager'), or call "
+    "the function as it is"
+)
 
 
 def register_when_imported() -> None:
-    """Describe the device to dynamo: now where it is imported, else as soon as it is."""
-    if _PACKAGE in sys.modules:
-        register()
-    else:
-        sys.meta_path.insert(0, _AfterImport())
+    """Describe the device to dynamo and to inductor: now where they are imported, else as soon as they are."""
+    for name, action in ((_DYNAMO, register), (_INDUCTOR, refuse_inductor)):
+        if name in sys.modules:
+            action()
+        else:
+            sys.meta_path.insert(0, _AfterImport(name, action))
 
 
 class _AfterImport(MetaPathFinder):
-    """Finds dynamo as everybody else would, with a loader that registers the device."""
+    """Finds a module as everybody else would, with a loader that does something after it."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self.name, self.action = name, action
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return dynamo's spec; ``None`` for every other module."""
-        if name != _PACKAGE:
+        """Return the module's spec; ``None`` for every other one."""
+        if name != self.name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
@@ -40,7 +49,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Registering(Loader):
-    """Loads dynamo as its own loader would, registers the device, and takes the finder away."""
+    """Loads a module as its own loader would, does what is to be done, and takes the finder away."""
 
     def __init__(self, finder: _AfterImport, own: Loader) -> None:
         self._finder, self._own = finder, own
@@ -50,13 +59,13 @@ class _Registering(Loader):
         return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run dynamo, then register."""
+        """Run the module, then what was waiting for it."""
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
-        register()
+        self._finder.action()
 
 
 def register() -> None:
@@ -80,6 +89,29 @@ def register() -> None:
         kind.__enter__ = _outside_graphs(kind.__enter__)  # type: ignore[method-assign]
         kind.__exit__ = _outside_graphs(kind.__exit__)  # type: ignore[method-assign]
     sdaa.set_device = sdaa.devices.set_device = _outside_graphs(sdaa.set_device)
+
+
+def refuse_inductor() -> None:
+    """Let inductor say in a line that it has no code for the device; without this it ends with a ``KeyError``."""
+    from torch._inductor.codegen import common
+
+    common.register_device_op_overrides("sdaa", common.DeviceOpOverrides())
+    common.register_backend_for_device("sdaa", _NoCode, _NoCode)
+
+
+class _NoCode:
+    """What inductor asks for code."""
+
+    supports_caching = False
+
+    @classmethod
+    def create(cls, *args: Any) -> Any:
+        """Refuse: inductor begins with this.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(NO_INDUCTOR)
 
 
 def _outside_graphs(function: Any) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn import DataParallel, Module
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch
 
 from torch_sdaa.sdaa.devices import device_count, is_available
 from torch_sdaa.utils import PREFIX
@@ -24,6 +27,11 @@ NOT_SHARED = (
     "there (.sdaa())"
 )
 
+NOT_FROM_A_WORKER = (
+    "A worker of a DataLoader made a batch on {device}, whose memory belongs to the worker: return tensors of the CPU, "
+    "and move batches to the device in the parent"
+)
+
 
 def improve() -> None:
     """Add the fixes to the messages."""
@@ -36,6 +44,8 @@ def improve() -> None:
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
         setattr(torch.UntypedStorage, name, _of_one_process(getattr(torch.UntypedStorage, name)))
     torch.Tensor.share_memory_ = _of_one_process(torch.Tensor.share_memory_)
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        kind.fetch = _of_the_host(kind.fetch)
     if not torch.backends.cuda.is_built():
         torch.cuda._lazy_init = _with_cuda_fix(torch.cuda._lazy_init)
         torch.cuda.set_device = _after_cuda_starts(torch.cuda.set_device)
@@ -83,13 +93,34 @@ def _of_one_process(original: Any) -> Any:
     return refusing
 
 
+def _of_the_host(original: Any) -> Any:
+    """Refuse a worker's batch on the device where the parent is told: a queue's thread only prints, and it waits."""
+
+    @functools.wraps(original)
+    def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = original(self, *args, **kwargs)
+        if get_worker_info() is not None and (device := _device_in(batch)) is not None:
+            raise RuntimeError(NOT_FROM_A_WORKER.format(device=device))
+        return batch
+
+    return fetch
+
+
+def _device_in(batch: Any) -> torch.device | None:
+    """Return the device of the first tensor of sdaa in a batch: tuples, lists and dicts of tensors."""
+    if isinstance(batch, torch.Tensor):
+        return batch.device if batch.device.type == "sdaa" else None
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
+    return next(filter(None, map(_device_in, parts)), None)
+
+
 def _with_prefix_fix(original: Any) -> Any:
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return original(self, state_dict, *args, **kwargs)
         except RuntimeError as error:
-            fix = _prefix_fix(set(self.state_dict()), set(state_dict)) if "loading state_dict" in str(error) else None
+            fix = _names_fix(set(self.state_dict()), state_dict) if "loading state_dict" in str(error) else None
             if fix is None:
                 raise
             raise RuntimeError(f"{error}\n\t{fix}") from None
@@ -97,9 +128,21 @@ def _with_prefix_fix(original: Any) -> Any:
     return load_state_dict
 
 
+def _names_fix(expected: set[str], given: Mapping[str, Any]) -> str | None:
+    """Return what to do where the names are a wrapper's, or those of weights deeper in a checkpoint; else ``None``."""
+    for name, inner in given.items():
+        if isinstance(inner, Mapping) and name not in expected and inner and all(isinstance(one, str) for one in inner):
+            weights = f"the weights stand under {name!r} in what was given: load checkpoint[{name!r}]"
+            if expected & set(inner):
+                return weights
+            if (fix := _prefix_fix(expected, set(inner))) is not None:
+                return f"{weights}. {fix}"
+    return _prefix_fix(expected, set(given))
+
+
 def _prefix_fix(expected: set[str], given: set[str]) -> str | None:
     """Return what to do where the names differ by the prefix of a parallel wrapper; ``None`` where they do not."""
-    if any(name.startswith(PREFIX) and name.removeprefix(PREFIX) in expected for name in given - expected):
+    if any(_bare(name) in expected for name in given - expected if name.startswith(PREFIX)):
         return (
             "The names begin with 'module.', as a model wrapped for parallel training saves them: load "
             "torch_sdaa.utils.strip_module_prefix(state_dict)"
@@ -107,3 +150,10 @@ def _prefix_fix(expected: set[str], given: set[str]) -> str | None:
     if any(PREFIX + name in expected for name in given - expected):
         return "This model is wrapped for parallel training, and the checkpoint is not: load it into model.module"
     return None
+
+
+def _bare(name: str) -> str:
+    """Return a name without prefixes: a model may have been wrapped twice."""
+    while name.startswith(PREFIX):
+        name = name.removeprefix(PREFIX)
+    return name

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -107,7 +107,16 @@ def exclusive_file(path: Path, waiting: Callable[[], None] | None = None) -> Ite
         yield
     finally:
         if lock is not None:
-            lock.close()  # which releases it, as does the end of the process
+            _release(lock)
+
+
+def _release(lock: IO[bytes]) -> None:
+    """Give a lock back, as the end of the process would; closing alone leaves it with children forked meanwhile."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    lock.close()
 
 
 def _locked(path: Path, waiting: Callable[[], None] | None) -> IO[bytes] | None:

@@ -191,14 +191,61 @@ def test_without_a_compiler_the_line_says_what_to_install(
     assert not list(cache.glob("*"))
 
 
+@pytest.mark.parametrize("name", ["CXX", "TECO_SDAA_CXXFLAGS"])
+def test_a_quote_that_does_not_end_is_one_line(name: str, compiler: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "g++ '-O1")
+    with pytest.raises(
+        BuildError, match=rf'^{name}="g\+\+ \'-O1" cannot be read \(No closing quotation\); write it as in'
+    ):
+        build.compiled()
+
+
+def test_a_compilers_path_may_have_spaces(tmp_path: Path, compiler: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my tools").mkdir()
+    monkeypatch.setenv("CXX", str(compiler().rename(tmp_path / "my tools" / "g++")))
+    assert build.compiled().is_file()
+
+
+def test_a_child_that_was_forked_meanwhile_keeps_nobody_waiting(
+    cache: Path, compiler: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, children = build._run, []
+    monkeypatch.setattr(build, "_run", lambda *words: (children.append(forked(signal.pause)), run(*words))[1])
+    path = build.compiled()
+    path.unlink()
+    monkeypatch.undo()
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("TECO_CACHE_DIR", str(cache.parent))
+    capsys.readouterr()
+    with pytest.raises(BuildError, match="does not compile by CXX='/bin/false' with torch"):
+        build.compiled()
+    assert "another process compiles" not in capsys.readouterr().err
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+
+
+def test_an_interrupted_compilation_leaves_nothing_running(tmp_path: Path, cache: Path, compiler: Make) -> None:
+    compiler("sleep 60 & echo $! >> {folder}/calls; wait".replace("{folder}", str(tmp_path)))
+    child = forked(build.compiled)
+    while len(calls(tmp_path)) < 2:
+        time.sleep(0.02)
+    os.kill(child, signal.SIGINT)
+    os.waitpid(child, 0)
+    for started in calls(tmp_path):
+        while Path(f"/proc/{started}/stat").exists() and ") Z " not in Path(f"/proc/{started}/stat").read_text():
+            time.sleep(0.02)
+    assert not list(cache.glob("._sdaa-*"))
+
+
 def test_an_error_is_its_first_line_and_the_log(
-    cache: Path, compiler: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cache: Path, compiler: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiler("i=0; while [ $i -lt 500 ]; do echo note; i=$((i + 1)); done; echo 'a.h:3:1: error: no X'; exit 3")
     log = cache / f"_sdaa-{build.key()}.log"
     with pytest.raises(BuildError) as raised:
         build.compiled()
-    line = f"the extension does not compile with torch: a.h:3:1: error: no X (all messages: {log})"
+    by = f" by CXX='{tmp_path / 'compiler'}'"
+    line = f"the extension does not compile{by} with torch: a.h:3:1: error: no X (all messages: {log})"
     assert str(raised.value) == line
     assert len(log.read_text().splitlines()) == 501
     monkeypatch.setattr(build, "TESTED", ("9.8", "9.9"))
@@ -257,7 +304,7 @@ def test_a_terminal_shows_the_seconds_and_a_file_one_line(
     build.compiled().unlink()
     assert capsys.readouterr().err.splitlines() == [
         f"torch_sdaa: compiling the extension for torch {build.torch.__version__}, this once; "
-        "it takes about half a minute of a core"
+        "it takes about 45 s of a core"
     ]
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as terminal, os.fdopen(reader, "rb") as shown:

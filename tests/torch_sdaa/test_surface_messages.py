@@ -79,6 +79,14 @@ def test_a_device_of_another_kind() -> None:
     )
 
 
+@pytest.mark.parametrize("device", [1.0, True, b"sdaa", [0]])
+@pytest.mark.parametrize("call", [torch.sdaa.set_device, torch.sdaa.memory_allocated, torch.sdaa.Stream])
+def test_what_is_no_device(call: Callable[[Any], Any], device: Any) -> None:
+    assert _said(lambda: call(device), TypeError) == (
+        f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}"
+    )
+
+
 @pytest.mark.parametrize("module", [nn.DataParallel, torch.nn.parallel.DataParallel])
 @pytest.mark.parametrize("ids", [None, [0], [0, 1]])
 def test_data_parallel_names_the_distributed_one(module: Any, ids: Any) -> None:
@@ -195,6 +203,20 @@ def test_a_checkpoint_of_a_wrapped_model() -> None:
     last = str(caught.value).splitlines()[-1]
     assert "load torch_sdaa.utils.strip_module_prefix(state_dict)" in last
     assert model.load_state_dict(strip_module_prefix(wrapped))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "more"), [("", ""), ("module.", "strip_module_prefix"), ("module.module.", "strip")]
+)
+def test_weights_that_stand_deeper_in_a_checkpoint(prefix: str, more: str) -> None:
+    model = nn.Linear(2, 2)
+    weights = {prefix + name: value for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError) as caught:
+        model.load_state_dict({"epoch": 3, "state_dict": weights, "optimizer": {"state": {}}})
+
+    last = str(caught.value).splitlines()[-1].strip()
+    assert last.startswith("the weights stand under 'state_dict' in what was given: load checkpoint['state_dict']")
+    assert more in last
 
 
 def test_a_plain_checkpoint_for_a_wrapped_model() -> None:

@@ -14,6 +14,8 @@ pytest.importorskip("torch_sdaa")
 
 from torch import nn  # noqa: E402
 
+from torch_sdaa.messages import _device_in  # noqa: E402
+
 pytestmark = pytest.mark.torch
 
 
@@ -156,3 +158,21 @@ def test_a_forked_worker_that_touches_the_device_says_what_to_do() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # forking a process with threads
         with pytest.raises(RuntimeError, match=r"in a forked process.*'spawn'.*in the parent"):
             next(iter(loader))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_workers_batch_on_the_device_is_refused_where_the_parent_hears_it() -> None:
+    """Spawned, a worker may compute on a device; what it returns must be the host's, or its parent waits."""
+    loader = torch.utils.data.DataLoader(
+        _Numbers("sdaa"), 4, num_workers=1, multiprocessing_context="spawn", timeout=100
+    )
+    with pytest.raises(RuntimeError, match=r"made a batch on sdaa:0.*return tensors of the CPU.*in the parent"):
+        next(iter(loader))
+
+
+def test_a_batch_on_the_device_is_seen_in_whatever_holds_it() -> None:
+    x = torch.ones(1, device="sdaa:1")
+    for batch in (x, (torch.ones(1), x), [{"x": [x]}]):
+        assert _device_in(batch) == x.device
+    assert _device_in({"x": torch.ones(1), "y": ["text", 3, None]}) is None

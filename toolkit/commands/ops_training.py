@@ -1,10 +1,10 @@
 """Say which operators of PyTorch a training needs, forward and backward, and how the simulated card serves each.
 
-WHAT is a script (its arguments stand behind --), or `package.module:name` or `file.py:name` of a function that returns
-(model, batch) or (model, batch, loss), where the batch is a tensor, a tuple or a dict, and the loss a function of the
-model's output. It is run on the CPU as it stands, in a process of its own, before anything is moved to the card: the
-script for --steps steps of its optimizers, the model for one forward and backward. What it prints goes to standard
-error; files that it writes in these steps, it writes.
+WHAT is a script, or a module as `python -m` takes it (arguments stand behind --), or `package.module:name` or
+`file.py:name` of a function that returns (model, batch) or (model, batch, loss), where the batch is a tensor, a tuple
+or a dict, and the loss a function of the model's output. It is run on the CPU as it stands, in a process of its own,
+before anything is moved to the card: the script for --steps steps of its optimizers, the model for one forward and
+backward. What it prints goes to standard error; files that it writes in these steps, it writes.
 """
 
 from __future__ import annotations

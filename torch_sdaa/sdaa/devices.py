@@ -23,11 +23,13 @@ def index_of(device: Device, none: int | None = None) -> int:
         none: what ``None`` and negative numbers stand for; else the current device.
 
     Raises:
-        ValueError: it is a device of another kind.
+        ValueError: it is a device of another kind. TypeError: it is no device at all.
         RuntimeError: this process does not see it.
     """
     if device is None:
         return current_device() if none is None else none
+    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
+        raise TypeError(f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}")
     if isinstance(device, int):
         index = device
     else:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -76,14 +77,33 @@ def wrong():
     return torch.nn.Linear(2, 2)
 def flat():
     return torch.nn.Flatten(), torch.zeros(2, 2)
+def no_loss():
+    return (*build()[:2], None)
+def wide_loss():
+    return (*build()[:2], lambda y: y)
+def nested():
+    rows = [torch.randn(2, 8), torch.randn(3, 8)]
+    return Net(), torch.nested.nested_tensor(rows, layout=torch.jagged), lambda y: y.values().sum()
 def fails():
     raise KeyError("lost")
 """
 
+STEPS = """
+import torch
+net = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
 ENDS = {
     "forward.py": "import torch\ntorch.ones(2).add(1)\n",
     "leaves.py": "raise SystemExit('no data')\n",
     "crash.py": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
+    "cuda.py": "import torch\ntorch.ones(1).relu()\ntorch.nn.Linear(2, 2).cuda()\n",
+    "thread.py": f"import threading\ndef run():\n{textwrap.indent(STEPS, '    ')}\n"
+    "thread = threading.Thread(target=run)\nthread.start()\nthread.join()\n",
+    "job/package/train.py": f"from .parts import *\n{STEPS}",
     "ctrl_c.py": "raise KeyboardInterrupt\n",
 }
 """Scripts that do not train, by file."""
@@ -279,6 +299,8 @@ def test_what_is_not_known_is_no_success_in_words() -> None:
     [
         (["--training"], "--training needs a script or MODULE:NAME"),
         (["--training", "none.py"], "there is no script none.py; pass a Python file"),
+        (["--training", "none.module"], "there is no script none.module; pass a Python file, or a module as python -m"),
+        (["--training", str(STORED)], "aten.yaml is no Python file; pass the script that trains"),
         (["--training", "none.py:build"], "none.py:build: file none.py does not exist"),
         (["--training", "package.module:build", "--", "--epochs", "1"], "takes no arguments: --epochs 1"),
         (["--training", "none.py", "--steps", "0"], "'0' is not a whole number from 1 up"),
@@ -374,6 +396,11 @@ def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
     [
         ("job/net.py:nothing", "has no function 'nothing'; pass MODULE:NAME"),
         ("job/net.py:wrong", r"must return \(model, batch\) or \(model, batch, loss"),
+        ("job/net.py:no_loss", r"^job/net.py:no_loss must return \(model, batch\) or"),
+        ("job/net.py:wide_loss", r"the loss must be a tensor of one number, and is of shape \(4, 2\)$"),
+        ("cuda.py", r"with CUDA enabled; it is run on the CPU: give it a flag for the device"),
+        ("thread.py", "ran no operator of torch in its main thread, and only that is watched$"),
+        ("job/package/train.py", "no known parent package; name it as python -m does: PACKAGE.MODULE"),
         ("job/net.py:flat", "nothing in the model's output has a gradient; return a loss as the third"),
         ("job/net.py:fails", "failed after 0 steps: KeyError: 'lost'$"),
         ("forward.py", "ran to its end without a backward; pass the script that trains, with its arguments"),
@@ -387,6 +414,7 @@ def test_a_training_that_fails_is_one_line(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
+    (folder / "job" / "package").mkdir()
     for name, text in ENDS.items():
         (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(ModelError, match=message) as raised:
@@ -420,3 +448,27 @@ def test_float64_is_remarked(folder: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(folder)
     found = judge(watch("job/net.py:wide", [], 2, 60), stored_table(), None)
     assert any("float64" in remark for one in found if one.name == "aten::addmm" for remark in one.remarks)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_module_is_run_as_python_m_does(folder: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(folder / "job")
+    (folder / "job" / "package").mkdir()
+    (folder / "job" / "package" / "parts.py").write_text("import sys\n", encoding="utf-8")
+    text = "from .parts import sys\nassert sys.argv[1:] == ['--epochs', '1'], sys.argv\n" + STEPS
+    (folder / "job" / "package" / "train.py").write_text(text, encoding="utf-8")
+    found = watch("package.train", ["--epochs", "1"], 2, 60)
+    assert (found.ended, found.steps) == ("steps", 2)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_nested_tensor_is_seen_by_what_it_is_made_of(folder: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(folder)
+    names = {one["name"] for one in watch("job/net.py:nested", [], 2, 60).operators}
+    assert {"aten::addmm", "aten::mm"} <= names

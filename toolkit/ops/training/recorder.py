@@ -31,6 +31,11 @@ FORWARD, BACKWARD, UPDATE, HOST = "forward", "backward", "update", "host"
 
 _KEYS = ("CPU", "PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _MOST_SHAPES = 3
+_FIXES = {
+    "not compiled with CUDA": "; it is run on the CPU: give it a flag for the device, or remove .cuda()",
+    "attempted relative import": "; name it as python -m does: PACKAGE.MODULE, in the folder of the package",
+}
+"""What to do about errors of a script that are this command's matter."""
 optimizers: Any = sys.modules[Optimizer.__module__]  # torch.optim does not show it
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 
@@ -58,6 +63,10 @@ class Seen:
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+class NoTraining(Exception):  # noqa: N818
+    """What was named cannot be watched; the text is told as it stands."""
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Writes down every operator below autograd, backward's too."""
 
@@ -73,6 +82,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator and write it down; one that decomposes on every device is seen by its parts."""
         kwargs = kwargs or {}
+        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # a nested tensor, or one like it, says itself what it is made of
         if func._schema.name.startswith(("prim::", "profiler::")):
             return func(*args, **kwargs)
         with self:
@@ -251,31 +262,39 @@ def as_on_the_device(recorder: Recorder) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------- what is watched
 
 
-def run_script(file: str, arguments: Sequence[str]) -> None:
-    """Run a script as ``python FILE ARGUMENTS`` does."""
-    sys.argv = [file, *arguments]
-    sys.path[0] = str(Path(file).resolve().parent)
-    runpy.run_path(file, run_name="__main__")
+def run_script(what: str, arguments: Sequence[str]) -> None:
+    """Run a script as ``python FILE ARGUMENTS`` does, or a module as ``python -m MODULE ARGUMENTS``."""
+    sys.argv = [what, *arguments]
+    if Path(what).is_file():
+        sys.path[0] = str(Path(what).resolve().parent)
+        runpy.run_path(what, run_name="__main__")
+    else:
+        sys.path[0] = str(Path.cwd())
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 
 def run_function(recorder: Recorder, place: str, name: str) -> None:
     """Call what ``module:callable`` names, on the host, and make one forward and backward of what it returns.
 
     Raises:
-        ValueError: it is not there, or does not return a model and a batch.
+        NoTraining: it is not there, or does not return a model and a batch.
     """
     with recorder.phase(HOST):
         build = getattr(_imported(place), name, None)
         if not callable(build):
-            raise ValueError(f"{place} has no function {name!r}; pass MODULE:NAME or FILE.py:NAME")
+            raise NoTraining(f"{place} has no function {name!r}; pass MODULE:NAME or FILE.py:NAME")
         made = build()
-    if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
-        raise ValueError(f"{place}:{name} must return (model, batch) or (model, batch, loss of the model's output)")
+    whole = isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)
+    if not whole or not all(map(callable, made[2:])):
+        raise NoTraining(f"{place}:{name} must return (model, batch) or (model, batch, loss of the model's output)")
     model, batch, *loss = made
     output = model(**batch) if isinstance(batch, dict) else model(*(batch if isinstance(batch, tuple) else (batch,)))
     value = loss[0](output) if loss else _sum(output)
+    if loss and not (isinstance(value, torch.Tensor) and value.numel() == 1):
+        told = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise NoTraining(f"{place}:{name}: the loss must be a tensor of one number, and is of {told}")
     if value is None or not value.requires_grad:
-        raise ValueError(f"{place}:{name}: nothing in the model's output has a gradient; return a loss as the third")
+        raise NoTraining(f"{place}:{name}: nothing in the model's output has a gradient; return a loss as the third")
     value.backward()
 
 
@@ -286,7 +305,7 @@ def _imported(place: str) -> Any:
     sys.path[0] = str(Path(place).resolve().parent)
     spec = importlib.util.spec_from_file_location(Path(place).stem, place)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{place} is no Python file")
+        raise NoTraining(f"{place} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -305,7 +324,7 @@ def _sum(output: Any) -> Any:
 
 
 def watched(recorder: Recorder, run: Callable[[], None]) -> tuple[str, str]:
-    """Run under the recorder; return how it ended (``end``, ``steps``, ``time``, ``failed``) and why it failed."""
+    """Run under the recorder; return how it ended (``end``, ``steps``, ``time``, ``failed``, ``refused``) and why."""
     try:
         with as_on_the_device(recorder), recorder:
             run()
@@ -315,9 +334,12 @@ def watched(recorder: Recorder, run: Callable[[], None]) -> tuple[str, str]:
         return ("end", "") if ended.code in (None, 0) else ("failed", f"it ended with {ended.code!r}")
     except KeyboardInterrupt:  # who waits for this process had the same Ctrl-C, and says so
         raise SystemExit(130) from None
+    except NoTraining as error:
+        return "refused", str(error)
     except Exception as error:  # noqa: BLE001 - a script raises what it likes, and it is told
         traceback.print_exception(type(error), error, _of_the_script(error))
-        return "failed", traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
+        why = traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
+        return "failed", why + next((fix for said, fix in _FIXES.items() if said in why), "")
     return "end", ""
 
 

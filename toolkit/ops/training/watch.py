@@ -82,10 +82,14 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
         if not answer.is_file():
             raise ModelError(f"{what} ended its process: {how_ended(done.returncode)}; what it said stands above")
         found = json.loads(answer.read_text(encoding="utf-8"))
+    if found["ended"] == "refused":
+        raise ModelError(found["why"])
     if found["ended"] == "failed":
-        raise ModelError(f"{what} failed after {found['steps']} steps: {found['why']}")
+        steps = f"{found['steps']} step{'s' * (found['steps'] != 1)}"
+        raise ModelError(f"{what} failed after {steps}: {found['why']}")
     if not found["operators"]:
-        raise ModelError(f"{what} ran no operator of torch; pass the script that trains")
+        why = " in its main thread, and only that is watched" if found["steps"] else "; pass the script that trains"
+        raise ModelError(f"{what} ran no operator of torch{why}")
     if found["ended"] == "end" and not any(one["calls"].get("backward") for one in found["operators"]):
         raise ModelError(f"{what} ran to its end without a backward; pass the script that trains, with its arguments")
     return Watched(found["torch"], found["ended"], found["steps"], found["operators"])
@@ -94,17 +98,30 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
 def _parted(what: str, arguments: Sequence[str]) -> tuple[str, str]:
     """Return a file or module, and the function in it; a script has none."""
     if Path(what).is_file():
+        if Path(what).suffix not in ("", ".py"):
+            raise ConfigError(f"{what} is no Python file; pass the script that trains, or MODULE:NAME of a function")
+        return what, ""
+    if _is_module(what):
         return what, ""
     place, colon, name = what.rpartition(":")
     if not colon or not name.isidentifier() or not place:
         raise ConfigError(
-            f"there is no script {what}; pass a Python file, or MODULE:NAME or FILE.py:NAME of a function"
+            f"there is no script {what}; pass a Python file, or a module as python -m takes it, or MODULE:NAME or "
+            "FILE.py:NAME of a function"
         )
     if place.endswith(".py") and not Path(place).is_file():
         raise ConfigError(f"{what}: file {place} does not exist")
     if arguments:
         raise ConfigError(f"{what} is a function, which takes no arguments: {' '.join(arguments)}")
     return place, name
+
+
+def _is_module(what: str) -> bool:
+    """Say whether ``python -m`` could run a name here; nothing of it is imported."""
+    parts = what.split(".")
+    path = Path(*parts)
+    here = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+    return here and all(part.isidentifier() for part in parts)
 
 
 def ask_device(operators: Sequence[Mapping[str, Any]]) -> Asked:
