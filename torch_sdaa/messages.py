@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 from torch.nn import DataParallel, Module
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch
 
 from torch_sdaa.sdaa.devices import device_count, is_available
 from torch_sdaa.utils import PREFIX
@@ -18,6 +21,10 @@ DATA_PARALLEL = (
 CUDA_NAMES = (
     "; this process has sdaa: write torch.sdaa for torch.cuda (torch.sdaa.current_stream().synchronize(), "
     "torch.sdaa.Event(...)), .sdaa() for .cuda(), and 'sdaa' for 'cuda'"
+)
+NOT_COMPILED = (
+    "torch.compile's default backend, inductor, makes no code for sdaa: use torch.compile(..., backend='aot_eager'), "
+    "which traces forward and backward and runs PyTorch's own operators"
 )
 NOT_SHARED = (
     "The memory of {device} belongs to this process: give other processes a copy on the CPU (.cpu()), and move it "
@@ -36,6 +43,11 @@ def improve() -> None:
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
         setattr(torch.UntypedStorage, name, _of_one_process(getattr(torch.UntypedStorage, name)))
     torch.Tensor.share_memory_ = _of_one_process(torch.Tensor.share_memory_)
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        kind.fetch = _from_worker(kind.fetch)  # type: ignore[method-assign]
+    inductor: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if inductor is not None:
+        inductor.__call__ = _of_other_devices(inductor.__call__)
     if not torch.backends.cuda.is_built():
         torch.cuda._lazy_init = _with_cuda_fix(torch.cuda._lazy_init)
         torch.cuda.set_device = _after_cuda_starts(torch.cuda.set_device)
@@ -81,6 +93,32 @@ def _of_one_process(original: Any) -> Any:
         return original(self, *args, **kwargs)
 
     return refusing
+
+
+def _from_worker(original: Any) -> Any:
+    """Return a fetcher that refuses a worker's batch on the device: which its queue would drop for ever."""
+
+    @functools.wraps(original)
+    def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = original(self, *args, **kwargs)
+        if get_worker_info() is not None:
+            for leaf in tree_leaves(batch):
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == "sdaa":
+                    raise RuntimeError(NOT_SHARED.format(device=leaf.device))
+        return batch
+
+    return fetch
+
+
+def _of_other_devices(original: Any) -> Any:
+    @functools.wraps(original)
+    def compile_graph(self: Any, graph: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        held = [node.meta.get("example_value") for node in graph.graph.nodes]
+        if any(isinstance(leaf, torch.Tensor) and leaf.device.type == "sdaa" for leaf in tree_leaves([held, inputs])):
+            raise RuntimeError(NOT_COMPILED)
+        return original(self, graph, inputs, *args, **kwargs)
+
+    return compile_graph
 
 
 def _with_prefix_fix(original: Any) -> Any:
