@@ -44,7 +44,7 @@ def improve() -> None:
         setattr(torch.UntypedStorage, name, _of_one_process(getattr(torch.UntypedStorage, name)))
     torch.Tensor.share_memory_ = _of_one_process(torch.Tensor.share_memory_)
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        kind.fetch = _from_worker(kind.fetch)  # type: ignore[method-assign]
+        kind.fetch = _from_worker(kind.fetch)
     inductor: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
     if inductor is not None:
         inductor.__call__ = _of_other_devices(inductor.__call__)

@@ -24,11 +24,11 @@ def mend() -> None:
         Module._apply = _in_place(Module._apply)
     LazyModuleMixin._apply = _apply
     if not isinstance(torch.Tensor.data, property):
-        torch.Tensor.data = _data(torch.Tensor.data)  # type: ignore[misc, assignment]
+        torch.Tensor.data = _data(torch.Tensor.data)
     for module in (asgd, nadam):
         _loop_by_default(module)
     # Averages are made one by one unless a function for many is given: for many they are rounded otherwise.
-    swa_utils._get_foreach_kernels_supported_devices = _without_sdaa  # type: ignore[attr-defined]
+    swa_utils._get_foreach_kernels_supported_devices = _without_sdaa
 
 
 def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:

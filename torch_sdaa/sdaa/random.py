@@ -46,7 +46,7 @@ def let_be_pickled() -> None:
 
 def _reduced(generator: torch.Generator) -> tuple[Any, ...]:
     if generator.device.type != "sdaa":
-        return generator.__reduce__()  # type: ignore[return-value]
+        return generator.__reduce__()
     return _from_state, (str(generator.device), generator.get_state())
 
 
