@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
-from torch.optim import asgd, nadam
+from torch.optim import asgd, nadam, swa_utils
+from torch.utils import _foreach_utils
 
 from torch_sdaa.core import C
 
@@ -22,8 +23,12 @@ def mend() -> None:
     if not getattr(Module._apply, "in_place", False):  # once
         Module._apply = _in_place(Module._apply)
     LazyModuleMixin._apply = _apply
+    if not isinstance(torch.Tensor.data, property):
+        torch.Tensor.data = _data(torch.Tensor.data)
     for module in (asgd, nadam):
         _loop_by_default(module)
+    # Averages are made one by one unless a function for many is given: for many they are rounded otherwise.
+    swa_utils._get_foreach_kernels_supported_devices = _without_sdaa
 
 
 def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +52,26 @@ def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
 
     apply.in_place = True  # type: ignore[attr-defined]
     return apply
+
+
+def _data(own: Any) -> property:
+    """Return ``Tensor.data`` that can be set across CPU and device, as across CPU and CUDA (``p.data = p.data.cpu()``).
+
+    PyTorch refuses it, as its list of such devices has no place for others.
+    """
+
+    def put(self: Tensor, value: Any) -> None:
+        if (
+            not torch.overrides.has_torch_function_unary(self)
+            and isinstance(value, Tensor)
+            and {self.device.type, value.device.type} == {"cpu", "sdaa"}
+            and self.dtype == value.dtype
+            and C.take_data(self, value)
+        ):
+            return
+        own.__set__(self, value)
+
+    return property(own.__get__, put, doc=own.__doc__)
 
 
 class _Carried:
@@ -93,6 +118,10 @@ def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
             kind: Any = type(value)
             held[name] = kind(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
     return self
+
+
+def _without_sdaa() -> list[str]:
+    return [kind for kind in _foreach_utils._get_foreach_kernels_supported_devices() if kind != "sdaa"]
 
 
 def _loop_by_default(module: ModuleType) -> None:

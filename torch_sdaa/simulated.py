@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from engine.sdaa import all_visible_devices, load_card
 from torch_sdaa import draws, faults, prices, publish, strict, summaries
 from torch_sdaa.core import C
@@ -11,12 +13,12 @@ def start() -> None:
     """Set the devices up as the card's description and the environment say.
 
     All cards of the host are visible: ``TECO_SIM_CARDS`` cards of ``MAX_ENGINE_NUMS`` devices each, or what
-    ``SDAA_VISIBLE_DEVICES`` leaves of them, in its order.
+    ``SDAA_VISIBLE_DEVICES`` leaves of them, in its order; empty, it leaves none, as ``CUDA_VISIBLE_DEVICES`` does.
 
     Raises:
         ConfigError: a variable or the description cannot be read.
     """
-    card, numbers = load_card(), all_visible_devices()
+    card, numbers = load_card(), [] if os.environ.get("SDAA_VISIBLE_DEVICES") == "" else all_visible_devices()
     C.set_device_count(len(numbers))
     C.set_memory_limit(card.memory_bytes)
     pricer = prices.Pricer(card)

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, simulated
+from torch_sdaa import dlpack, nn_modules, operators, profiler_names, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -33,6 +33,8 @@ def start() -> None:
     operators.register()
     nn_modules.mend()
     dlpack.mend()
+    sdaa.random.let_be_pickled()
+    profiler_names.add()
     messages.improve()
     device_interface.register_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)

@@ -50,7 +50,6 @@ def _said(call: Callable[[], Any], kind: type[BaseException]) -> str:
         lambda: torch.sdaa.memory_summary(9),
         lambda: torch.sdaa.reset_peak_memory_stats(9),
         lambda: torch.sdaa.get_rng_state("sdaa:9"),
-        lambda: torch.sdaa.default_generators[9],
         lambda: torch.sdaa.get_device_name(9),
         lambda: torch.sdaa.get_device_properties(9),
         lambda: torch.sdaa.FloatTensor(1, device=9),

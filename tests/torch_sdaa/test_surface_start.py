@@ -88,6 +88,31 @@ except RuntimeError as error:
     ]
 
 
+NONE = """
+import torch, torch_sdaa
+print(torch.sdaa.device_count(), torch.sdaa.is_available(), torch.accelerator.is_available())
+torch.manual_seed(1), torch.sdaa.manual_seed(1), torch.sdaa.manual_seed_all(1), torch.sdaa.empty_cache()
+x = torch.ones(2, requires_grad=True)
+torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True).sum().backward()
+for work in (
+    lambda: torch.ones(1, device="sdaa"), torch.sdaa.get_device_name, torch.sdaa.synchronize, torch.sdaa.initial_seed
+):
+    try:
+        work()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_an_empty_list_hides_all_devices(run_python: RunPython) -> None:
+    done = run_python("-c", NONE, SDAA_VISIBLE_DEVICES="")
+
+    assert done.stdout.splitlines() == [
+        "0 False False",
+        *["Invalid SDAA device index 0: this process sees no device; see SDAA_VISIBLE_DEVICES"] * 4,
+    ]
+
+
 DRAWS = """
 import torch
 torch.manual_seed(5)

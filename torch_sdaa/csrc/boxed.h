@@ -27,11 +27,10 @@ struct Facts {
         arguments(uint32_t(op.schema().arguments().size())),
         returns(uint32_t(op.schema().returns().size())),
         mutates(op.schema().is_mutable()) {
-    static const std::set<std::string> mixing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
-                                                 "aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
+    static const std::set<std::string> mixing = {"aten::_nested_from_padded", "aten::_nested_view_from_buffer"};
+    static const std::set<std::string> indexing = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"};
     takes_host_tensors = mixing.count(op.operator_name().name) > 0;
-    indexes = op.operator_name().name.rfind("aten::index", 0) == 0 || op.operator_name().name == "aten::_index_put_impl_";
-    indexes &= takes_host_tensors;
+    indexes = indexing.count(op.operator_name().name) > 0;
     drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
     drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
@@ -44,6 +43,7 @@ struct Facts {
       if (kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType || kind == c10::TypeKind::DeviceObjType ||
           kind == c10::TypeKind::GeneratorType || kind == c10::TypeKind::AnyType)
         looked_at.push_back(k);
+      if (argument.alias_info() && argument.alias_info()->isWrite()) written |= uint64_t(1) << std::min<uint32_t>(k, 63);
       if (argument.name() == "generator" && argument.type()->kind() == c10::TypeKind::OptionalType) generator = int32_t(k);
       takes_generator |= kind == c10::TypeKind::GeneratorType;
       if (argument.name() == "pin_memory") pin = int32_t(k);
@@ -56,7 +56,8 @@ struct Facts {
   uint64_t hash;
   uint32_t arguments, returns;
   bool mutates, takes_host_tensors = false, sees_gradients = false;
-  bool indexes = false;                       // indices may lie on the host, what is indexed may not
+  bool indexes = false;                       // takes indices that lie on the host, with a tensor of the device
+  uint64_t written = 0;                       // bit k: argument k is written to
   bool drops = false, drops_backward = false;  // native_dropout and its backward
   bool takes_generator = false;
   bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
@@ -80,6 +81,7 @@ struct Call {
   const c10::OperatorHandle& op;
   const Facts& facts;
   bool host_operand = false;
+  bool writes = false;  // the argument at hand is written to
   bool to_host = false;  // results are asked for on the host
   const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
   int device = -1;
@@ -89,7 +91,9 @@ struct Call {
   Tensor in(const Tensor& t) {
     if (!t.defined()) return t;
     if (!on_card(t)) {
-      host_operand |= t.is_cpu() && t.dim() > 0;
+      TORCH_CHECK(t.is_cpu(), "Expected all tensors to be on the same device, but found at least two devices, sdaa and ",
+                  t.device(), "! (", op.operator_name(), ")");
+      host_operand |= t.dim() > 0 || writes;  // a number may lie on the host, a result may not
       return t;
     }
     TORCH_CHECK(device < 0 || t.device().index() == device,
@@ -177,20 +181,23 @@ inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, si
 inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base) {
   const auto& facts = call.facts;
   int asked = -1;
-  bool names_device = false;
-  if (facts.indexes) check_indexed(facts, stack, base);
+  bool names_device = false, indexed = true;
   for (const uint32_t k : facts.looked_at) {
     auto& v = stack[base + k];
+    call.writes = facts.written >> std::min<uint32_t>(k, 63) & 1;
     if (v.isTensor()) {
       v = call.in(v.toTensor());
+      if (facts.indexes && k == 0) indexed = call.device >= 0;
     } else if (v.isTensorList()) {
       auto all = v.toTensorVector();
       for (auto& t : all) t = call.in(t);
       v = c10::List<Tensor>(std::move(all));
     } else if (v.isOptionalTensorList()) {
+      const bool before = call.host_operand;
       c10::List<std::optional<Tensor>> all;
       for (const std::optional<Tensor>& t : v.toOptionalTensorVector()) all.push_back(t ? std::optional(call.in(*t)) : t);
       v = std::move(all);
+      if (facts.indexes) call.host_operand = before;
     } else if (v.isDevice()) {
       const auto d = v.toDevice();
       if (d.type() == kSdaa) {
@@ -208,13 +215,17 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     }
   }
   if (names_device) call.device = asked;
-  TORCH_CHECK(!call.host_operand || names_device || call.device < 0 || facts.takes_host_tensors,
+  TORCH_CHECK(call.device < 0 || (indexed && (!call.host_operand || names_device || facts.takes_host_tensors)),
               "Expected all tensors to be on the same device, but found at least two devices, sdaa:", call.device,
               " and cpu! (", call.op.operator_name(), "; move one with .to())");
   if (call.device < 0) call.device = current;
   if (facts.generator >= 0 && stack[base + facts.generator].isNone())
     stack[base + facts.generator] = host_generator(default_generator(DeviceIndex(call.device)));
-  if (facts.pin >= 0) stack[base + facts.pin] = c10::IValue();
+  if (facts.pin >= 0) {
+    auto& pin = stack[base + facts.pin];
+    if (names_device) refuse_pinning(pin.toOptional<bool>());
+    pin = c10::IValue();
+  }
   // Scripts moved to such cards give int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not take.
   if (facts.classes >= 0 && stack[base + facts.classes].toTensor().scalar_type() == at::kInt)
     stack[base + facts.classes] = stack[base + facts.classes].toTensor().to(at::kLong);

@@ -15,24 +15,27 @@ using FormatOption = std::optional<c10::MemoryFormat>;
 
 // --------------------------------------------------------------------------------------------------- memory, copies
 
-// What nobody has written yet, made known values where torch.use_deterministic_algorithms(True) asks for it.
-inline Tensor filled(Tensor fresh) {
-  const auto& context = at::globalContext();
-  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
-    at::native::fill_empty_deterministic_(fresh);
-  return fresh;
+// With deterministic algorithms, memory that nobody has written holds what it holds on the CPU: NaN, or the largest number.
+inline Tensor filled(Tensor t) {
+  auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    auto alias = host(t);
+    at::native::fill_empty_deterministic_(alias);
+  }
+  return t;
 }
 
-inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption device, Flag, FormatOption format) {
+inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption device, Flag pin, FormatOption format) {
+  refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
   return filled(at::detail::empty_generic(size, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                           c10::dtype_or_default(dtype), format));
 }
 
-inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, LayoutOption, DeviceOption device, Flag) {
+inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, LayoutOption, DeviceOption device, Flag pin) {
+  refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
-  return filled(at::detail::empty_strided_generic(size, stride, &allocator(),
-                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+  return filled(at::detail::empty_strided_generic(size, stride, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                   c10::dtype_or_default(dtype)));
 }
 
@@ -70,17 +73,18 @@ inline const Tensor& resize(const Tensor& self, IntArrayRef size, FormatOption f
 
 inline Tensor& set_storage_at(Tensor& result, Storage storage, int64_t offset, IntArrayRef size, IntArrayRef stride) {
   auto* impl = result.unsafeGetTensorImpl();
-  TORCH_CHECK(storage.device() == impl->storage().device(), "Attempted to set the storage of a tensor on device \"",
-              impl->storage().device(), "\" to a storage on different device \"", storage.device(),
-              "\": move it first, with .to()");
-  if (storage.unsafeGetStorageImpl() != impl->storage().unsafeGetStorageImpl())
-    impl->set_storage_keep_dtype(std::move(storage));
+  at::native::checkSetStorage(result, storage, offset, size, stride);
   std::vector<int64_t> strides(stride.begin(), stride.end());
   if (stride.data() == nullptr || stride.size() != size.size()) {
     strides.assign(size.size(), 1);
     for (int k = int(size.size()) - 2; k >= 0; k--) strides[k] = strides[k + 1] * std::max<int64_t>(size[k + 1], 1);
   }
   impl->set_sizes_and_strides(size, strides, offset);
+  const auto needed = at::detail::computeStorageNbytes(size, strides, impl->itemsize(), offset);
+  if (impl->numel() && needed > storage.nbytes()) {
+    TORCH_CHECK(storage.unsafeGetStorageImpl()->resizable(), "Trying to resize storage that is not resizable");
+    hooks().resizePrivateUse1Bytes(impl->storage(), needed);
+  }
   return result;
 }
 inline Tensor& set_storage(Tensor& result, Storage storage) {
@@ -137,6 +141,8 @@ inline double convolution_flops(const Tensor& meets, const Tensor& weight) {
 
 inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, IntArrayRef stride,
                           IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef out_padding, int64_t groups) {
+  static const Tensor none;
+  expect_on("aten::convolution", x.device(), {&w, b ? &*b : &none});
   take_owners_state();
   const int on = x.device().index();
   Working working(on);
@@ -151,6 +157,7 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                                IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
                                                                bool transposed, IntArrayRef out_padding, int64_t groups,
                                                                std::array<bool, 3> mask) {
+  expect_on("aten::convolution_backward", x.device(), {&grad, &w});
   take_owners_state();
   const auto device = x.device().index();
   const int on = device;

@@ -9,6 +9,8 @@ constexpr int64_t kGrain = 512;         // bytes a block is rounded up to
 constexpr int64_t kSegment = 2 << 20;   // bytes in which memory is taken from the device
 
 struct Book {
+  std::atomic<int64_t> allowed{INT64_MAX};  // of the limit, as set_per_process_memory_fraction says
+  std::atomic<int64_t> live{0}, live_peak{0};
   std::atomic<int64_t> now{0}, peak{0}, blocks{0}, frees{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
   std::atomic<bool> used{false};  // since the process began
 };
@@ -36,18 +38,21 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
   auto& book = books[device];
   const bool ordered = no_memory[device].load(std::memory_order_relaxed);
   const int64_t now = book.now.fetch_add(bytes) + bytes;
-  if (now > limit_bytes || ordered) {
+  const int64_t allowed = std::min(limit_bytes.load(), book.allowed.load());
+  if (now > allowed || ordered) {
     book.now -= bytes;
     book.denied++;
     TORCH_CHECK_WITH(OutOfMemoryError, false, "SDAA out of memory. Tried to allocate ", shown_bytes(bytes), " on sdaa:",
-                     int(device), ", which has ", shown_bytes(limit_bytes), ", of which ", shown_bytes(limit_bytes - now + bytes),
-                     " are free (simulated). ",
+                     int(device), ", which has ", shown_bytes(limit_bytes),
+                     allowed < limit_bytes ? "; set_per_process_memory_fraction leaves this process " + shown_bytes(allowed) : "",
+                     ", of which ", shown_bytes(std::max<int64_t>(allowed - now + bytes, 0)), " are free (simulated). ",
                      ordered ? "This is an injected fault (TECO_SIM_FAULTS)"
                              : "Use a smaller batch, or free what is no longer needed");
   }
   touched = true;
   book.used = true;
   book.blocks++;
+  raise_to(book.live_peak, ++book.live);
   book.total += bytes;
   raise_to(book.peak, now);
   raise_to(book.reserved, rounded(now, kSegment));
@@ -74,6 +79,7 @@ inline void free_block(void* context) {
   book.now -= block->bytes;
   book.freed += block->bytes;
   book.frees++;
+  book.live--;
   report_memory(block->own ? block->own : block->inner.get(), -block->bytes, block->device);
   if (block->own) c10::free_cpu(block->own);
   delete block;
@@ -104,6 +110,12 @@ struct Allocator final : c10::DeviceAllocator {
     bytes.allocated = book.total;
     bytes.freed = book.freed;
     stats.active_bytes[0] = bytes;
+    auto& blocks = stats.allocation[0];
+    blocks.current = book.live;
+    blocks.peak = book.live_peak;
+    blocks.allocated = book.blocks;
+    blocks.freed = book.frees;
+    stats.active[0] = blocks;
     stats.reserved_bytes[0].current = book.reserved;
     stats.reserved_bytes[0].peak = book.reserved_peak;
     stats.num_ooms = book.denied;
@@ -116,6 +128,7 @@ struct Allocator final : c10::DeviceAllocator {
   void resetPeakStats(DeviceIndex device) override {
     auto& book = books[seen(device)];
     book.peak = book.now.load();
+    book.live_peak = book.live.load();
     book.reserved_peak = book.reserved.load();
   }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
@@ -195,6 +208,8 @@ inline void bind_memory(py::module& m) {
   });
   m.def("reset_peak", [](int64_t i) { allocator().resetPeakStats(seen(i)); });
   m.def("reset_accumulated", [](int64_t i) { allocator().resetAccumulatedStats(seen(i)); });
+  m.def("set_allowed", [](int64_t i, int64_t bytes) { books[seen(i)].allowed = bytes; });
+  m.def("allowed", [](int64_t i) { return std::min(limit_bytes.load(), books[seen(i)].allowed.load()); });
   m.def("empty_cache", [] { allocator().emptyCache({}); });
   m.def("set_memory_limit", [](int64_t bytes) { limit_bytes = bytes; });
   m.def("memory_limit", [] { return limit_bytes.load(); });

@@ -41,6 +41,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {  // CUDA's lists
   AT_FORALL_FP32(SDAA_FLOAT32)
   AT_FORALL_FP32_SET_OPT_DTYPE(SDAA_SET_DTYPE)
   AT_FORALL_PROMOTE(SDAA_PROMOTE)
+  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
+  m.impl("binary_cross_entropy", TORCH_FN(sdaa::refuse_entropy));
 }
 }  // namespace
 }  // namespace at::autocast

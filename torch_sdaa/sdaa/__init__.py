@@ -37,6 +37,7 @@ from torch_sdaa.sdaa.for_torch import (
 from torch_sdaa.sdaa.memory import (
     empty_cache,
     get_allocator_backend,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -51,6 +52,7 @@ from torch_sdaa.sdaa.memory import (
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from torch_sdaa.sdaa.random import (
     default_generators,
@@ -105,6 +107,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_offset",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "has_half",
@@ -138,6 +141,7 @@ __all__ = [
     "seed_all",
     "set_device",
     "set_offset",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",

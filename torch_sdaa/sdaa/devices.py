@@ -26,11 +26,13 @@ def index_of(device: Device, none: int | None = None) -> int:
         ValueError: it is a device of another kind. TypeError: it is no device at all.
         RuntimeError: this process does not see it.
     """
+    if device is None and none is not None:
+        return none
     if device is None:
-        return current_device() if none is None else none
-    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
+        index = current_device()
+    elif isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
         raise TypeError(f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}")
-    if isinstance(device, int):
+    elif isinstance(device, int):
         index = device
     else:
         found = torch.device(device)
@@ -38,11 +40,12 @@ def index_of(device: Device, none: int | None = None) -> int:
             raise ValueError(f"expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not {str(found)!r}")
         index = current_device() if found.index is None else found.index
     if index >= device_count():
-        raise RuntimeError(_unseen(index))
+        raise RuntimeError(unseen(index))
     return index if index >= 0 else index_of(None, none)
 
 
-def _unseen(index: int) -> str:
+def unseen(index: int) -> str:
+    """Return what is said of a device that this process does not see."""
     count = device_count()
     seen = {0: "no device", 1: "1 device (sdaa:0)"}.get(count, f"{count} devices (sdaa:0 to sdaa:{count - 1})")
     return f"Invalid SDAA device index {index}: this process sees {seen}; see SDAA_VISIBLE_DEVICES"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from typing_extensions import deprecated
 
 from torch_sdaa.core import C
@@ -52,18 +53,18 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 def memory_stats(device: Device = None) -> dict[str, Any]:
-    """Return the figures above under the names ``torch.cuda.memory_stats`` gives them."""
-    index = index_of(device)
-    counts = C.memory_counts(index)
-    return {
-        "allocated_bytes.all.current": memory_allocated(index),
-        "allocated_bytes.all.peak": max_memory_allocated(index),
-        "allocated_bytes.all.allocated": counts["allocated_bytes"],
-        "allocated_bytes.all.freed": counts["freed_bytes"],
-        "reserved_bytes.all.current": memory_reserved(index),
-        "reserved_bytes.all.peak": max_memory_reserved(index),
-        "num_ooms": counts["ooms"],
-    }
+    """Return the figures above, and how many blocks there are, under the names ``torch.cuda.memory_stats`` gives them.
+
+    Otherwise than there, memory is not parted into small and large pools, and what was asked for is not counted apart
+    from the blocks that were taken for it: those names are left out.
+    """
+    stats = torch.accelerator.memory_stats(index_of(device))
+    return {name: value for name, value in stats.items() if _counted(name)}
+
+
+def _counted(name: str) -> bool:
+    kinds = ("active.", "active_bytes.", "allocated_bytes.", "allocation.", "reserved_bytes.")
+    return name.startswith("num_") or (name.startswith(kinds) and ".all." in name)
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
@@ -95,6 +96,26 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         rows["freed in all"] = stats["allocated_bytes.all.freed"]
     lines = [f"sdaa:{index}, simulated memory; out of memory {stats['num_ooms']} times"]
     return "\n".join(lines + [f"{name:<18}{value / 2**20:>14.2f} MiB" for name, value in rows.items()])
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Let this process take a part of a device's memory only, 0 to 1: more is out of memory, as on a smaller card.
+
+    Raises:
+        TypeError: it is no ``float``.
+        ValueError: it is below 0 or above 1.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError(f"the fraction of memory must be a float, such as 0.5, not {fraction!r}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"the fraction of memory must be from 0 to 1, not {fraction}")
+    index = index_of(device)
+    C.set_allowed(index, int(fraction * C.memory_limit()) if fraction < 1 else 2**63 - 1)
+
+
+def get_per_process_memory_fraction(device: Device = None) -> float:
+    """Return the part of a device's memory that this process may take, 0 to 1."""
+    return float(C.allowed(index_of(device)) / C.memory_limit())
 
 
 def get_allocator_backend() -> str:

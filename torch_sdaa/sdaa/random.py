@@ -8,13 +8,15 @@ module, begins at its seed.
 
 from __future__ import annotations
 
+import copyreg
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
 
 import torch
 
 from torch_sdaa.core import C
-from torch_sdaa.sdaa.devices import Device, device_count, index_of
+from torch_sdaa.sdaa.devices import Device, device_count, index_of, unseen
 
 _NO_OFFSET = "its generator is the CPU's; use get_rng_state and set_rng_state"
 
@@ -27,14 +29,38 @@ def _all() -> list[torch.Generator]:
     return _generators
 
 
-class _Generators:
-    """The devices' generators; made when they are first asked for."""
+class _Generators(Sequence[torch.Generator]):
+    """The devices' generators, as a tuple would hold them; made when they are first asked for."""
 
-    def __getitem__(self, index: int) -> torch.Generator:
-        return _all()[index_of(index)]
+    @overload
+    def __getitem__(self, index: int) -> torch.Generator: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[torch.Generator]: ...
+    def __getitem__(self, index: int | slice) -> torch.Generator | list[torch.Generator]:
+        try:
+            return _all()[index]
+        except IndexError:
+            raise IndexError(unseen(int(index))) from None  # type: ignore[arg-type] # a slice raises none
 
     def __len__(self) -> int:
         return device_count()
+
+
+def let_be_pickled() -> None:
+    """Let generators of the device be pickled and copied: PyTorch's own way asks for an offset, which they have not."""
+    copyreg.pickle(torch.Generator, _reduced)
+
+
+def _reduced(generator: torch.Generator) -> tuple[Any, ...]:
+    if generator.device.type != "sdaa":
+        return generator.__reduce__()
+    return _from_state, (str(generator.device), generator.get_state())
+
+
+def _from_state(device: str, state: torch.Tensor) -> torch.Generator:
+    generator = torch.Generator(device=device)
+    generator.set_state(state)
+    return generator
 
 
 default_generators = _Generators()
@@ -69,8 +95,9 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's generator."""
-    _all()[index_of(None)].manual_seed(int(seed))
+    """Seed the current device's generator; where there is no device, do nothing, as ``torch.cuda.manual_seed``."""
+    if device_count():
+        _all()[index_of(None)].manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:

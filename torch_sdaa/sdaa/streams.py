@@ -27,6 +27,11 @@ class Stream(torch.Stream, metaclass=_Made):
             return torch.Stream(priority=priority, **ids)
         return torch.Stream(torch.device("sdaa", index_of(device)), priority=priority)
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the lowest and the highest priority: the card has one, and takes every number for it."""
+        return 0, 0
+
 
 class Event(torch.Event, metaclass=_Made):
     """A point in a stream's work; with ``enable_timing``, ``elapsed_time`` gives simulated milliseconds.

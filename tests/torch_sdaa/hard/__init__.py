@@ -11,6 +11,7 @@ from tests.torch_sdaa.hard import (
     functional as functional,
     gradients as gradients,
     layouts as layouts,
+    mistakes as mistakes,
     numbers as numbers,
     optimizers as optimizers,
     processes as processes,
