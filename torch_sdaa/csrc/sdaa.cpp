@@ -41,7 +41,6 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {  // CUDA's lists
   AT_FORALL_FP32(SDAA_FLOAT32)
   AT_FORALL_FP32_SET_OPT_DTYPE(SDAA_SET_DTYPE)
   AT_FORALL_PROMOTE(SDAA_PROMOTE)
-  m.impl("binary_cross_entropy", TORCH_FN((&at::autocast::binary_cross_entropy_banned)));  // it says what to use instead
 }
 }  // namespace
 }  // namespace at::autocast
