@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch_sdaa.device_generic import main
+from tests.torch_sdaa.device_generic import ON_CPU_TOO, UNUSABLE, main, note_control, told
 
 OWN = """\
 import os
@@ -101,3 +101,21 @@ def test_a_file_that_cannot_be_run_is_a_failure(tmp_path: Path):
 def test_a_folder_without_tests_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_what_fails_on_the_cpu_too_is_told_apart():
+    ours = {
+        "test_a.TestAPRIVATEUSE1.test_x_sdaa_float32": ["failed", "one"],
+        "test_a.TestBSDAA.test_y_sdaa": ["failed", "two"],
+        "test_a.TestBSDAA.test_z_sdaa": ["passed", ""],
+        "test_a.py": ["failed", f"{UNUSABLE}: no such module"],
+    }
+    on_cpu = {
+        "test_a.TestACPU.test_x_cpu_float32": ["failed", "one"],
+        "test_a.TestBCPU.test_y_cpu": ["passed", ""],
+        "test_a.TestBCPU.test_z_cpu": ["failed", "three"],
+        "test_a.py": ["failed", f"{UNUSABLE}: no such module"],
+    }
+    note_control(ours, on_cpu)
+    assert [kind for kind, _ in ours.values()] == [ON_CPU_TOO, "failed", "passed", "failed"]
+    assert told(ours) == f"4 tests, 1 passed, 2 failed, 0 skipped, 1 {ON_CPU_TOO}"

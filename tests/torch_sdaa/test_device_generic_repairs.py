@@ -118,6 +118,14 @@ def test_lazy_clone_is_a_clone():
     assert x.tolist() == list(range(8))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_whole_numbers_are_counted_as_on_cuda(dtype: torch.dtype):
+    values = torch.tensor([0, 1, 1, 3, 3, 3, 9], dtype=dtype)
+    made = torch.histc(values.sdaa(), bins=4, min=0, max=3)
+    assert (made.dtype, made.device.type) == (dtype, "sdaa")
+    assert made.tolist() == torch.histc(values.float(), bins=4, min=0, max=3).tolist()
+
+
 def test_init_in_a_forked_process_is_refused():
     torch.zeros(1, device="sdaa")
     read, write = os.pipe()

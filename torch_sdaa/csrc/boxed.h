@@ -34,6 +34,7 @@ struct Facts {
     drops = op.operator_name() == c10::OperatorName("aten::native_dropout", "");
     drops_backward = op.operator_name() == c10::OperatorName("aten::native_dropout_backward", "");
     sees_gradients = op.operator_name().name == "aten::_sparse_mm_reduce_impl";
+    counts = op.operator_name() == c10::OperatorName("aten::histc", "");
     const bool of_classes = op.operator_name().name.rfind("aten::nll_loss", 0) == 0;
     for (uint32_t k = 0; k < arguments; k++) {
       const auto& argument = op.schema().arguments()[k];
@@ -60,6 +61,7 @@ struct Facts {
   uint64_t written = 0;                       // bit k: argument k is written to
   bool drops = false, drops_backward = false;  // native_dropout and its backward
   bool takes_generator = false;
+  bool counts = false;                         // histc
   bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
   int32_t generator = -1, pin = -1;           // places of the arguments of these names
   int32_t classes = -1;                       // place of a target that holds numbers of classes
@@ -83,6 +85,7 @@ struct Call {
   bool host_operand = false;
   bool writes = false;  // the argument at hand is written to
   bool to_host = false;  // results are asked for on the host
+  std::optional<c10::ScalarType> cast;  // of the result
   const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
   int device = -1;
   uint64_t hash;
@@ -182,6 +185,7 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
   const auto& facts = call.facts;
   int asked = -1;
   bool names_device = false, indexed = true;
+  if (facts.indexes) check_indexed(facts, stack, base);
   for (const uint32_t k : facts.looked_at) {
     auto& v = stack[base + k];
     call.writes = facts.written >> std::min<uint32_t>(k, 63) & 1;
@@ -225,6 +229,12 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     auto& pin = stack[base + facts.pin];
     if (names_device) refuse_pinning(pin.toOptional<bool>());
     pin = c10::IValue();
+  }
+  // Whole numbers, which the CPU's kernel does not count and CUDA's does: mixtures of experts take them on every device but
+  // the CPU.
+  if (facts.counts && at::isIntegralType(stack[base].toTensor().scalar_type(), false)) {
+    call.cast = stack[base].toTensor().scalar_type();
+    stack[base] = stack[base].toTensor().to(at::kDouble);
   }
   // Scripts moved to such cards give int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not take.
   if (facts.classes >= 0 && stack[base + facts.classes].toTensor().scalar_type() == at::kInt)
@@ -282,6 +292,7 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   std::optional<Lent> lent;
   if (call.facts.draws_unasked) lent.emplace(DeviceIndex(call.device));
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  if (call.cast) stack->back() = stack->back().toTensor().to(*call.cast);
 }
 
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
