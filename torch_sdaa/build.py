@@ -322,8 +322,8 @@ def _failure(log: Path, code: int) -> str:
     by = f" by CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
     tested = "" if _is_tested() else f" {torch.__version__}; it is tested with {', '.join(TESTED)}"
     memory = "; it needs 2 GB of memory" if "Killed" in first else ""
-    said = f"{shortened(one_line(first), 300)}{memory}"
-    return f"the extension does not compile{by} with torch{tested}: {said} (all messages: {log})"
+    why = f"{shortened(one_line(first), 300)}{memory}"
+    return f"the extension does not compile{by} with torch{tested}: {why} (all messages: {log})"
 
 
 def _tidy(folder: Path) -> None:
