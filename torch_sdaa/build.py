@@ -35,13 +35,13 @@ NAME = "_sdaa"
 TESTED = ("2.13",)
 """Versions of torch with which the tests ran."""
 
-KEPT = 8
+KEPT = 16
 """Compiled files that stay in the folder: those used last. One has 1.5 MB."""
 
 _COMPILERS = ("g++", "c++", "clang++")
 _ABANDONED = 3600.0
 """Seconds after which a folder that a killed compilation left is removed."""
-_DAY = 86400.0
+_MARKED = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -229,9 +229,9 @@ def compiled() -> Path:
 
 
 def _mark_used(path: Path) -> None:
-    """Note that a file is in use, at most once a day: what was used last is kept."""
+    """Note that a file is in use, at most once a minute: what was used last is kept."""
     try:
-        if time.time() - path.stat().st_mtime > _DAY:
+        if time.time() - path.stat().st_mtime > _MARKED:
             os.utime(path)
     except OSError as error:  # a folder that cannot be written needs no order either
         _log.debug("%s: %s", path, error)
