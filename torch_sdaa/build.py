@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -259,9 +259,7 @@ def _run(words: list[str], log: Path) -> int:
     # Its own files too go beside the log, so that whoever removes the folder removes all.
     env = {**os.environ, "LC_ALL": "C", "TMPDIR": str(log.parent)}
     with log.open("wb") as file, _progress() as show:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env)
         try:
             while True:
                 show()
@@ -271,8 +269,17 @@ def _run(words: list[str], log: Path) -> int:
                     continue
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started, which does the work
+                for pid in (*_children(process.pid), process.pid):  # what it has started does the work
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
                 process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    except OSError:  # it has ended
+        return []
 
 
 @contextmanager
