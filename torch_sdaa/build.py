@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -35,13 +35,13 @@ NAME = "_sdaa"
 TESTED = ("2.13",)
 """Versions of torch with which the tests ran."""
 
-KEPT = 8
+KEPT = 16
 """Compiled files that stay in the folder: those used last. One has 1.5 MB."""
 
 _COMPILERS = ("g++", "c++", "clang++")
 _ABANDONED = 3600.0
 """Seconds after which a folder that a killed compilation left is removed."""
-_DAY = 86400.0
+_MARKED = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -229,9 +229,9 @@ def compiled() -> Path:
 
 
 def _mark_used(path: Path) -> None:
-    """Note that a file is in use, at most once a day: what was used last is kept."""
+    """Note that a file is in use, at most once a minute: what was used last is kept."""
     try:
-        if time.time() - path.stat().st_mtime > _DAY:
+        if time.time() - path.stat().st_mtime > _MARKED:
             os.utime(path)
     except OSError as error:  # a folder that cannot be written needs no order either
         _log.debug("%s: %s", path, error)
@@ -259,9 +259,7 @@ def _run(words: list[str], log: Path) -> int:
     # Its own files too go beside the log, so that whoever removes the folder removes all.
     env = {**os.environ, "LC_ALL": "C", "TMPDIR": str(log.parent)}
     with log.open("wb") as file, _progress() as show:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env)
         try:
             while True:
                 show()
@@ -271,8 +269,17 @@ def _run(words: list[str], log: Path) -> int:
                     continue
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started, which does the work
+                for pid in (*_children(process.pid), process.pid):  # what it has started does the work
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
                 process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    except OSError:  # it has ended
+        return []
 
 
 @contextmanager
@@ -322,8 +329,8 @@ def _failure(log: Path, code: int) -> str:
     by = f" by CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
     tested = "" if _is_tested() else f" {torch.__version__}; it is tested with {', '.join(TESTED)}"
     memory = "; it needs 2 GB of memory" if "Killed" in first else ""
-    said = f"{shortened(one_line(first), 300)}{memory}"
-    return f"the extension does not compile{by} with torch{tested}: {said} (all messages: {log})"
+    why = f"{shortened(one_line(first), 300)}{memory}"
+    return f"the extension does not compile{by} with torch{tested}: {why} (all messages: {log})"
 
 
 def _tidy(folder: Path) -> None:

@@ -114,3 +114,26 @@ def test_without_a_compiler_one_line_says_what_to_do(tmp_path: Path, run_python:
     done = run_python("-c", code, path=(ROOT, FOLDER), TECO_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
     said = "error: there is no compiler no-such-compiler; install g++, or name another with CXX\n"
     assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "sdaa:7"], "--device sdaa:7: Invalid SDAA device index 7: this process sees 4 devices"),
+        (["--device", "nowhere"], "--device nowhere: Expected one of cpu, cuda"),
+        (["--out", "/dev/null/files"], "--out /dev/null/files"),
+    ],
+)
+def test_bad_flags_are_one_line(words: list[str], said: str, run_python: RunPython) -> None:
+    cache = {"TECO_CACHE_DIR": str(CACHE.parent)} if CACHE else {}
+    done = run_python(str(FOLDER / "train.py"), *words, **cache)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_where_the_device_does_not_compile_one_line_says_so(tmp_path: Path, run_python: RunPython) -> None:
+    done = run_python(str(FOLDER / "train.py"), TECO_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
+    said = "error: CXX='no-such-compiler' is no program; name a C++ compiler, or unset CXX\n"
+    assert (done.returncode, done.stderr) == (2, said)

@@ -116,11 +116,16 @@ def test_a_checkpoint_goes_on_on_any_device_as_if_nothing_had_happened(
 def test_what_is_no_checkpoint_of_this_training_is_one_line(script: ModuleType, tmp_path: Path) -> None:
     begun(script, "cpu").save(tmp_path / "other.pth")
     (tmp_path / "text.pth").write_text("hello", encoding="utf-8")
+    (tmp_path / "lines.pth").write_text("root:x:0:0:root:/root:/bin/bash\n", encoding="utf-8")
     torch.save({"weight": torch.ones(1)}, tmp_path / "weights.pth")
+    half = torch.load(tmp_path / "other.pth", weights_only=True)
+    torch.save({name: half[name] for name in half if name not in ("order", "epoch")}, tmp_path / "half.pth")
     written = "name a checkpoint.pth that this script wrote"
     for name, epochs, said in [
         ("none.pth", 2, f"No such file or directory; {written}"),
         ("text.pth", 2, f"is no checkpoint; {written}"),
+        ("lines.pth", 2, f"is no checkpoint; {written}"),
+        ("half.pth", 2, "has no epoch, order; name a whole checkpoint.pth"),
         ("weights.pth", 2, f"is no checkpoint; {written}"),
         ("other.pth", 3, "this training has 9 steps, the checkpoint's 6; give the same --epochs and --batch_size"),
     ]:

@@ -267,7 +267,7 @@ def test_what_cannot_be_loaded_is_compiled_once_more_and_then_said(tmp_path: Pat
 
 def test_only_the_files_used_last_are_kept(cache: Path, compiler: Make) -> None:
     cache.mkdir(parents=True)
-    for age in range(12):
+    for age in range(20):
         path = cache / f"_sdaa-{age:020}.so"
         path.touch()
         path.with_suffix(".log").touch()

@@ -20,14 +20,14 @@ import onnxscript
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from engine import EngineSpec, add_version, open_engine
+from engine import ConfigError, EngineSpec, add_version, open_engine
 from utils.extra import needed
 from utils.pipeline import cli
+from utils.places import check_folder
 
 with needed(__file__):
     import torch
 
-    import torch_sdaa  # noqa: F401 - it makes the device
     from utils.export.torch_export import export_onnx
 
 op = onnxscript.opset18
@@ -56,6 +56,22 @@ class Model(torch.nn.Module):
 def as_onnx(x: Any, g: Any) -> Any:
     """Write the operator in standard operators of ONNX: it then runs on every engine."""
     return op.Mul(x, op.Mul(g, op.Sigmoid(g)))
+
+
+def make_ready(device: str) -> None:
+    """Make ``sdaa`` a device, which the operators' kernels need wherever they run, and try the one that is asked for.
+
+    Raises:
+        ConfigError: it is not there, or the extension does not compile.
+    """
+    try:
+        import torch_sdaa  # noqa: F401 - it makes the device
+
+        torch.empty(0, device=device)
+    except ImportError as error:
+        raise ConfigError(str(error)) from error
+    except (RuntimeError, AssertionError) as error:  # the latter: no CUDA in this torch
+        raise ConfigError(f"--device {device}: {str(error).splitlines()[0]}; use cpu, sdaa or sdaa:1") from error
 
 
 def operator(kind: str) -> Any:
@@ -107,6 +123,8 @@ def main() -> int:
     parser.add_argument("--device", default="sdaa", help="sdaa, sdaa:1, or cpu (default: sdaa)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     args = parser.parse_args()
+    check_folder("--out", args.out)
+    make_ready(args.device)
     gate = operator(args.operator)
     proven(gate, args.device)
     print(f"{gate.name()} on {args.device}: opcheck and gradcheck passed")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TextIO
 
 HERE = Path(__file__).resolve().parent
@@ -58,10 +57,12 @@ def arguments() -> argparse.Namespace:
 
 def device_of(name: str) -> torch.device:
     """Return a device, ready to be used."""
-    if name.split(":")[0] == "sdaa":
-        import torch_sdaa  # noqa: F401 -- makes sdaa a device
     try:
+        if name.split(":")[0] == "sdaa":
+            import torch_sdaa  # noqa: F401 -- makes sdaa a device
         return torch.empty(0, device=name).device
+    except ImportError as error:  # there is no compiler, for example: the line says what to do
+        raise ConfigError(str(error)) from error
     except (RuntimeError, AssertionError) as error:  # the latter: no CUDA in this torch
         raise ConfigError(f"--device {name}: {str(error).splitlines()[0]}; use cpu, sdaa or sdaa:1") from error
 
@@ -135,15 +136,17 @@ class Training:
         """
         try:
             kept = torch.load(file, map_location=self.device, weights_only=True)
-            whole = kept["rate"]["total_steps"]
+            whole, missing = kept["rate"]["total_steps"], {*self._parts(), *self._numbers()} - kept.keys()
         except OSError as error:
             raise ConfigError(
                 f"--resume {file}: {error.strerror}; name a checkpoint.pth that this script wrote"
             ) from error
-        except (RuntimeError, UnpicklingError, KeyError, TypeError) as error:
+        except Exception as error:  # other files make torch's unpickler raise anything
             raise ConfigError(
                 f"--resume {file} is no checkpoint; name a checkpoint.pth that this script wrote"
             ) from error
+        if missing:
+            raise ConfigError(f"--resume {file} has no {', '.join(sorted(missing))}; name a whole checkpoint.pth")
         if whole != self.rate.total_steps:
             here = f"{self.rate.total_steps} steps, the checkpoint's {whole}"
             raise ConfigError(f"--resume {file}: this training has {here}; give the same --epochs and --batch_size")

@@ -85,8 +85,8 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
     if found["ended"] == "refused":
         raise ModelError(found["why"])
     if found["ended"] == "failed":
-        steps = f"{found['steps']} step{'s' * (found['steps'] != 1)}"
-        raise ModelError(f"{what} failed after {steps}: {found['why']}")
+        ran = f"{found['steps']} step{'s' * (found['steps'] != 1)}"
+        raise ModelError(f"{what} failed after {ran}: {found['why']}")
     if not found["operators"]:
         why = " in its main thread, and only that is watched" if found["steps"] else "; pass the script that trains"
         raise ModelError(f"{what} ran no operator of torch{why}")
