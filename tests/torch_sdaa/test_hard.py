@@ -62,11 +62,11 @@ def test_a_check_that_leaves_memory_or_the_device_fails():
     def leaves_device() -> None:
         torch.sdaa.set_device(2)
 
-    assert "left behind: memory" in run(Check("leaves_memory", leaves_memory, costly=False)).why
+    assert "left behind: memory" in run(Check("leaves_memory", leaves_memory, costly=False), 0.1).why
     kept.clear()
     before = torch.sdaa.current_device()
     try:
-        assert "left behind: device" in run(Check("leaves_device", leaves_device, costly=False)).why
+        assert "left behind: device" in run(Check("leaves_device", leaves_device, costly=False), 0.1).why
     finally:
         torch.sdaa.set_device(before)
 

@@ -23,8 +23,11 @@ class Outcome:
     memory: list[int]
 
 
-def run(check: Check) -> Outcome:
-    """Run a check: it must not raise, and must leave memory, device, streams, threads and modes as they were."""
+def run(check: Check, patience: float = 5.0) -> Outcome:
+    """Run a check: it must not raise, and must leave memory, device, streams, threads and modes as they were.
+
+    An autograd thread drops what its last backward held when it gets round to it: it has ``patience`` seconds for that.
+    """
     torch.manual_seed(0)
     before = state()
     why = ""
@@ -35,10 +38,9 @@ def run(check: Check) -> Outcome:
         where = next((f"{f.name}:{f.lineno}" for f in reversed(place) if "/hard/" in f.filename), "")
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
     after = state()
-    for _ in range(100):  # an autograd thread drops what its last backward held when it gets round to it
-        if after["memory"] == before["memory"]:
-            break
-        time.sleep(0.05)
+    until = time.monotonic() + patience
+    while after["memory"] != before["memory"] and time.monotonic() < until:
+        time.sleep(0.01)
         after = state()
     left = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
     if not why and left:
