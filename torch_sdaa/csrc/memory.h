@@ -87,7 +87,7 @@ inline void free_block(void* context) {
 
 struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
-    const auto device = current;
+    const auto device = seen(current);
     if (!bytes) return {nullptr, nullptr, &free_block, Device(kSdaa, device)};
     const int64_t whole = rounded(int64_t(bytes));
     reserve(device, whole);
