@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, simulated
+from torch_sdaa import dlpack, nn_modules, operators, simulated, torchvision_import
 from torch_sdaa.core import C
 
 _started = False
@@ -35,6 +35,7 @@ def start() -> None:
     dlpack.mend()
     messages.improve()
     device_interface.register_when_imported()
+    torchvision_import.ease_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
     atexit.register(simulated.stop)  # is called before it
