@@ -2,8 +2,8 @@
 
 The usual wheel of torchvision is built for CUDA's PyTorch. Beside another one its operators do not load, and importing
 it ends with "operator torchvision::nms does not exist": a script that only wants a network or a transform would stop at
-its first lines. The schemas of its detection operators are enough to import it; calling one then says that it has no
-kernel.
+its first lines. The schemas of its detection operators are enough to import it; calling one is refused
+by torchvision itself.
 """
 
 from __future__ import annotations
