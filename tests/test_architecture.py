@@ -74,7 +74,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "example/**/model.py",
         "example/**/weights.py",
         "example/custom_op/*.py",
-        "example/training/custom_op/*.py",
+        "example/training/**/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
     "torch_sdaa": (
@@ -82,7 +82,11 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "toolkit/ops/training/*.py",
         "example/training/**/*.py",
     ),  # inference has no business with it
-    "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),
+    "torchvision": (
+        "utils/export/torchvision_models.py",
+        "utils/export/torchvision_detectors.py",
+        "example/training/imagenet/**/*.py",
+    ),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
