@@ -83,7 +83,7 @@ class Prefetcher:
 
     def __init__(self, loader: DataLoader, words: int, random: torch.Generator, device: torch.device) -> None:
         self.loader, self.words, self.random, self.device = loader, words, random, device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type != "cpu" else None
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batches = iter(self.loader)
@@ -112,7 +112,7 @@ class Clock:
     """The card's time between two points; nothing on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.used = device.type == "cuda"
+        self.used = device.type != "cpu"
         if self.used:
             self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             self.begin.record()
@@ -162,7 +162,7 @@ def main() -> None:
     """Train, and say how many masked words of other texts are guessed."""
     args = arguments()
     device = torch.device(args.device)
-    if device.type == "cuda":
+    if device.type != "cpu":
         torch.cuda.set_device(device)
         print(f"{torch.cuda.get_device_name(device)}, one of {torch.cuda.device_count()}")
     torch.manual_seed(args.seed)
@@ -170,7 +170,7 @@ def main() -> None:
     words = len(known) + MASK + 1
     texts, others = (numbered(os.path.join(args.data, f"{name}.txt"), known, args.length) for name in ("train", "val"))
     model = Bert(words, args.length)
-    if device.type == "cuda":
+    if device.type != "cpu":
         model.cuda(device)
     optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.01)
     loader = DataLoader(TensorDataset(texts), args.batch_size, shuffle=True, drop_last=True)

@@ -135,7 +135,7 @@ def train_and_measure(gpu: int | None, args: argparse.Namespace) -> None:
 def start(gpu: int | None, args: argparse.Namespace) -> torch.device:
     """Join the other processes; return the card of this one."""
     device = torch.device(args.device)
-    if device.type == "cuda":
+    if device.type != "cpu":
         if gpu is not None:
             device = torch.device(f"cuda:{gpu}")
         torch.cuda.set_device(device)
@@ -177,7 +177,7 @@ def parts(classes: int, device: torch.device, args: argparse.Namespace) -> tuple
     model = models.__dict__[args.arch](num_classes=classes)
     if args.sync_bn:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model) if args.distributed else model
-    if device.type == "cuda":
+    if device.type != "cpu":
         model = model.cuda(device)
         criterion = nn.CrossEntropyLoss().cuda(device)
     else:
@@ -187,7 +187,7 @@ def parts(classes: int, device: torch.device, args: argparse.Namespace) -> tuple
         scale = "dynamic" if args.loss_scale < 0 else args.loss_scale
         model, optimizer = amp.initialize(model, optimizer, opt_level=args.opt_level, loss_scale=scale, verbosity=0)
     if args.distributed:
-        model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+        model = DistributedDataParallel(model, device_ids=[device.index] if device.type != "cpu" else None)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=30)
     scaler = torch.amp.GradScaler("cuda", enabled=args.native_amp)
     return model, criterion, optimizer, schedule, scaler
@@ -224,7 +224,7 @@ def train(loader, model, criterion, optimizer, scaler, epoch, device, losses, ar
         end = time.time()
         if step % args.print_freq == 0 and args.rank == 0:
             print(f"Epoch: [{epoch}][{step}/{len(loader)}]", *meters, sep="\t", flush=True)
-    if device.type == "cuda" and args.rank == 0:
+    if device.type != "cpu" and args.rank == 0:
         print(f"memory: {torch.cuda.max_memory_allocated(device) / 2**20:.0f} MiB at most")
 
 
