@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, simulated
+from torch_sdaa import dlpack, fast_paths, nn_modules, operators, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -32,6 +32,7 @@ def start() -> None:
     )
     operators.register()
     nn_modules.mend()
+    fast_paths.mend()
     dlpack.mend()
     messages.improve()
     device_interface.register_when_imported()
