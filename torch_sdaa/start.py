@@ -35,6 +35,7 @@ def start() -> None:
     fast_paths.mend()
     dlpack.mend()
     messages.improve()
+    sdaa.amp.grad_scaler.mend()
     device_interface.register_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
