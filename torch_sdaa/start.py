@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, simulated, torchvision_import
+from torch_sdaa import dlpack, fast_paths, nn_modules, operators, simulated, torchvision_import
 from torch_sdaa.core import C
 
 _started = False
@@ -32,8 +32,10 @@ def start() -> None:
     )
     operators.register()
     nn_modules.mend()
+    fast_paths.mend()
     dlpack.mend()
     messages.improve()
+    sdaa.amp.grad_scaler.mend()
     device_interface.register_when_imported()
     torchvision_import.ease_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
