@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, simulated
+from torch_sdaa import distributed, dlpack, nn_modules, operators, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -34,6 +34,7 @@ def start() -> None:
     nn_modules.mend()
     dlpack.mend()
     messages.improve()
+    distributed.register()
     device_interface.register_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
