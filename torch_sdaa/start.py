@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, fast_paths, nn_modules, operators, simulated, torchvision_import
+from torch_sdaa import distributed, dlpack, fast_paths, nn_modules, operators, simulated, torchvision_import
 from torch_sdaa.core import C
 
 _started = False
@@ -36,6 +36,7 @@ def start() -> None:
     dlpack.mend()
     messages.improve()
     sdaa.amp.grad_scaler.mend()
+    distributed.register()
     device_interface.register_when_imported()
     torchvision_import.ease_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)

@@ -1,6 +1,7 @@
 // The simulated card as a PyTorch device: one PrivateUse1 backend, compiled as one translation unit.
 #include "autocast.h"
 #include "boxed.h"
+#include "collectives.h"
 #include "common.h"
 #include "device.h"
 #include "generator.h"
@@ -46,5 +47,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::register_profiler();
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);
+  sdaa::bind_collectives(m);
   m.attr("registered") = sdaa::registered;
 }
