@@ -276,8 +276,9 @@ def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> N
         script.todo(node, "it is of CUDA alone", 'ask torch.distributed.is_backend_available("tccl")')
     elif name and name != CUDA and not (similar and name in table.similar):
         fix = table.lacking(name) if name.startswith(f"{CUDA}.") else None
-        if fix or (name.startswith("torch.nn.") and table.of_elsewhere(name) and "Parallel" in name):
-            script.todo(node, f"{name} does not run on the card", fix or table.of_elsewhere(name) or "")
+        fix = fix or (_elsewhere(name, table) if name.startswith("torch.nn.") else None)
+        if fix:
+            script.todo(node, f"{name} does not run on the card", fix)
 
 
 def _used(around: cst.CSTNode, node: cst.Name) -> bool:

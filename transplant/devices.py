@@ -126,7 +126,7 @@ def _of_call(script: Script, call: cst.Call, below: cst.CSTNode, kind: Kind) -> 
         return bool(kind.flags.search(flags)) or _siblings([arg.value for arg in call.args])
     if below.keyword is not None:
         return bool(kind.names.search(below.keyword.value))
-    if name in ("startswith", "endswith", "index", "find"):
+    if name in ("startswith", "endswith", "index", "find", "add", "append", "remove", "discard", "count", "get"):
         return isinstance(call.func, cst.Attribute) and _told(script, call.func.value, kind)
     if name == "load" and script.dotted(call.func) == "torch.load":
         return call.args.index(below) == 1

@@ -93,7 +93,8 @@ class Script:
         """
         if isinstance(node, cst.Attribute):
             base = self.dotted(node.value, depth)
-            return f"{base}.{node.attr.value}" if base else None
+            kept = node.attr.value == "torch"  # a package that an object keeps: self.torch.cuda
+            return f"{base}.{node.attr.value}" if base else "torch" if kept else None
         if not isinstance(node, cst.Name) or depth == 0:
             return None
         bound = [one for one in self.bindings(node) if not isinstance(one, metadata.BuiltinAssignment)]
