@@ -1,0 +1,4 @@
+"""Moves CUDA training scripts onto the card by their source: ``teco transplant``, or ``python -m transplant``.
+
+Nothing but the spans that the list of changes names is touched, and what no rule can decide is listed for a person.
+"""
