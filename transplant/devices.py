@@ -121,7 +121,8 @@ def _of_call(script: Script, call: cst.Call, below: cst.CSTNode, kind: Kind) -> 
     if not isinstance(below, cst.Arg):
         return False
     name = _last(call.func)
-    if name == "add_argument":
+    first = _text(call.args[0].value)
+    if name == "add_argument" or (isinstance(first, str) and first.startswith("-")):  # click.option, an alias
         flags = " ".join(str(text) for text in map(_text, (arg.value for arg in call.args)) if text)
         return bool(kind.flags.search(flags)) or _siblings([arg.value for arg in call.args])
     if below.keyword is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 import torch
 from sklearn.datasets import load_digits
@@ -15,8 +14,7 @@ parser.add_argument("--epochs", type=int, default=4, help="default: 4")
 parser.add_argument("--batch-size", type=int, default=64, help="of one card (default: 64)")
 parser.add_argument("--lr", type=float, default=0.003, help="learning rate (default: 0.003)")
 parser.add_argument("--seed", type=int, default=0, help="default: 0")
-parser.add_argument("--losses", metavar="FILE", help="write the loss of every step as JSON lines")
-parser.add_argument("--out", default="digits.pt", metavar="FILE", help="the weights (default: digits.pt)")
+parser.add_argument("--out", default="digits.pt", metavar="FILE", help="weights and losses (default: digits.pt)")
 
 
 def data() -> tuple[TensorDataset, TensorDataset]:
@@ -71,11 +69,7 @@ def main() -> None:
     with torch.no_grad():
         for pictures, labels in test_loader:
             right += (model(pictures.cuda()).argmax(1) == labels.cuda()).sum().item()
-    torch.save(model.state_dict(), args.out)
-    if args.losses:
-        with open(args.losses, "w", encoding="utf-8") as file:
-            for step, value in enumerate(losses):
-                file.write(json.dumps({"step": step, "loss": value}) + "\n")
+    torch.save({"weights": model.state_dict(), "losses": losses}, args.out)
     print(f"eval_metric {right / len(test_set):.6f}")
 
 
