@@ -28,21 +28,20 @@ struct Job final : c10d::Work {
 
   void start(DeviceIndex device, uint32_t event, bool host_waits) { device_ = device, event_ = event, host_waits_ = host_waits; }
 
-  // Goes on when gloo's work has ended. Its sends and receives have no future, and end only where somebody waits.
+  // Goes on when gloo's work has ended. Some of its works have no future, and end only where somebody waits.
   void follow(WorkPtr inner, After after) {
     inner_ = std::move(inner);
     after_ = std::move(after);
     auto self = c10::intrusive_ptr<Job>::reclaim_copy(this);
-    const bool between_two = opType_ == OpType::SEND || opType_ == OpType::RECV || opType_ == OpType::RECVANYSOURCE;
-    if (!between_two) {
-      inner_->getFuture()->addCallback([self](c10::ivalue::Future& done) { self->end(done.exception_ptr()); });
+    if (const auto future = future_of(*inner_)) {
+      future->addCallback([self](c10::ivalue::Future& done) { self->end(done.exception_ptr()); });
       return;
     }
     std::thread([self] {
       std::exception_ptr error;
       try {
         self->inner_->wait();
-        self->source_ = self->opType_ == OpType::SEND ? -1 : self->inner_->sourceRank();
+        if (self->opType_ == OpType::RECVANYSOURCE) self->source_ = self->inner_->sourceRank();
       } catch (...) {
         error = std::current_exception();
       }
@@ -73,6 +72,14 @@ struct Job final : c10d::Work {
   uint64_t getSequencenumber() const override { return inner_ ? inner_->getSequencenumber() : 0; }
 
  private:
+  static c10::intrusive_ptr<c10::ivalue::Future> future_of(Work& work) {
+    try {
+      return work.getFuture();
+    } catch (const c10::Error&) {
+      return {};
+    }
+  }
+
   void end(std::exception_ptr error) {
     if (!error && after_) try {
         after_();
@@ -361,8 +368,7 @@ class Tccl final : public c10d::Backend {
   }
 
   static void refuse_compound(const char* name, const Tensor& t) {
-    TORCH_CHECK(!compound(t), "tccl: ", name, " takes dense tensors, as NCCL's does, not ", t.layout(),
-                ": use .to_dense() (nn.Embedding: sparse=False)");
+    TORCH_CHECK(!compound(t), "tccl: ", name, " takes dense tensors, not ", t.layout(), ": use .to_dense()");
   }
 
   template <class Call>
@@ -422,7 +428,15 @@ class Tccl final : public c10d::Backend {
   std::optional<std::vector<WorkPtr>> coalesced_;
 };
 
+// Sparse tensors would be taken for the host's by the fallback.
+inline void refuse_sparse(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) {
+  TORCH_CHECK(false, "tccl reduces dense tensors, as NCCL does, not sparse ones: use .to_dense() (nn.Embedding: sparse=False)");
+}
+
 inline void bind_collectives(py::module& m) {
+  py::class_<Tccl, c10d::Backend, c10::intrusive_ptr<Tccl>>(m, "Tccl")  // new_group calls it for ranks that are left out
+      .def("perform_nocolor_split", [](Tccl&, const py::object&) {})
+      .def_property_readonly("options", &Tccl::getBackendOptions);
   // members: of each rank its number in the world, its host, its process and when that began ("" where that is not known).
   m.def("make_tccl", [](const c10::intrusive_ptr<c10d::Backend>& gloo, const c10::intrusive_ptr<c10d::Store>& store,
                         const std::vector<std::tuple<int, std::string, int64_t, std::string>>& members,
