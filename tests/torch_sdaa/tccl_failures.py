@@ -72,28 +72,30 @@ def caught() -> str:
     return said
 
 
-def joining(env: dict[str, str | None], **given: Any) -> str:
-    """Return what ``init_process_group`` says with these variables and arguments; "" where it says nothing."""
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(name, None)
-    os.environ.update({name: value for name, value in env.items() if value is not None})
-    options = {"timeout": timedelta(seconds=5), **given}
+def joining(_: Any, kind: str) -> str:
+    """Return what a rank says that waits for another which never comes."""
+    assert kind == "alone"
     try:
-        dist.init_process_group(**options)
-    except Exception as error:  # noqa: BLE001 -- whatever it says is looked at
+        dist.init_process_group(
+            "tccl", init_method=f"file://{os.getcwd()}/store", rank=0, world_size=2, timeout=timedelta(seconds=1)
+        )
+    except dist.DistError as error:
         return f"{type(error).__name__}: {error}"
-    if env.get("TWICE"):
-        try:
-            dist.init_process_group("tccl")
-        except ValueError as error:
-            return f"{type(error).__name__}: {error}"
-    dist.destroy_process_group()
     return ""
 
 
-def joining_each(cases: list[Any]) -> list[str]:
-    """Return the same of several in one process."""
-    return [joining(env, **given) for env, given in cases]
+def seen() -> list[int]:
+    """Return which devices of the host ``teco-smi`` sees in use while two ranks of two visible devices work."""
+    from engine.sdaa.status import read_all
+
+    rank, _ = join()
+    x = torch.ones(1 << 20, device="sdaa")
+    until, found = time.monotonic() + 20, set()
+    while len(found) < 2 and time.monotonic() < until:
+        dist.all_reduce(x, dist.ReduceOp.AVG)
+        found = {device.index for process in read_all() for device in process.devices}
+    dist.barrier(device_ids=[rank])
+    return sorted(found)
 
 
 def crowd() -> str:

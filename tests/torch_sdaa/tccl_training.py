@@ -85,12 +85,8 @@ def rounded() -> dict[str, Any]:
     rank, size = join(None)
     model, batches = network()
     loss = nn.functional.cross_entropy
-    alone = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model)).to("sdaa")
-    one = dist.new_group([rank]) if size == 1 else None
-    del one
     plain = copy.deepcopy(model).to("sdaa")
     trained(plain, batches, loss, 0.1)
-    del alone
     synced = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model)).to("sdaa")
     ddp = DistributedDataParallel(synced, device_ids=[rank])
     losses = trained(ddp, batches, loss, 0.1, rank, size)
@@ -175,9 +171,8 @@ def options() -> dict[str, Any]:
         "hook": {"hook": default_hooks.allreduce_hook},
     }.items():
         found[name] = digest(gradients(base, **kind)) == digest(plain)
-    for name, hook in {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}.items():
-        close = gradients(base, hook)
-        found[name] = max(float((a - b).abs().max()) for a, b in zip(close, plain, strict=True))
+    close = gradients(base, default_hooks.fp16_compress_hook)
+    found["fp16"] = max(float((a - b).abs().max()) for a, b in zip(close, plain, strict=True))
     power = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
     found["power"] = len(gradients(base, powerSGD_hook.powerSGD_hook, power, calls=4))
     found["branching"] = len(gradients(Branching(), calls=3, find_unused_parameters=True))
@@ -251,8 +246,8 @@ def fsdp(half: bool) -> dict[str, Any]:
             optimizer.zero_grad()
             m(part.to("sdaa")).square().mean().backward()
             optimizer.step()
-    whole = [p.full_tensor() for p in model.parameters()]
-    apart = max(float((a - b).abs().max()) for a, b in zip(whole, alone.parameters(), strict=True))
+    whole = [p.full_tensor().detach() for p in model.parameters()]
+    apart = max(float((a - b.detach()).abs().max()) for a, b in zip(whole, alone.parameters(), strict=True))
     local = sum(p.to_local().numel() for p in model.parameters())
     return {"apart": apart, "bits": digest(whole), "local": local, "all": sum(p.numel() for p in alone.parameters())}
 

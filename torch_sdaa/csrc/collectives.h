@@ -148,6 +148,16 @@ inline std::vector<Tensors> hosts_of(const std::vector<Tensors>& lists) {
   return all;
 }
 
+// Gloo cuts the gathered tensor along its first dimension; only the number of elements counts, as with NCCL.
+inline Tensors flat_hosts_of(const char* name, const Tensors& tensors) {
+  Tensors all;
+  for (const auto& t : tensors) {
+    TORCH_CHECK_VALUE(t.is_contiguous(), "tccl: ", name, " of a tensor that is not contiguous: use .contiguous()");
+    all.push_back(host(t).view({-1}));
+  }
+  return all;
+}
+
 // What gloo has not of a reduction: averages are sums, divided afterwards; a factor is multiplied in before.
 struct Reduction {
   c10d::ReduceOp op;
@@ -245,8 +255,8 @@ class Tccl final : public c10d::Backend {
   }
   WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) override {
     return run(OpType::_ALLGATHER_BASE, "all_gather", {input}, {output}, [&] {
-      auto out = host(output), in = host(input);
-      return gloo_->_allgather_base(out, in, opts);
+      auto both = flat_hosts_of("all_gather", {output, input});
+      return gloo_->_allgather_base(both[0], both[1], opts);
     });
   }
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
@@ -258,7 +268,7 @@ class Tccl final : public c10d::Backend {
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     return run(OpType::ALLGATHER_COALESCED, "all_gather", inputs, outputs, [&] {
-      auto out = hosts_of(outputs), in = hosts_of(inputs);
+      auto out = flat_hosts_of("all_gather", outputs), in = flat_hosts_of("all_gather", inputs);
       return gloo_->allgather_into_tensor_coalesced(out, in, opts);
     });
   }
@@ -295,9 +305,9 @@ class Tccl final : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
     const Reduction how(opts.reduceOp);
     auto o = with_op(opts, how);
-    auto out = hosts_of(outputs);
+    auto out = flat_hosts_of("reduce_scatter", outputs);
     return run(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", inputs, outputs, [&] {
-      auto in = how.before(hosts_of(inputs));
+      auto in = how.before(flat_hosts_of("reduce_scatter", inputs));
       return gloo_->reduce_scatter_tensor_coalesced(out, in, o);
     }, how.after(out, size_));
   }

@@ -28,6 +28,15 @@ def register() -> None:
     """Make ``tccl`` a backend of ``torch.distributed``, and the one that is taken for the device."""
     distributed.Backend.register_backend(NAME, create, extended_api=True, devices=["sdaa"])
     torch.distributed.is_tccl_available = is_available  # type: ignore[attr-defined]
+    if is_available():  # split_group copies them
+        distributed.ProcessGroupGloo._Options.__deepcopy__ = _copied
+
+
+def _copied(options: Any, _: Any) -> Any:
+    made = distributed.ProcessGroupGloo._Options()
+    for name in ("_timeout", "_devices", "_threads", "global_ranks_in_group", "group_name"):
+        setattr(made, name, getattr(options, name))
+    return made
 
 
 def is_available() -> bool:
