@@ -28,21 +28,20 @@ struct Job final : c10d::Work {
 
   void start(DeviceIndex device, uint32_t event, bool host_waits) { device_ = device, event_ = event, host_waits_ = host_waits; }
 
-  // Goes on when gloo's work has ended. Its sends and receives have no future, and end only where somebody waits.
+  // Goes on when gloo's work has ended. Some of its works have no future, and end only where somebody waits.
   void follow(WorkPtr inner, After after) {
     inner_ = std::move(inner);
     after_ = std::move(after);
     auto self = c10::intrusive_ptr<Job>::reclaim_copy(this);
-    const bool between_two = opType_ == OpType::SEND || opType_ == OpType::RECV || opType_ == OpType::RECVANYSOURCE;
-    if (!between_two) {
-      inner_->getFuture()->addCallback([self](c10::ivalue::Future& done) { self->end(done.exception_ptr()); });
+    if (const auto future = future_of(*inner_)) {
+      future->addCallback([self](c10::ivalue::Future& done) { self->end(done.exception_ptr()); });
       return;
     }
     std::thread([self] {
       std::exception_ptr error;
       try {
         self->inner_->wait();
-        self->source_ = self->opType_ == OpType::SEND ? -1 : self->inner_->sourceRank();
+        if (self->opType_ == OpType::RECVANYSOURCE) self->source_ = self->inner_->sourceRank();
       } catch (...) {
         error = std::current_exception();
       }
@@ -73,6 +72,14 @@ struct Job final : c10d::Work {
   uint64_t getSequencenumber() const override { return inner_ ? inner_->getSequencenumber() : 0; }
 
  private:
+  static c10::intrusive_ptr<c10::ivalue::Future> future_of(Work& work) {
+    try {
+      return work.getFuture();
+    } catch (const c10::Error&) {
+      return {};
+    }
+  }
+
   void end(std::exception_ptr error) {
     if (!error && after_) try {
         after_();
@@ -138,6 +145,16 @@ inline Tensors hosts_of(const Tensors& tensors) {
 inline std::vector<Tensors> hosts_of(const std::vector<Tensors>& lists) {
   std::vector<Tensors> all;
   for (const auto& list : lists) all.push_back(hosts_of(list));
+  return all;
+}
+
+// Gloo cuts the gathered tensor along its first dimension; only the number of elements counts, as with NCCL.
+inline Tensors flat_hosts_of(const char* name, const Tensors& tensors) {
+  Tensors all;
+  for (const auto& t : tensors) {
+    TORCH_CHECK_VALUE(t.is_contiguous(), "tccl: ", name, " of a tensor that is not contiguous: use .contiguous()");
+    all.push_back(host(t).view({-1}));
+  }
   return all;
 }
 
@@ -238,8 +255,8 @@ class Tccl final : public c10d::Backend {
   }
   WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) override {
     return run(OpType::_ALLGATHER_BASE, "all_gather", {input}, {output}, [&] {
-      auto out = host(output), in = host(input);
-      return gloo_->_allgather_base(out, in, opts);
+      auto both = flat_hosts_of("all_gather", {output, input});
+      return gloo_->_allgather_base(both[0], both[1], opts);
     });
   }
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
@@ -251,7 +268,7 @@ class Tccl final : public c10d::Backend {
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     return run(OpType::ALLGATHER_COALESCED, "all_gather", inputs, outputs, [&] {
-      auto out = hosts_of(outputs), in = hosts_of(inputs);
+      auto out = flat_hosts_of("all_gather", outputs), in = flat_hosts_of("all_gather", inputs);
       return gloo_->allgather_into_tensor_coalesced(out, in, opts);
     });
   }
@@ -288,9 +305,9 @@ class Tccl final : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
     const Reduction how(opts.reduceOp);
     auto o = with_op(opts, how);
-    auto out = hosts_of(outputs);
+    auto out = flat_hosts_of("reduce_scatter", outputs);
     return run(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", inputs, outputs, [&] {
-      auto in = how.before(hosts_of(inputs));
+      auto in = how.before(flat_hosts_of("reduce_scatter", inputs));
       return gloo_->reduce_scatter_tensor_coalesced(out, in, o);
     }, how.after(out, size_));
   }
@@ -361,8 +378,7 @@ class Tccl final : public c10d::Backend {
   }
 
   static void refuse_compound(const char* name, const Tensor& t) {
-    TORCH_CHECK(!compound(t), "tccl: ", name, " takes dense tensors, as NCCL's does, not ", t.layout(),
-                ": use .to_dense() (nn.Embedding: sparse=False)");
+    TORCH_CHECK(!compound(t), "tccl: ", name, " takes dense tensors, not ", t.layout(), ": use .to_dense()");
   }
 
   template <class Call>
@@ -422,7 +438,15 @@ class Tccl final : public c10d::Backend {
   std::optional<std::vector<WorkPtr>> coalesced_;
 };
 
+// Sparse tensors would be taken for the host's by the fallback.
+inline void refuse_sparse(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) {
+  TORCH_CHECK(false, "tccl reduces dense tensors, as NCCL does, not sparse ones: use .to_dense() (nn.Embedding: sparse=False)");
+}
+
 inline void bind_collectives(py::module& m) {
+  py::class_<Tccl, c10d::Backend, c10::intrusive_ptr<Tccl>>(m, "Tccl")  // new_group calls it for ranks that are left out
+      .def("perform_nocolor_split", [](Tccl&, const py::object&) {})
+      .def_property_readonly("options", &Tccl::getBackendOptions);
   // members: of each rank its number in the world, its host, its process and when that began ("" where that is not known).
   m.def("make_tccl", [](const c10::intrusive_ptr<c10d::Backend>& gloo, const c10::intrusive_ptr<c10d::Store>& store,
                         const std::vector<std::tuple<int, std::string, int64_t, std::string>>& members,

@@ -27,6 +27,12 @@ SDAA_FALLBACK(SparseCsrPrivateUse1, SparseCsrCPU)
 SDAA_FALLBACK(QuantizedPrivateUse1, QuantizedCPU)
 SDAA_FALLBACK(NestedTensorPrivateUse1, NestedTensorCPU)
 
+#ifdef SDAA_COLLECTIVES
+TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", torch::CppFunction::makeFromBoxedFunction<&sdaa::refuse_sparse>());
+}
+#endif
+
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &sdaa::fused_sdp_choice)
 }

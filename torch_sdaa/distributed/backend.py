@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,15 @@ def register() -> None:
     """Make ``tccl`` a backend of ``torch.distributed``, and the one that is taken for the device."""
     distributed.Backend.register_backend(NAME, create, extended_api=True, devices=["sdaa"])
     torch.distributed.is_tccl_available = is_available  # type: ignore[attr-defined]
+    if is_available():  # split_group copies them
+        distributed.ProcessGroupGloo._Options.__deepcopy__ = _copied
+
+
+def _copied(options: Any, _: Any) -> Any:
+    made = distributed.ProcessGroupGloo._Options()
+    for name in ("_timeout", "_devices", "_threads", "global_ranks_in_group", "group_name"):
+        setattr(made, name, getattr(options, name))
+    return made
 
 
 def is_available() -> bool:
@@ -52,17 +62,37 @@ def create(options: Any, _: Any = None) -> Any:
     gloo_options = distributed.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout
     gloo_options._devices = [_network(members)]
-    try:
-        gloo = distributed.ProcessGroupGloo(distributed.PrefixStore("tccl/gloo", options.store), rank, size, gloo_options)
-    except RuntimeError as error:
-        raise DistBackendError(
-            f"tccl: rank {numbers[rank]} cannot reach the others ({one_line(error)}); GLOO_SOCKET_IFNAME names the "
-            "network interface that joins the hosts"
-        ) from None
+    gloo = _connected(options.store, rank, gloo_options, members)
     who = [(one.number, one.place, one.pid, one.began) for one in members]
     names = [str(number) for number in all_visible_devices()]
     launched = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return C.make_tccl(gloo, options.store, who, names, launched)
+
+
+def _connected(store: Any, rank: int, options: Any, members: Sequence[roll.Member]) -> Any:
+    """Return gloo's part, looking after the other ranks while it connects: gloo itself waits for those that are gone."""
+    made: list[Any] = []
+
+    def connect() -> None:
+        try:
+            inner = distributed.PrefixStore("tccl/gloo", store)
+            made.append(distributed.ProcessGroupGloo(inner, rank, len(members), options))
+        except Exception as error:  # noqa: BLE001 -- the other thread raises it
+            made.append(error)
+
+    thread = threading.Thread(target=connect, name="tccl", daemon=True)
+    thread.start()
+    thread.join(roll.LOOK)
+    while thread.is_alive():
+        roll.refuse_ended(members, "all ranks had connected")
+        thread.join(roll.LOOK)
+    if isinstance(made[0], Exception):
+        roll.refuse_ended(members, "all ranks had connected")
+        raise DistBackendError(
+            f"tccl: rank {members[rank].number} cannot reach the others ({one_line(made[0])}); GLOO_SOCKET_IFNAME names "
+            "the network interface that joins the hosts"
+        )
+    return made[0]
 
 
 def _network(members: Sequence[roll.Member]) -> Any:

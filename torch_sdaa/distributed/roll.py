@@ -90,18 +90,32 @@ def _not_come(missing: Sequence[int], size: int, number: int, timeout: timedelta
     )
 
 
+def refuse_ended(members: Sequence[Member], before: str) -> None:
+    """Refuse to go on without a rank whose process has ended.
+
+    Raises:
+        DistBackendError: one has.
+    """
+    for one in members:
+        if one.has_ended:
+            raise DistBackendError(
+                f"tccl: rank {one.number} (process {one.pid}) ended before {before}; see what it printed last, and start "
+                "all ranks again"
+            )
+
+
 def wait_for(
     store: Any,
     keys: Sequence[str],
     timeout: timedelta,
     missing_line: Callable[[Sequence[int]], str],
-    members: Callable[[], Sequence[Member]],
+    known: Callable[[], Sequence[Member]],
 ) -> None:
     """Wait until the store has all keys, one for each rank in order.
 
     Args:
         store, keys, timeout: what to wait for, and how long. missing_line: what to say of ranks that did not come.
-        members: those that are known; each is looked after while the others are waited for.
+        known: those that have come; each is looked after while the others are waited for.
 
     Raises:
         DistBackendError: a member's process has ended, or the time is over.
@@ -111,12 +125,8 @@ def wait_for(
         now = time.monotonic()
         if now > look:
             look = now + LOOK
-            gone = [one for one in members() if one.has_ended]
-            if gone and not store.check(list(keys)):
-                raise DistBackendError(
-                    f"tccl: rank {gone[0].number} (process {gone[0].pid}) ended before all ranks had come; see what it "
-                    "printed last, and start all ranks again"
-                )
+            if not store.check(list(keys)):
+                refuse_ended(known(), "all ranks had come")
         if now > until:
             raise DistBackendError(missing_line([rank for rank, key in enumerate(keys) if not store.check([key])]))
         time.sleep(pause)
