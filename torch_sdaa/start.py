@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, fast_paths, nn_modules, operators, simulated
+from torch_sdaa import apex_import, dlpack, fast_paths, nn_modules, operators, simulated
 from torch_sdaa.core import C
 
 _started = False
@@ -34,6 +34,7 @@ def start() -> None:
     nn_modules.mend()
     fast_paths.mend()
     dlpack.mend()
+    apex_import.offer()
     messages.improve()
     sdaa.amp.grad_scaler.mend()
     device_interface.register_when_imported()
