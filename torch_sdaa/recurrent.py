@@ -242,7 +242,7 @@ def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
             layer = _one_dnn(num_layers, has_biases, train, bidirectional, batch_first)
             given, states = given.contiguous(), [state.contiguous() for state in states]
         else:
-            given, states, params = _lowered(given)[0], _lowered(*states), _lowered(*params)
+            given, states, params = _lowered(given)[0], _lowered(*states), list(_lowered(*params))
         out, *ends = _run(name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional)
         return (out.transpose(0, 1) if batch_first else out), *ends
 
@@ -258,7 +258,7 @@ def packed(name: str) -> Callable[..., tuple[Tensor, ...]]:
     ) -> tuple[Tensor, ...]:  # fmt: skip
         layer = _packed(CELLS[name], batch_sizes.tolist())
         states = _lowered(*([hx] if isinstance(hx, Tensor) else hx))
-        data, params = _lowered(data)[0], _lowered(*params)
+        data, params = _lowered(data)[0], list(_lowered(*params))
         return _run(name, layer, data, states, params, has_biases, num_layers, dropout, train, bidirectional)
 
     return kernel

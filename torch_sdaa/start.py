@@ -7,7 +7,16 @@ import sys
 
 import torch
 
-from torch_sdaa import distributed, dlpack, fast_paths, nn_modules, operators, simulated, torchvision_import
+from torch_sdaa import (
+    apex_import,
+    distributed,
+    dlpack,
+    fast_paths,
+    nn_modules,
+    operators,
+    simulated,
+    torchvision_import,
+)
 from torch_sdaa.core import C
 
 _started = False
@@ -34,6 +43,7 @@ def start() -> None:
     nn_modules.mend()
     fast_paths.mend()
     dlpack.mend()
+    apex_import.offer()
     messages.improve()
     sdaa.amp.grad_scaler.mend()
     distributed.register()

@@ -1,0 +1,596 @@
+"""Trainings with ``apex.amp``: beside plain ones, beside ``torch.amp``, interrupted, with several losses."""
+
+from __future__ import annotations
+
+import copy
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_sdaa")
+
+from torch import nn  # noqa: E402
+
+from torch_sdaa.apex import amp, optimizers  # noqa: E402
+from torch_sdaa.apex.scaler import LossScaler  # noqa: E402
+from torch_sdaa.core import C  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Leave nothing of amp to the next test."""
+    yield
+    amp._state.cast_everywhere(False)
+    amp._state.__init__()
+    assert not torch.is_autocast_enabled("sdaa")
+
+
+def _net() -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5)
+        return nn.Sequential(*layers).sdaa()
+
+
+def _sgd(params: Any) -> Any:
+    return torch.optim.SGD(params, 0.05, momentum=0.9)
+
+
+def _batches(steps: int, first: int = 0) -> Iterator[tuple[Any, Any]]:
+    generator = torch.Generator().manual_seed(1)
+    for step in range(first + steps):
+        x, y = torch.randn(4, 3, 6, 6, generator=generator), torch.randint(5, (4,), generator=generator)
+        if step >= first:
+            yield x.sdaa(), y.sdaa()
+
+
+def _step(model: Any, optimizer: Any, x: Any, y: Any) -> float:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    with amp.scale_loss(loss, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+    return float(loss.item())
+
+
+def _with_apex(
+    level: str, make: Callable[[Any], Any] = _sgd, steps: int = 5, **options: Any
+) -> tuple[Any, list[float]]:
+    model = _net()
+    model, optimizer = amp.initialize(model, make(model.parameters()), opt_level=level, verbosity=0, **options)
+    return model, [_step(model, optimizer, x, y) for x, y in _batches(steps)]
+
+
+def _plain(make: Callable[[Any], Any] = _sgd, autocast: bool = False) -> tuple[Any, list[float]]:
+    model, losses = _net(), []
+    optimizer, scaler = make(model.parameters()), torch.amp.GradScaler("sdaa", enabled=autocast)
+    for x, y in _batches(5):
+        optimizer.zero_grad()
+        with torch.autocast("sdaa", enabled=autocast):
+            loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return model, losses
+
+
+def _same(a: Any, b: Any) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "make", [_sgd, lambda p: torch.optim.Adam(p, 0.01), lambda p: optimizers.SdaaFusedAdam(p, 0.01)]
+)
+@pytest.mark.parametrize("combine", [None, True])
+def test_o0_is_the_plain_training_bit_for_bit(make: Any, combine: Any) -> None:
+    ours, losses = _with_apex("O0", make, combine_grad=combine)
+    plain, expected = _plain(make)
+
+    assert losses == expected
+    assert _same(ours, plain)
+
+
+@pytest.mark.parametrize("combine", [None, True])
+def test_o1_is_the_training_of_torch_amp(combine: Any) -> None:
+    """The same casts by the same lists, and scales that are powers of two: the same bits."""
+    ours, losses = _with_apex("O1", combine_grad=combine)
+    theirs, expected = _plain(autocast=True)
+
+    assert losses == expected
+    assert _same(ours, theirs)
+    assert {p.dtype for p in ours.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("combine", [None, True])
+def test_o2_is_it_to_rounding(combine: Any) -> None:
+    ours, losses = _with_apex("O2", combine_grad=combine)
+    _, expected = _plain(autocast=True)
+
+    assert losses == pytest.approx(expected, rel=2e-3)
+    assert [each.dtype for each in ours.parameters()] == [
+        *[torch.float16] * 2,
+        *[torch.float32] * 2,
+        *[torch.float16] * 2,
+    ]
+    assert ours[1].running_mean.dtype == torch.float32
+
+
+def test_o3_is_half_throughout() -> None:
+    ours, losses = _with_apex("O3")
+    _, expected = _plain(autocast=True)
+
+    assert {p.dtype for p in ours.parameters()} == {torch.float16}
+    assert losses == pytest.approx(expected, rel=2e-2)
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_combined_gradients_give_the_same_bits_in_fewer_launches(level: str) -> None:
+    def trained(combine: bool) -> tuple[Any, int]:
+        model = _net()
+        model, optimizer = amp.initialize(
+            model, _sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
+        )
+        for x, y in _batches(2):
+            _step(model, optimizer, x, y)
+        before = C.launches()
+        loss = model(next(_batches(1))[0]).mean()
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+        amp.clip_grad_norm_(optimizer, 0.1)
+        optimizer.step()
+        return model, int(C.launches() - before)
+
+    (plain, many), (combined, few) = trained(False), trained(True)
+    assert few < many
+    # the norm over one buffer adds in another order than that of norms
+    for a, b in zip(plain.parameters(), combined.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_combined_gradients_lie_in_one_buffer_and_are_unscaled_in_one_launch() -> None:
+    model = _net()
+    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0, combine_grad=True)
+    x, y = next(_batches(1))
+    _step(model, optimizer, x, y)
+    loss = nn.functional.cross_entropy(model(x), y)
+
+    def unscaled() -> int:
+        return sum(
+            n
+            for (op, *_), n, *_ in C.signatures()
+            if op in ("sdaa::gather_grads", "aten::_amp_foreach_non_finite_check_and_unscale_")
+        )
+
+    before = unscaled()
+    with amp.scale_loss(loss, optimizer) as scaled:
+        scaled.backward()
+    grads = [p.grad for p in amp.master_params(optimizer)]
+    storages = {g.untyped_storage().data_ptr() for g in grads}
+
+    assert unscaled() - before == 1
+    assert len(storages) == 1
+    assert {g.dtype for g in grads} == {torch.float32}
+    expected = torch.nn.utils.get_total_norm(grads)
+    assert amp.clip_grad_norm_(optimizer, 1e-3).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.nn.utils.get_total_norm(grads).item() == pytest.approx(1e-3, rel=1e-2)
+
+
+# ------------------------------------------------------------------------------------------------------- overflow
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+@pytest.mark.parametrize("combine", [None, True])
+def test_an_overflow_skips_the_step_and_says_so(level: str, combine: Any, capsys: Any) -> None:
+    model = _net()
+    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level=level, combine_grad=combine)
+    x, y = next(_batches(1))
+    _step(model, optimizer, x, y)
+    before, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    capsys.readouterr()
+    optimizer.zero_grad()
+    with amp.scale_loss(model(x).sum() * INF, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+    said = capsys.readouterr().out
+
+    assert said == "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\n"
+    after = optimizer.state_dict()
+    assert all(
+        torch.equal(a, b)
+        for (k, a), b in zip(before.items(), model.state_dict().values(), strict=True)
+        if "running" not in k and "num" not in k
+    )
+    assert all(
+        torch.equal(moments["state"][k]["momentum_buffer"], after["state"][k]["momentum_buffer"])
+        for k in after["state"]
+    )
+    assert amp.state_dict() == {"loss_scaler0": {"loss_scale": 32768.0, "unskipped": 0}}
+    assert _step(model, optimizer, x, y) == _step_loss(before, model, x, y)
+
+
+def _step_loss(state: Any, model: Any, x: Any, y: Any) -> float:
+    """Return the loss that weights give, which a model had before."""
+    other = copy.deepcopy(model)
+    other.load_state_dict(state)
+    return float(nn.functional.cross_entropy(other(x), y).item())
+
+
+@pytest.mark.parametrize("scale", [128.0, "128.0", 128])
+def test_a_static_scale_neither_grows_nor_skips(scale: Any) -> None:
+    _, losses = _with_apex("O2", loss_scale=scale)
+    _, dynamic = _with_apex("O2")
+
+    assert losses == pytest.approx(dynamic, rel=1e-4)
+    model = _net()
+    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O1", loss_scale=scale, verbosity=0)
+    with amp.scale_loss(model(next(_batches(1))[0]).sum() * INF, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+    assert not model[0].weight.isfinite().all()
+    assert amp.state_dict()["loss_scaler0"]["loss_scale"] == 128.0
+
+
+def test_a_scale_grows_to_its_limit_and_falls_to_its_own(monkeypatch: Any) -> None:
+    monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 2)
+    scaler = LossScaler("dynamic", 2.0**15, 2.0**17)
+    good, bad = torch.ones(2, device="sdaa"), torch.full((2,), INF, device="sdaa")
+    seen = []
+    for grad in (good, good, good, good, bad, good, bad, bad, bad):
+        scaler.unscale([grad.clone()])
+        skip = scaler.update()
+        seen.append((skip, scaler.scale))
+
+    growing, falling = [2.0**16, 2.0**17, 2.0**17, 2.0**17], [2.0**16, 2.0**16, 2.0**15, 2.0**15, 2.0**15]
+    assert seen == list(zip([False] * 4 + [True, False, True, True, True], growing + falling, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------- several of something
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O2"])
+@pytest.mark.parametrize("combine", [None, True])
+def test_two_losses_before_a_step_add_up(level: str, combine: Any) -> None:
+    """Unscaled one by one, left scaled by the first, or taken as one loss: the same gradients."""
+
+    def grads(how: str) -> list[Any]:
+        model = _net()[3:]
+        model, optimizer = amp.initialize(
+            model, _sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
+        )
+        x, z = (torch.full((2, 6, 4, 4), value, device="sdaa") for value in (0.5, 0.25))
+        if how == "joined":
+            with amp.scale_loss((model(x) + model(z)).sum() / 64, optimizer) as scaled:
+                scaled.backward()
+        else:
+            with amp.scale_loss(model(x).sum() / 64, optimizer, delay_unscale=how == "delayed") as scaled:
+                scaled.backward()
+            with amp.scale_loss(model(z).sum() / 64, optimizer) as scaled:
+                scaled.backward()
+        found = [p.grad for p in amp.master_params(optimizer)]
+        assert all(each.isfinite().all() and each.any() for each in found)
+        return found
+
+    joined = grads("joined")
+    for how in ("one by one", "delayed"):
+        assert all(torch.equal(a, b) for a, b in zip(grads(how), joined, strict=True))
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_two_models_two_optimizers_three_losses(level: str) -> None:
+    """As a GAN has them: the discriminator's overflow skips its own steps alone."""
+    models = [nn.Linear(4, 4).sdaa(), nn.Linear(4, 1).sdaa()]
+    steps = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
+    [maker, judge], [first, second] = amp.initialize(models, steps, opt_level=level, num_losses=3, verbosity=0)
+    x = torch.ones(2, 4, device="sdaa")
+    before = [model.weight.detach().clone() for model in (maker, judge)]
+    for loss_id, value in enumerate((1.0, INF)):
+        with amp.scale_loss(judge(x).sum() / 64 * value, second, loss_id=loss_id) as scaled:
+            scaled.backward()
+    second.step()
+    with amp.scale_loss(judge(maker(x)).sum() / 64, first, loss_id=2) as scaled:
+        scaled.backward()
+    first.step()
+
+    assert [torch.equal(old, model.weight) for old, model in zip(before, (maker, judge), strict=True)] == [False, True]
+    assert [each["loss_scale"] for each in amp.state_dict().values()] == [65536.0, 32768.0, 65536.0]
+
+
+def test_an_optimizer_of_parts_and_unused_parameters() -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.frozen = nn.Linear(3, 3).requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return self.used(self.frozen(x))
+
+    for combine in (False, True):
+        model = Parts().sdaa()
+        groups = [{"params": model.used.parameters(), "lr": 0.5}, {"params": [model.unused.weight]}]
+        model, optimizer = amp.initialize(
+            model, torch.optim.Adam(groups, 0.1, weight_decay=0.1), opt_level="O2", verbosity=0, combine_grad=combine
+        )
+        optimizer.add_param_group({"params": [model.unused.bias]})
+        unused = model.unused.weight.detach().clone()
+        with amp.scale_loss(model(torch.ones(1, 3, device="sdaa")).sum(), optimizer) as scaled:
+            scaled.backward()
+        optimizer.step()
+        assert torch.equal(unused, model.unused.weight)
+        assert {p.dtype for p in amp.master_params(optimizer)} == {torch.float32}
+        assert len(list(amp.master_params(optimizer))) == 4
+
+
+@pytest.mark.parametrize("combine", [None, True])
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_sparse_gradients(level: str, combine: Any) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1)
+
+        def forward(self, numbers: Any) -> Any:
+            return self.out(self.table(numbers))
+
+    model = Words().sdaa()
+    before = model.table.weight.detach().clone()
+    model, optimizer = amp.initialize(
+        model, torch.optim.SGD(model.parameters(), 0.5), opt_level=level, verbosity=0, combine_grad=combine
+    )
+    with amp.scale_loss(model(torch.tensor([1, 1, 2], device="sdaa")).sum() / 64, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+    moved = (model.state_dict()["table.weight"] != before).any(1)
+
+    assert moved.tolist() == [False, True, True, False, False]
+
+
+# --------------------------------------------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O2", "O3"])
+def test_a_training_goes_on_from_a_checkpoint_with_the_same_bits(level: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 3)
+    whole = _net()
+    whole, optimizer = amp.initialize(whole, _sgd(whole.parameters()), opt_level=level, verbosity=0)
+    expected = [_step(whole, optimizer, x, y) for x, y in _batches(6)]
+    scale = amp.state_dict()
+
+    half = _net()
+    half, optimizer = amp.initialize(half, _sgd(half.parameters()), opt_level=level, verbosity=0)
+    losses = [_step(half, optimizer, x, y) for x, y in _batches(2)]
+    file = io.BytesIO()
+    torch.save({"model": half.state_dict(), "optimizer": optimizer.state_dict(), "amp": amp.state_dict()}, file)
+    file.seek(0)
+    state = torch.load(file, map_location="sdaa", weights_only=True)
+    assert {v.dtype for v in state["model"].values() if v.is_floating_point()} == ({torch.float32})
+
+    rest = nn.Sequential(*copy.deepcopy(_net())).sdaa()
+    nn.init.ones_(rest[0].weight)
+    rest, optimizer = amp.initialize(rest, _sgd(rest.parameters()), opt_level=level, verbosity=0)
+    rest.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    amp.load_state_dict(state["amp"])
+    losses += [_step(rest, optimizer, x, y) for x, y in _batches(4, first=2)]
+
+    assert losses == expected
+    assert _same(rest, whole)
+    assert amp.state_dict() == scale
+
+
+def test_weights_that_are_set_by_hand_reach_the_master_weights() -> None:
+    model = _net()
+    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0)
+    with torch.no_grad():
+        model[0].weight.fill_(0.25)
+    assert model.state_dict()["0.weight"].unique().tolist() == [0.25]
+    model[4].load_state_dict({"weight": torch.zeros(5, 96), "bias": torch.ones(5)})  # a part of it
+    x, y = next(_batches(1))
+    _step(model, optimizer, x, y)
+
+    assert (model[4].bias - 1).abs().max() < 0.1
+
+
+def test_wrapped_for_several_processes_a_checkpoint_is_float32_too() -> None:
+    model = _net()
+    model, _ = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0)
+    outer = nn.ModuleDict({"module": model})
+    state = outer.state_dict()
+    outer.load_state_dict(state)
+
+    assert {v.dtype for v in state.values() if v.is_floating_point()} == {torch.float32}
+
+
+def test_another_number_of_losses_is_warned_of() -> None:
+    _with_apex("O1", steps=1, num_losses=2)
+    state = amp.state_dict()
+    _with_apex("O1", steps=1)
+    with pytest.warns(UserWarning, match="the checkpoint has 2 loss scales, and amp.initialize made 1"):
+        amp.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="'model' is not of a state of amp"):
+        amp.load_state_dict({"model": {}})
+
+
+# ------------------------------------------------------------------------------------------------- around the forward
+
+
+def test_in_o1_losses_are_cast_too_and_only_in_o1() -> None:
+    x = torch.ones(2, 2, device="sdaa", dtype=torch.float16)
+    _with_apex("O1", steps=1)
+    inside = nn.functional.mse_loss(x, x).dtype, (x.float() @ x.float()).dtype
+    with amp.disable_casts():
+        off = (x.float() @ x.float()).dtype
+    _with_apex("O2", steps=1)
+
+    assert inside == (torch.float32, torch.float16)
+    assert off == torch.float32
+    assert (x.float() @ x.float()).dtype == torch.float32
+
+
+def test_in_o1_a_thread_of_its_own_is_cast_in_the_model() -> None:
+    model, _ = _with_apex("O1", steps=1)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(model(next(_batches(1))[0]).dtype))
+    thread.start()
+    thread.join()
+
+    assert found == [torch.float16]
+
+
+def test_in_o1_weights_are_cast_once_a_forward_and_never_stale() -> None:
+    layer = nn.Linear(4, 4, bias=False).sdaa()
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(self.layer(x))
+
+    model, _ = amp.initialize(Twice().sdaa(), torch.optim.SGD(layer.parameters(), 0.1), opt_level="O1", verbosity=0)
+    x = torch.ones(1, 4, device="sdaa", dtype=torch.float16)
+    before = C.launches()
+    model(x)
+    casts = C.launches() - before
+    before = C.launches()
+    layer(layer(x))
+    assert C.launches() - before == casts + 1
+    with torch.no_grad():
+        layer.weight.fill_(1)
+    assert layer(x).tolist() == [[4] * 4]
+    assert model(x).tolist() == [[16] * 4]
+
+
+def test_an_error_in_the_model_leaves_autocast_as_it_was() -> None:
+    model, _ = _with_apex("O1", steps=1)
+    with pytest.raises(RuntimeError):
+        model(torch.ones(1, 1, device="sdaa"))
+    amp._state.cast_everywhere(False)
+    assert not torch.is_autocast_enabled("sdaa")
+    assert model(next(_batches(1))[0]).dtype == torch.float16
+
+
+@pytest.mark.parametrize("level", ["O0", "O2", "O3"])
+def test_inputs_and_outputs_are_cast(level: str) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.seen: Any = None
+
+        def forward(self, x: Any, *, more: dict[str, Any]) -> Any:
+            self.seen = x.dtype, more["y"][0].dtype, more["n"].dtype
+            return {"out": self.layer(x), "all": (more["y"][0], "text")}
+
+    half = torch.float32 if level == "O0" else torch.float16
+    model = amp.initialize(Named().sdaa(), opt_level=level, verbosity=0)
+    x = torch.ones(1, 2, device="sdaa", dtype=torch.float64)
+    out = model(x, more={"y": [x], "n": torch.ones(1, dtype=torch.int64, device="sdaa")})
+    assert model.seen == (half, half, torch.int64)
+    assert out["out"].dtype == out["all"][0].dtype == torch.float32
+    kept = amp.initialize(Named().sdaa(), opt_level=level, verbosity=0, cast_model_outputs=torch.float16)
+    assert kept(x, more={"y": [x], "n": x})["out"].dtype == torch.float16
+
+
+def test_batch_norm_may_be_half_and_o3_may_keep_it() -> None:
+    def dtypes(**options: Any) -> Any:
+        model = amp.initialize(_net(), verbosity=0, **options)
+        return model[1].weight.dtype, model[0].weight.dtype
+
+    assert dtypes(opt_level="O2", keep_batchnorm_fp32=False) == (torch.float16, torch.float16)
+    assert dtypes(opt_level="O3", keep_batchnorm_fp32="True") == (torch.float32, torch.float16)
+    assert dtypes(opt_level="O2", cast_model_type=torch.float32) == (torch.float32, torch.float32)
+
+
+def test_functions_of_ones_own() -> None:
+    seen = []
+
+    @amp.float_function
+    def single(x: Any) -> Any:
+        seen.append(x.dtype)
+        return x
+
+    class Module:
+        @staticmethod
+        def lowered(x: Any, y: Any) -> Any:
+            seen.append((x.dtype, y.dtype))
+
+        wide = lowered
+
+    amp.register_half_function(Module, "lowered")
+    amp.register_promote_function(Module, "wide")
+    x = torch.ones(2, device="sdaa")
+
+    def call() -> None:
+        single(x.half())
+        Module.lowered(x, y=x)
+        Module.wide(x, x.half())
+
+    call()
+    _with_apex("O1", steps=1)
+    call()
+    h, f = torch.float16, torch.float32
+    assert seen == [h, (f, f), (f, h), f, (h, h), (f, f)]
+
+
+def test_a_copy_of_the_model_is_one_of_its_own() -> None:
+    """As an average of the weights is kept."""
+    model, _ = _with_apex("O2", steps=1)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[4].bias.fill_(7)
+    x, _ = next(_batches(1))
+
+    assert not torch.equal(model(x), other(x))
+    assert other.state_dict()["4.bias"].unique().tolist() == [7.0]
+    assert model.state_dict()["4.bias"].abs().max() < 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_scheduler_made_before_or_after_counts_steps_without_a_warning(first: bool) -> None:
+    model = _net()
+    optimizer = _sgd(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) if first else None
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O2", verbosity=0)
+    scheduler = scheduler or torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    x, y = next(_batches(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _step(model, optimizer, x, y)
+        scheduler.step()
+
+    assert optimizer.param_groups[0]["lr"] == 0.025
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad_clears_the_models_gradients_and_the_copies(to_none: bool) -> None:
+    model, optimizer = amp.initialize((net := _net()), _sgd(net.parameters()), opt_level="O2", verbosity=0)
+    with amp.scale_loss(model(next(_batches(1))[0]).sum(), optimizer) as scaled:
+        scaled.backward()
+    optimizer.zero_grad(set_to_none=to_none)
+
+    assert all(p.grad is None or not p.grad.any() for p in (*model.parameters(), *amp.master_params(optimizer)))
+    assert (model[0].weight.grad is None) == to_none
+
+
+def test_switched_off_it_changes_nothing() -> None:
+    model = _net()
+    optimizer = _sgd(model.parameters())
+    assert amp.initialize(model, optimizer, opt_level="O2", enabled=False) == (model, optimizer)
+    x, y = next(_batches(1))
+    loss = nn.functional.cross_entropy(model(x), y)
+    with amp.scale_loss(loss, optimizer) as scaled:
+        assert scaled is loss
+    assert model[0].weight.dtype == torch.float32
+    assert amp.state_dict() == {}
