@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from torch_sdaa import sdaa
-
-_PACKAGE = "torch._dynamo"
+from torch_sdaa import late_imports, sdaa
 
 
 def register_when_imported() -> None:
     """Describe the device to dynamo: now where it is imported, else as soon as it is."""
-    if _PACKAGE in sys.modules:
-        register()
-    else:
-        sys.meta_path.insert(0, _AfterImport())
-
-
-class _AfterImport(MetaPathFinder):
-    """Finds dynamo as everybody else would, with a loader that registers the device."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return dynamo's spec; ``None`` for every other module."""
-        if name != _PACKAGE:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(self, spec.loader)
-        return spec
-
-
-class _Registering(Loader):
-    """Loads dynamo as its own loader would, registers the device, and takes the finder away."""
-
-    def __init__(self, finder: _AfterImport, own: Loader) -> None:
-        self._finder, self._own = finder, own
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Return what its own loader makes."""
-        return self._own.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run dynamo, then register."""
-        if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self._own
-        self._own.exec_module(module)
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        register()
+    late_imports.when_imported("torch._dynamo", register)
 
 
 def register() -> None:

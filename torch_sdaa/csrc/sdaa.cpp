@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "norm.h"
 #include "profiler.h"
+#include "redirect.h"
 #include "strict.h"
 #include "threads.h"
 
@@ -50,6 +51,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_log(m);
   sdaa::bind_faults(m);
   sdaa::bind_strict(m);
+  sdaa::bind_redirect(m);
   sdaa::register_profiler();
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);

@@ -20,6 +20,11 @@ def _all() -> list[torch.Generator]:
     return _generators
 
 
+def forget() -> None:
+    """Ask for the generators again: this process sees other devices now."""
+    _generators.clear()
+
+
 class _Generators:
     """The devices' generators; made when they are first asked for."""
 
