@@ -19,8 +19,17 @@ _RENAMED = {
     "torch.profiler.ProfilerActivity.CUDA": ("PrivateUse1", "the profiler's name of the card"),
 }
 _TIMES = re.compile(r"(self_)?cuda_(time(_total|_str|_total_str)?|memory_usage)")
-_OWN_FLAG = re.compile(r"(?i)(^|\.)(args?|opts?|options?|cfg|conf|config|flags|params|hparams|self|settings|FLAGS|parser)$")
-_TORCH_TYPE = ("torch.Tensor", "torch.nn.", "torch.FloatTensor", "torch.autograd", "torch.storage", "torch.UntypedStorage")
+_OWN_FLAG = re.compile(
+    r"(?i)(^|\.)(args?|opts?|options?|cfg|conf|config|flags|params|hparams|self|settings|FLAGS|parser)$"
+)
+_TORCH_TYPE = (
+    "torch.Tensor",
+    "torch.nn.",
+    "torch.FloatTensor",
+    "torch.autograd",
+    "torch.storage",
+    "torch.UntypedStorage",
+)
 
 
 def rewrite_names(script: Script, table: Names, similar: bool) -> None:
@@ -307,7 +316,9 @@ def _call(script: Script, node: cst.Call) -> None:
     if name in ("getattr", "hasattr", "setattr", "delattr") and len(node.args) > 1:
         word = node.args[1].value
         if isinstance(word, cst.SimpleString) and CUDA_WORD.search(word.value) and not is_text(script, word):
-            script.todo(node, "the name is looked up at run time", "see what it is for, and write sdaa where it is meant")
+            script.todo(
+                node, "the name is looked up at run time", "see what it is for, and write sdaa where it is meant"
+            )
     if not name.startswith(("torch.autograd.profiler.", "torch.profiler.")):
         return
     for arg in node.args:

@@ -15,8 +15,8 @@ from transplant.texts import rewrite_texts
 from transplant.user_rules import UserRules, use_rules
 
 INTERESTING = re.compile(
-    r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt|lightning"
-    r"|cupy|cuml|cudf|nvidia"
+    r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt"
+    r"|lightning|cupy|cuml|cudf|nvidia"
 )
 """A file without any of these words needs no change by the built-in rules."""
 

@@ -20,8 +20,33 @@ _SHOWN = frozenset({"debug", "info", "warning", "warn", "critical"})
 _SAVED = frozenset({"torch.save", "numpy.save", "numpy.savez", "json.dump", "pickle.dump"})
 _ON_MODEL = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 _KNOWN = frozenset(
-    """parameters named_parameters buffers named_buffers modules named_modules children train eval zero_grad forward module
-    no_sync to sdaa cpu half float double bfloat16 requires_grad_ training apply register_comm_hook join""".split()
+    [
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "named_buffers",
+        "modules",
+        "named_modules",
+        "children",
+        "train",
+        "eval",
+        "zero_grad",
+        "forward",
+        "module",
+        "no_sync",
+        "to",
+        "sdaa",
+        "cpu",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "requires_grad_",
+        "training",
+        "apply",
+        "register_comm_hook",
+        "join",
+    ]
 )
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 
@@ -36,7 +61,11 @@ def make_multi_card(script: Script, target: str, main: bool) -> None:
     if _is_distributed(script):
         for node in script.nodes:
             if isinstance(node, cst.Call) and (script.dotted(node.func) or "").endswith("init_process_group"):
-                script.todo(node.func, "the script starts several processes itself", "start it as before, not with `distributed`")
+                script.todo(
+                    node.func,
+                    "the script starts several processes itself",
+                    "start it as before, not with `distributed`",
+                )
         return
     share_data(script)
     _first_process(script, main)
@@ -193,7 +222,9 @@ def _first_process(script: Script, main: bool) -> None:
 
 def _shows(name: str) -> bool:
     head, _, last = name.rpartition(".")
-    return name == "print" or (last in _SHOWN and bool(_LOGGER.fullmatch(head.rpartition(".")[2] or "x") or head == "logging"))
+    return name == "print" or (
+        last in _SHOWN and bool(_LOGGER.fullmatch(head.rpartition(".")[2] or "x") or head == "logging")
+    )
 
 
 def _written_file(script: Script, node: cst.With) -> None:

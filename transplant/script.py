@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import libcst as cst
+from libcst import metadata
+
 from transplant.edits import KEPT, TODO, Edit, Finding, Lines, covered
 from transplant.source import NotPythonError
-from utils.extra import extra
-
-with extra("teco transplant", "transplant"):
-    import libcst as cst
-    from libcst import metadata
 
 if TYPE_CHECKING:
     from libcst.metadata.scope_provider import BaseAssignment, Scope
