@@ -50,8 +50,9 @@ def migrate(text: str, options: Options, *, run: bool = True, main: bool = False
     check(text)
     script = Script(text)
     use_rules(script, options.rules)
-    rewrite_names(script, names(), options.similar)
-    rewrite_texts(script, options.choose or bool(options.target))
+    fixed = options.choose or bool(options.target)
+    rewrite_names(script, names(), options.similar, fixed)
+    rewrite_texts(script, fixed)
     leave_names(script)
     if options.target:
         make_multi_card(script, options.target, main)

@@ -76,7 +76,7 @@ def _fault(kind: str, entry: Any) -> str:
         if name not in fields:
             return f"has a field {name!r};{did_you_mean(name, fields)} fields: {', '.join(fields)}"
     for name, kind_of in fields.items():
-        value = entry.get(name)
+        value: Any = entry.get(name)
         if value is None and name == "parent_module":
             continue
         if not isinstance(value, kind_of) or isinstance(value, bool) or (value == "" and name != "parent_module"):
