@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import cache_folder
+from engine.declared import declare_shapes
 
 VARIABLES = (
     "MAX_ENGINE_NUMS",
@@ -28,6 +29,8 @@ VARIABLES = (
     "TECO_SIM_CARD",
     "TECO_SIM_CARDS",
     "TECO_SIM_FAULTS",
+    "TORCH_SDAA_RANDOM",
+    "TORCH_SDAA_STRICT",
 )
 
 
@@ -94,6 +97,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
     # What was downloaded once stays, whatever tests do to the cache.
     monkeypatch.setenv("TECO_FETCH_DIR", PACKAGES)
+
+
+@pytest.fixture(autouse=True)
+def _clean_shapes() -> None:
+    """Let no engine of an earlier test say of which size this one's pictures are."""
+    declare_shapes(None)
 
 
 @pytest.fixture(autouse=True)

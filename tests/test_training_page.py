@@ -91,6 +91,7 @@ def test_digits_there_and_back(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_gate_passes_and_writes_its_page(folder: Path, tmp_path: Path) -> None:
     [printed] = output(folder, "7", tmp_path)
     assert shown(SECTIONS["7"], "text")[-1] in printed.splitlines()

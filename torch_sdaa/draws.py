@@ -1,9 +1,8 @@
 """Whose random numbers the devices draw: their own, as on CUDA, or the CPU's.
 
-Each device has a generator, which draws what the CPU's draws from the same seed. A script that draws on both (weights
-and order on the CPU, dropout on the device) so has other numbers than on the CPU alone, where all are one sequence.
-With ``TORCH_SDAA_RANDOM=cpu`` the devices' default generators are the CPU's, and the whole script computes the same
-bits.
+Each device has a generator (``torch_sdaa/sdaa/random.py``). A script that draws on the CPU and on a device in turn
+(order on the CPU, dropout on the device) so has other numbers than on the CPU alone, where all are one sequence. With
+``TORCH_SDAA_RANDOM=cpu`` the devices' default generators are the CPU's, and the whole script computes the same bits.
 """
 
 from __future__ import annotations

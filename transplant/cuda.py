@@ -19,15 +19,25 @@ _RENAMED = {
     "torch.profiler.ProfilerActivity.CUDA": ("PrivateUse1", "the profiler's name of the card"),
 }
 _TIMES = re.compile(r"(self_)?cuda_(time(_total|_str|_total_str)?|memory_usage)")
-_OWN_FLAG = re.compile(r"(?i)(^|\.)(args?|opts?|options?|cfg|conf|config|flags|params|hparams|self|settings|FLAGS|parser)$")
-_TORCH_TYPE = ("torch.Tensor", "torch.nn.", "torch.FloatTensor", "torch.autograd", "torch.storage", "torch.UntypedStorage")
+_OWN_FLAG = re.compile(
+    r"(?i)(^|\.)(args?|opts?|options?|cfg|conf|config|flags|params|hparams|self|settings|FLAGS|parser)$"
+)
+_TORCH_TYPE = (
+    "torch.Tensor",
+    "torch.nn.",
+    "torch.FloatTensor",
+    "torch.autograd",
+    "torch.storage",
+    "torch.UntypedStorage",
+)
 
 
-def rewrite_names(script: Script, table: Names, similar: bool) -> None:
+def rewrite_names(script: Script, table: Names, similar: bool, no_index: bool = False) -> None:
     """Find what is to be done about every name of a script, strings apart.
 
     Args:
         script: gets the edits and findings. table: of names. similar: whether ``-sim`` was given.
+        no_index: devices of a fixed number become the current device.
     """
     stored = _stored(script)
     for node in script.nodes:
@@ -43,6 +53,8 @@ def rewrite_names(script: Script, table: Names, similar: bool) -> None:
             _own_method(script, node)
         elif isinstance(node, cst.Call):
             _call(script, node)
+            if no_index:
+                _no_index(script, node)
 
 
 def leave_names(script: Script) -> None:
@@ -307,7 +319,9 @@ def _call(script: Script, node: cst.Call) -> None:
     if name in ("getattr", "hasattr", "setattr", "delattr") and len(node.args) > 1:
         word = node.args[1].value
         if isinstance(word, cst.SimpleString) and CUDA_WORD.search(word.value) and not is_text(script, word):
-            script.todo(node, "the name is looked up at run time", "see what it is for, and write sdaa where it is meant")
+            script.todo(
+                node, "the name is looked up at run time", "see what it is for, and write sdaa where it is meant"
+            )
     if not name.startswith(("torch.autograd.profiler.", "torch.profiler.")):
         return
     for arg in node.args:
@@ -317,3 +331,19 @@ def _call(script: Script, node: cst.Call) -> None:
         new = {"True": '"sdaa"', "False": "None"}.get(value, f'"sdaa" if {value} else None')
         span = (script.span(arg.keyword)[0], script.span(arg.value)[1])
         script.edit(*span, f"use_device={new}", "profiler", "the profiler's name for any device")
+
+
+def _no_index(script: Script, node: cst.Call) -> None:
+    """Take the current device where a call names one by a fixed number: ``.cuda(0)``, ``torch.device("cuda", 0)``."""
+    why = "the current device in the place of a fixed one"
+    last = node.func.attr.value if isinstance(node.func, cst.Attribute) else path_of(node.func)
+    if last == "cuda" and len(node.args) == 1 and isinstance(node.args[0].value, cst.Integer):
+        script.replace(node.args[0].value, "", _METHOD, why)
+    elif script.dotted(node.func) == f"{CUDA}.set_device" and isinstance(node.args[0].value, cst.Integer):
+        module = script.code(node.func.value) if isinstance(node.func, cst.Attribute) else ""
+        if module.endswith("cuda"):
+            script.replace(node.args[0].value, f"{module[:-4]}sdaa.current_device()", _METHOD, why)
+    elif script.dotted(node.func) == "torch.device" and len(node.args) == 2:
+        first, second = node.args
+        if isinstance(second.value, cst.Integer) and "cuda" in script.code(first.value):
+            script.edit(script.span(first.value)[1], script.span(second.value)[1], "", _METHOD, why)

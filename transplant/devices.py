@@ -38,8 +38,23 @@ DEVICE = Kind(
     re.compile(r"(?i)dev(ice)?s?(_|\b|\d)|device|(^|[_.])dev|_dev\b|map_location|accelerator|placement|hardware"),
     re.compile(r"(?i)-(.*[-_])?(dev(ice)?s?|gpus?|cuda|accelerator|hardware|platform)\b"),
     frozenset(
-        """to to_empty autocast GradScaler Generator init_device_mesh DeviceMesh get_autocast_dtype is_autocast_enabled
-        set_autocast_enabled set_autocast_dtype autocast_decorator custom_fwd custom_bwd fork_rng""".split()
+        [
+            "to",
+            "to_empty",
+            "autocast",
+            "GradScaler",
+            "Generator",
+            "init_device_mesh",
+            "DeviceMesh",
+            "get_autocast_dtype",
+            "is_autocast_enabled",
+            "set_autocast_enabled",
+            "set_autocast_dtype",
+            "autocast_decorator",
+            "custom_fwd",
+            "custom_bwd",
+            "fork_rng",
+        ]
     ),
 )
 BACKEND = Kind(
@@ -53,7 +68,7 @@ def is_text(script: Script, node: cst.CSTNode) -> bool:
     """Return whether a string is for people: documentation, what is printed, an error's message."""
     below = node
     for above in script.above(node):
-        if isinstance(above, cst.Expr) or isinstance(above, cst.Raise):
+        if isinstance(above, (cst.Expr, cst.Raise)):
             return True
         if isinstance(above, cst.Assert):
             return below is above.msg
@@ -64,7 +79,13 @@ def is_text(script: Script, node: cst.CSTNode) -> bool:
             return isinstance(below, cst.Arg) and bool(_TEXT.fullmatch(_last(above.func)))
         elif not isinstance(
             above,
-            (cst.BinaryOperation, cst.ConcatenatedString, cst.FormattedString, cst.FormattedStringExpression, cst.IfExp),
+            (
+                cst.BinaryOperation,
+                cst.ConcatenatedString,
+                cst.FormattedString,
+                cst.FormattedStringExpression,
+                cst.IfExp,
+            ),
         ):
             return False
         below = above

@@ -22,10 +22,18 @@ def share_data(script: Script) -> None:
             continue
         given = {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
         if "sampler" in given or "batch_sampler" in given:
-            script.todo(node.func, "this loader has a sampler of its own", f"make it draw a share of its own in each process ({_SAMPLER})")
+            script.todo(
+                node.func,
+                "this loader has a sampler of its own",
+                f"make it draw a share of its own in each process ({_SAMPLER})",
+            )
         elif any(arg.star for arg in node.args):
-            script.todo(node.func, "the arguments of this loader are made at run time", f"give it sampler={_SAMPLER}(dataset), not shuffle")
-        elif "shuffle" in given or len(node.args) > 2 and node.args[2].keyword is None:
+            script.todo(
+                node.func,
+                "the arguments of this loader are made at run time",
+                f"give it sampler={_SAMPLER}(dataset), not shuffle",
+            )
+        elif "shuffle" in given or (len(node.args) > 2 and node.args[2].keyword is None):
             shared += _shuffled(script, node, given)
     for name in dict.fromkeys(shared):
         _each_epoch(script, name)
@@ -48,7 +56,9 @@ def _shuffled(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> list
     if not name:
         inside = any(isinstance(one, (cst.ClassDef, cst.GeneratorExp, cst.ListComp)) for one in script.above(node))
         if inside and not any(isinstance(one, cst.FunctionDef) for one in script.above(node)):
-            script.todo(node.func, "its data set is made inside the call", f"name the data set, and give sampler={_SAMPLER}(it)")
+            script.todo(
+                node.func, "its data set is made inside the call", f"name the data set, and give sampler={_SAMPLER}(it)"
+            )
             return []
         held = f"({_HELD} := {words})"
         _around(script, data.value, f"({_HELD} := ", ")")
@@ -57,7 +67,9 @@ def _shuffled(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> list
             words = held
     more = "" if shuffle == "True" else f", shuffle={shuffle}"
     start = script.span(arg.keyword or arg.value)[0]
-    script.edit(start, script.span(arg.value)[1], f"sampler={_SAMPLER}({words}{more})", RULE, "a share for each process")
+    script.edit(
+        start, script.span(arg.value)[1], f"sampler={_SAMPLER}({words}{more})", RULE, "a share for each process"
+    )
     if arg.keyword is None:
         script.todo(node.func, "shuffle is given by its place", "see whether the arguments behind it still fit")
     return _variable(script, node)
@@ -84,7 +96,11 @@ def _each_epoch(script: Script, name: str) -> None:
     """Draw another order in every epoch, in all loops that count epochs and use the loader."""
     found = False
     for node in script.nodes:
-        if not isinstance(node, cst.For) or not isinstance(node.target, cst.Name) or not isinstance(node.body, cst.IndentedBlock):
+        if (
+            not isinstance(node, cst.For)
+            or not isinstance(node.target, cst.Name)
+            or not isinstance(node.body, cst.IndentedBlock)
+        ):
             continue
         counts = isinstance(node.iter, cst.Call) and ("range" in script.code(node.iter) or "epoch" in node.target.value)
         first = node.body.body[0]

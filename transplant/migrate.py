@@ -15,8 +15,8 @@ from transplant.texts import rewrite_texts
 from transplant.user_rules import UserRules, use_rules
 
 INTERESTING = re.compile(
-    r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt|lightning"
-    r"|cupy|cuml|cudf|nvidia"
+    r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt"
+    r"|lightning|cupy|cuml|cudf|nvidia"
 )
 """A file without any of these words needs no change by the built-in rules."""
 
@@ -50,8 +50,9 @@ def migrate(text: str, options: Options, *, run: bool = True, main: bool = False
     check(text)
     script = Script(text)
     use_rules(script, options.rules)
-    rewrite_names(script, names(), options.similar)
-    rewrite_texts(script, options.choose or bool(options.target))
+    fixed = options.choose or bool(options.target)
+    rewrite_names(script, names(), options.similar, fixed)
+    rewrite_texts(script, fixed)
     leave_names(script)
     if options.target:
         make_multi_card(script, options.target, main)

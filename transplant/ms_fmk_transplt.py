@@ -1,4 +1,4 @@
-"""The command ``teco transplant`` by the file name that people know: ``python transplant/ms_fmk_transplt.py -i ...``."""
+"""``teco transplant`` by the file name that people know: ``python transplant/ms_fmk_transplt.py -i ...``."""
 
 from __future__ import annotations
 

@@ -20,8 +20,33 @@ _SHOWN = frozenset({"debug", "info", "warning", "warn", "critical"})
 _SAVED = frozenset({"torch.save", "numpy.save", "numpy.savez", "json.dump", "pickle.dump"})
 _ON_MODEL = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 _KNOWN = frozenset(
-    """parameters named_parameters buffers named_buffers modules named_modules children train eval zero_grad forward module
-    no_sync to sdaa cpu half float double bfloat16 requires_grad_ training apply register_comm_hook join""".split()
+    [
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "named_buffers",
+        "modules",
+        "named_modules",
+        "children",
+        "train",
+        "eval",
+        "zero_grad",
+        "forward",
+        "module",
+        "no_sync",
+        "to",
+        "sdaa",
+        "cpu",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "requires_grad_",
+        "training",
+        "apply",
+        "register_comm_hook",
+        "join",
+    ]
 )
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 
@@ -36,7 +61,11 @@ def make_multi_card(script: Script, target: str, main: bool) -> None:
     if _is_distributed(script):
         for node in script.nodes:
             if isinstance(node, cst.Call) and (script.dotted(node.func) or "").endswith("init_process_group"):
-                script.todo(node.func, "the script starts several processes itself", "start it as before, not with `distributed`")
+                script.todo(
+                    node.func,
+                    "the script starts several processes itself",
+                    "start it as before, not with `distributed`",
+                )
         return
     share_data(script)
     _first_process(script, main)
@@ -65,17 +94,32 @@ def _wrap(script: Script, target: str) -> None:
         return
     function = _function(script, made[0])
     made = [node for node in made if _function(script, node) is function]
+    stop = _first_loop(script, target, made[0])
+    made = [node for node in made if script.span(node)[0] < stop]
     _unwrap_data_parallel(script, target)
-    depth = min(len(_blocks(script, node)) for node in made)
-    last = next(node for node in reversed(made) if len(_blocks(script, node)) == depth)
-    after = max(made, key=lambda node: script.span(node)[0])
-    if after is not last:  # the last one stands in a branch: the wrapping follows the whole of it
-        home = _blocks(script, last)
-        last = next((one for one in (after, *script.above(after)) if script.parent(one) is home[0]), last)
+    last = _end_of_all(script, made)
     lines = [f"{target} = {_DDP}({target}, device_ids=[torch.sdaa.current_device()])"]
     insert_line(script, last, lines, False, RULE, "one replica in each process, gradients averaged")
     _begin(script, function, last)
     _through_wrapper(script, target, function, script.span(last)[1])
+
+
+def _first_loop(script: Script, target: str, made: cst.CSTNode) -> int:
+    """Return where the first loop begins that uses the model: what makes one behind it is for something else."""
+    begin = script.span(made)[0]
+    for node in script.nodes:
+        if isinstance(node, (cst.For, cst.While)) and script.span(node)[0] > begin:
+            start, end = script.span(node)
+            inside = (one for one in script.nodes if isinstance(one, cst.Name) and one.value == target)
+            if any(start <= script.span(one)[0] < end for one in inside):
+                return start
+    return len(script.text)
+
+
+def _end_of_all(script: Script, made: Sequence[cst.CSTNode]) -> cst.CSTNode:
+    """Return the statement after which all of several lines have run: the last one, or what it stands in."""
+    block = next(one for one in _blocks(script, made[0]) if all(one in _blocks(script, node) for node in made))
+    return next(one for one in (made[-1], *script.above(made[-1])) if script.parent(one) is block)
 
 
 def _head(node: cst.CSTNode) -> cst.CSTNode:
@@ -95,7 +139,7 @@ def _makes(script: Script, line: cst.SimpleStatementLine, target: str) -> bool:
         elif isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             function = small.value.func
             if isinstance(function, cst.Attribute) and path_of(function.value) == target:
-                if function.attr.value in ("cuda", "to", "apply", "load_state_dict", "half", "float"):
+                if function.attr.value in ("cuda", "to", "half", "float", "double"):
                     return True
     return False
 
@@ -129,9 +173,9 @@ def _first_statement(script: Script, function: cst.FunctionDef | None) -> cst.CS
     """Return what runs first: in a function after its documentation, in a module after its imports and definitions."""
     if function is not None:
         body = function.body.body
-        told = isinstance(body[0], cst.SimpleStatementLine) and isinstance(body[0].body[0], cst.Expr)
-        plain = told and isinstance(body[0].body[0].value, (cst.SimpleString, cst.ConcatenatedString))
-        return body[1] if plain and len(body) > 1 else body[0]
+        small = body[0].body[0] if isinstance(body[0], cst.SimpleStatementLine) else None
+        told = isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
+        return body[1] if told and len(body) > 1 else body[0]
     start = top_statement(script)
     past = False
     for statement in script.module.body:
@@ -193,7 +237,9 @@ def _first_process(script: Script, main: bool) -> None:
 
 def _shows(name: str) -> bool:
     head, _, last = name.rpartition(".")
-    return name == "print" or (last in _SHOWN and bool(_LOGGER.fullmatch(head.rpartition(".")[2] or "x") or head == "logging"))
+    return name == "print" or (
+        last in _SHOWN and bool(_LOGGER.fullmatch(head.rpartition(".")[2] or "x") or head == "logging")
+    )
 
 
 def _written_file(script: Script, node: cst.With) -> None:

@@ -1,4 +1,4 @@
-"""Notebooks: the code cells of an ``.ipynb`` file as one script, and its changes put back into the JSON as it is written."""
+"""Notebooks: the code cells of an ``.ipynb`` file as one script, its changes put back into the JSON as it is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Text:
 
 @dataclass(slots=True)
 class Cell:
-    """A code cell: its number from 1, the strings that make its text, and where this text begins in the joined script."""
+    """A code cell: its number from 1, the strings that make its text, where this begins in the joined script."""
 
     number: int
     parts: list[_Text]
@@ -52,7 +52,7 @@ class Notebook:
     """What was found in a notebook.
 
     Attributes:
-        edits: of the JSON text. findings: each with its cell and line. problems: cells that are not Python: cell, message.
+        edits: of the JSON text. findings: with cell and line. problems: cells that are not Python: cell, message.
         changes: how many changes the cells have. operators: dotted names that the cells call, with cell and line.
     """
 

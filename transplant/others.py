@@ -67,6 +67,10 @@ def _of_line(number: int, line: str, listed: bool) -> list[Line]:
         return []
     if listed:
         match = _PACKAGES.search(line)
-        return [Line(number, match[0].strip(), "a package of CUDA", "leave it out, or take its build for the CPU")] if match else []
+        return (
+            [Line(number, match[0].strip(), "a package of CUDA", "leave it out, or take its build for the CPU")]
+            if match
+            else []
+        )
     hits = [(match, why, fix) for pattern, why, fix in _LINES if (match := pattern.search(line))]
     return [Line(number, match[0], why, fix) for match, why, fix in hits]

@@ -20,7 +20,19 @@ from transplant.script import Script
 from transplant.source import Decoded, NotPythonError, decode
 
 CACHES = frozenset(
-    """__pycache__ .git .hg .svn .ipynb_checkpoints .mypy_cache .pytest_cache .ruff_cache .tox .nox .eggs""".split()
+    [
+        "__pycache__",
+        ".git",
+        ".hg",
+        ".svn",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        ".nox",
+        ".eggs",
+    ]
 )
 """Folders that are not copied: caches, and the records of a version control."""
 
@@ -253,7 +265,9 @@ class Project:
             self.outcome.texts[name] = (stored.text, new)
         except UnicodeEncodeError as error:
             self.outcome.changes[:] = [change for change in self.outcome.changes if change.file != name]
-            self._problem(name, f"is in {stored.encoding}, which lacks {error.object[error.start]!r} of a rule; save it as UTF-8")
+            self._problem(
+                name, f"is in {stored.encoding}, which lacks {error.object[error.start]!r} of a rule; save it as UTF-8"
+            )
 
     def _note(self, name: str, place: str, line: int, finding: Finding) -> None:
         what = " ".join(finding.what.split())
@@ -313,7 +327,9 @@ def split(given: Path) -> tuple[Path, str]:
     if path.is_dir():
         return path, ""
     if not path.is_file():
-        raise ConfigError(f"--input {given} is no file and no folder; name a training script, or the folder of a project")
+        raise ConfigError(
+            f"--input {given} is no file and no folder; name a training script, or the folder of a project"
+        )
     if path.suffix not in (".py", ".pyw", ".ipynb"):
         raise ConfigError(f"--input {given} is no Python file and no notebook; name a .py or .ipynb file, or a folder")
     return path.parent, path.name

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+from libcst import metadata
 
 from transplant.edits import KEPT, TODO, Edit, Finding, Lines, covered
 from transplant.source import NotPythonError
-from utils.extra import extra
-
-with extra("teco transplant", "transplant"):
-    import libcst as cst
-    from libcst import metadata
 
 if TYPE_CHECKING:
     from libcst.metadata.scope_provider import BaseAssignment, Scope
@@ -45,7 +43,9 @@ class Script:
             raise NotPythonError("is nested too deeply to be parsed; migrate it by hand") from error
         if not exact:
             raise NotPythonError("would not come back exactly from its tree; migrate it by hand")
-        self._positions, self._parents, self._scopes = (found[kind] for kind in kinds)
+        self._positions: Mapping[Any, Any] = found[kinds[0]]
+        self._parents: Mapping[Any, Any] = found[kinds[1]]
+        self._scopes: Mapping[Any, Any] = found[kinds[2]]
         self.nodes = self._in_order()
         self._values = dict(_assigned(self.nodes))
 
@@ -58,7 +58,7 @@ class Script:
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return where a node begins and ends, in characters."""
-        found = self._positions[node]
+        found: metadata.CodeRange = self._positions[node]
         return (
             self.lines.offset(found.start.line, found.start.column),
             self.lines.offset(found.end.line, found.end.column),

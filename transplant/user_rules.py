@@ -49,9 +49,9 @@ def read_rules(file: Path) -> UserRules:
     rules = found.get("rules") if isinstance(found, dict) else None
     if not isinstance(rules, dict):
         near = did_you_mean("rules", list(found)) if isinstance(found, dict) else ""
-        raise ConfigError(f"--rule {file} has no \"rules\";{near} it looks like {_EXAMPLE}")
+        raise ConfigError(f'--rule {file} has no "rules";{near} it looks like {_EXAMPLE}')
     good: dict[str, list[dict[str, Any]]] = {}
-    wrong: list[str] = [f"{key!r} is left out: only \"rules\" is read" for key in found if key != "rules"]
+    wrong: list[str] = [f'{key!r} is left out: only "rules" is read' for key in found if key != "rules"]
     for kind, entries in rules.items():
         if kind not in FIELDS:
             wrong.append(f"{kind!r} is no kind of rule;{did_you_mean(kind, FIELDS)} kinds: {', '.join(FIELDS)}")
@@ -76,10 +76,10 @@ def _fault(kind: str, entry: Any) -> str:
         if name not in fields:
             return f"has a field {name!r};{did_you_mean(name, fields)} fields: {', '.join(fields)}"
     for name, kind_of in fields.items():
-        value = entry.get(name)
+        value: Any = entry.get(name)
         if value is None and name == "parent_module":
             continue
-        if not isinstance(value, kind_of) or isinstance(value, bool) or value == "" and name != "parent_module":
+        if not isinstance(value, kind_of) or isinstance(value, bool) or (value == "" and name != "parent_module"):
             said = "lacks" if name not in entry else f"has {brief(value)} in"
             return f"{said} {name!r}; give it {'a number' if kind_of is int else 'a text'}"
         if name == "arg_idx" and value < 0:
@@ -130,7 +130,9 @@ def _argument(script: Script, node: cst.Call, rule: Mapping[str, Any]) -> None:
         script.replace(value.value, rule["arg_new"], ARGS, f"argument {index} of {rule['func_name']}")
     elif script.code(value).rstrip(", ") != rule["arg_new"]:
         start = script.span(value.keyword or value.value)[0]
-        script.edit(start, script.span(value.value)[1], rule["arg_new"], ARGS, f"argument {index} of {rule['func_name']}")
+        script.edit(
+            start, script.span(value.value)[1], rule["arg_new"], ARGS, f"argument {index} of {rule['func_name']}"
+        )
 
 
 def _function(script: Script, node: cst.Call, rule: Mapping[str, Any]) -> None:

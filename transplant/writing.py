@@ -127,7 +127,10 @@ def log_text(outcome: Outcome) -> str:
         lines.append(f"ERROR {where(note.file, note.place)}: {note.reason}; {note.fix}")
     for note in outcome.notes:
         level = "WARNING" if note.fix else "INFO"
-        lines.append(f"{level} {where(note.file, note.place)}: {note.what}: {note.reason}" + (f"; {note.fix}" if note.fix else ""))
+        lines.append(
+            f"{level} {where(note.file, note.place)}: {note.what}: {note.reason}"
+            + (f"; {note.fix}" if note.fix else "")
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -27,6 +27,7 @@ def _attack(tmp_path: Path, cases: int, *kinds: str) -> None:
     assert {name: kind["cases"] for name, kind in counts["kinds"].items()} == dict.fromkeys(kinds, cases)
 
 
+@pytest.mark.slow
 def test_two_cases_of_each_kind(tmp_path: Path) -> None:
     _attack(tmp_path, 2, *KINDS)
 
@@ -38,5 +39,6 @@ def test_every_kind_has_its_half_hour() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_more_cases_of_each_kind(tmp_path: Path) -> None:
     _attack(tmp_path, 4, *KINDS)

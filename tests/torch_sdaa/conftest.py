@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,19 @@ WHY_NOT = (
     if not any(map(shutil.which, COMPILERS))
     else ""
 )
+
+
+if not WHY_NOT:  # torch.testing imports it, and its import fails where a test before has loaded the standard distutils
+    import setuptools  # noqa: F401
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_new_garbage() -> Iterator[None]:
+    """Let what other tests have left out of the collections by which memory is counted: each would take a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Skipped(pytest.Module):

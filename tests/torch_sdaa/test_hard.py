@@ -91,6 +91,7 @@ def test_a_process_that_ends_in_a_check_is_told(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_cheap_checks_in_a_random_order():
     names = [name for name, found in CHECKS.items() if not found.costly]
     random.shuffle(names)

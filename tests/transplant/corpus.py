@@ -1,8 +1,10 @@
 """Every file that names CUDA in packages that are installed, migrated in memory: ``python -m tests.transplant.corpus``.
 
-The files are read where they lie. Each must parse, come back exactly outside of the changes that are listed, and have its
-CUDA references changed or told of. References are counted by ``tokenize``, which knows nothing of the tool.
+The files are read where they lie. Each must parse, come back exactly outside of the changes that are listed, and have
+its CUDA references changed or told of. References are counted by ``tokenize``, which knows nothing of the tool.
 """
+
+# ruff: noqa: T201 - a command line
 
 from __future__ import annotations
 

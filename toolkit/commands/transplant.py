@@ -18,9 +18,9 @@ from toolkit.ops.training.table import stored_table
 from toolkit.output import Column, ToolReport, add_output_flags, publish
 from transplant.migrate import Options
 from transplant.operators import by_name
-from transplant.project import LAUNCHER, Outcome, Project, split
+from transplant.project import Outcome, Project, split
 from transplant.user_rules import UserRules, read_rules
-from transplant.writing import diff_text, launcher_text, place, where, write
+from transplant.writing import diff_text, launcher_text, place, write
 from utils.places import check_folder, check_given
 from utils.text import plural
 
@@ -139,7 +139,14 @@ def _check(outcome: Outcome, given: Path) -> None:
 def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[str]) -> ToolReport:
     """Return what was changed and what is left: a row for each place."""
     rows = [
-        {"file": note.file, "place": note.place, "kind": note.kind, "what": note.what, "reason": note.reason, "fix": note.fix}
+        {
+            "file": note.file,
+            "place": note.place,
+            "kind": note.kind,
+            "what": note.what,
+            "reason": note.reason,
+            "fix": note.fix,
+        }
         for note in (*outcome.todo, *(note for note in outcome.notes if not note.fix))
     ]
     bad = frozenset(range(len(outcome.todo)))
@@ -176,7 +183,8 @@ def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[st
         ],
         "todo": len(outcome.todo),
         "operators": [
-            {"file": one.file, "place": one.place, "operator": one.name, "level": one.level} for one in outcome.operators
+            {"file": one.file, "place": one.place, "operator": one.name, "level": one.level}
+            for one in outcome.operators
         ],
     }
     notes = [*wrong]
@@ -190,5 +198,11 @@ def _brief(found: ToolReport) -> ToolReport:
     """Return what the terminal shows: the places that are left to a person."""
     rows = [found.rows[index] for index in sorted(found.bad)]
     return ToolReport(
-        found.command, found.title, found.lead, [c for c in COLUMNS if c.key != "kind"], rows, facts=found.facts, notes=found.notes
+        found.command,
+        found.title,
+        found.lead,
+        [c for c in COLUMNS if c.key != "kind"],
+        rows,
+        facts=found.facts,
+        notes=found.notes,
     )

@@ -18,9 +18,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,14 +84,21 @@ def run_script(
     own = ["--device", device, "--seed", str(seed), "--losses", str(losses)]
     name = f"{script.name} on {device}, seed {seed}"
     start = time.perf_counter()
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        command = [sys.executable, str(script), *arguments, *own]
-        process = subprocess.Popen(
-            command, env=_environment(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
-        )
-        try:
-            why = _wait(process, timeout, (losses, out, err))
-        finally:
+    process = None
+    try:
+        with out.open("wb") as stdout, err.open("wb") as stderr, _signals_after():
+            command = [sys.executable, str(script), *arguments, *own]
+            process = subprocess.Popen(
+                command,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        why = _wait(process, timeout, (losses, out, err))
+    finally:
+        if process is not None:
             with suppress(OSError):  # nothing of it is left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -101,6 +109,22 @@ def run_script(
         raise DataError(f"{name}: {how_ended(process.returncode)}: {said}")
     steps, values = read_losses(losses, device, seed, name)
     return Run(device, seed, steps, values, _metric(out, name), time.perf_counter() - start)
+
+
+@contextmanager
+def _signals_after() -> Iterator[None]:
+    """Keep Ctrl-C and SIGTERM back until the end: a process that is half started could not be ended."""
+    came: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()  # no other may set handlers, nor sees the signals
+    kinds = (signal.SIGINT, signal.SIGTERM) if ours else ()
+    before = {kind: signal.signal(kind, lambda number, _: came.append(number)) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    for number in came[:1]:
+        signal.raise_signal(number)
 
 
 def _environment() -> dict[str, str]:

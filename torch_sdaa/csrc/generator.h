@@ -1,4 +1,4 @@
-// Random numbers: a device's generator draws what the CPU's draws from the same seed, and leaves the CPU's alone.
+// Random numbers: a device's generator draws what the CPU's draws from the same state, and leaves the CPU's alone.
 #pragma once
 #include "common.h"
 
@@ -6,17 +6,45 @@ namespace sdaa {
 
 struct Generator : c10::GeneratorImpl {
   at::Generator host;
+  std::atomic<bool> follows{false};  // of a default generator: seeded together with the CPU's, and not yet drawn from
   explicit Generator(DeviceIndex device, uint64_t seed = c10::default_rng_seed_val)
       : GeneratorImpl(Device(kSdaa, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
         host(at::detail::createCPUGenerator(seed)) {}
-  void set_current_seed(uint64_t seed) override { host.set_current_seed(seed); }
+  void set_current_seed(uint64_t seed) override {
+    follows = false;
+    host.set_current_seed(seed);
+  }
   void set_offset(uint64_t offset) override { host.set_offset(offset); }
   uint64_t get_offset() const override { return host.get_offset(); }
   uint64_t current_seed() const override { return host.current_seed(); }
-  uint64_t seed() override { return host.seed(); }
-  void set_state(const c10::TensorImpl& state) override { host.unsafeGetGeneratorImpl()->set_state(state); }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return host.unsafeGetGeneratorImpl()->get_state(); }
+  uint64_t seed() override {
+    follows = false;
+    return host.seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    follows = false;
+    host.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    begin();
+    return host.unsafeGetGeneratorImpl()->get_state();
+  }
+  // A script that makes weights and data on the CPU, and then trains on a device, so draws for the training what it would
+  // draw on the CPU alone; and the CPU's numbers are left alone.
+  void begin() const {
+    auto& pending = const_cast<std::atomic<bool>&>(follows);
+    if (!pending.load(std::memory_order_relaxed) || !pending.exchange(false)) return;
+    const auto& cpus = at::detail::getDefaultCPUGenerator();
+    if (cpus == host) return;
+    auto* from = at::check_generator<at::CPUGeneratorImpl>(cpus);
+    std::scoped_lock lock(from->mutex_);
+    auto* to = at::check_generator<at::CPUGeneratorImpl>(host);
+    to->set_engine(from->engine());
+    to->set_next_float_normal_sample(from->next_float_normal_sample());
+    to->set_next_double_normal_sample(from->next_double_normal_sample());
+  }
   Generator* clone_impl() const override {
+    begin();
     auto* copy = new Generator(device_.index());
     copy->host = host.clone();
     return copy;
@@ -40,8 +68,16 @@ inline void share_generator() {
         at::detail::getDefaultCPUGenerator();
 }
 
+// After all default generators were seeded with the CPU's.
+inline void follow_the_cpu() {
+  for (int i = 0; i < n_devices; i++)
+    static_cast<Generator*>(default_generator(DeviceIndex(i)).unsafeGetGeneratorImpl())->follows = true;
+}
+
 inline at::Generator& host_generator(const at::Generator& generator) {
-  return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->host;
+  auto* made = static_cast<Generator*>(generator.unsafeGetGeneratorImpl());
+  made->begin();
+  return made->host;
 }
 
 // While it lives, the CPU's default generator continues the device's numbers; then each has its own again. For kernels that
@@ -91,6 +127,7 @@ struct Lent {
 };
 
 inline void bind_generator(py::module& m) {
+  m.def("follow_the_cpu", &follow_the_cpu);
   m.def("share_generator", &share_generator);
   m.def("default_generator", [](int64_t i) {
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(seen(i))));

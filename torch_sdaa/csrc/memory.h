@@ -10,6 +10,7 @@ constexpr int64_t kSegment = 2 << 20;   // bytes in which memory is taken from t
 
 struct Book {
   std::atomic<int64_t> now{0}, peak{0}, blocks{0}, frees{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
+  std::atomic<bool> used{false};  // since the process began
 };
 inline std::array<Book, kMaxDevices> books;
 inline std::atomic<int64_t> limit_bytes{15296LL << 20};
@@ -45,6 +46,7 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
                              : "Use a smaller batch, or free what is no longer needed");
   }
   touched = true;
+  book.used = true;
   book.blocks++;
   book.total += bytes;
   raise_to(book.peak, now);

@@ -12,7 +12,6 @@ namespace sdaa {
 inline std::atomic<pthread_t> owner{};
 inline std::atomic<int> owner_threads{0};
 inline std::atomic<unsigned> owner_flush{0};
-inline std::atomic<uint64_t> worker_devices{0};  // bit i: another thread than the owner has used device i
 
 #ifdef __SSE2__
 inline unsigned flush_bits() { return _mm_getcsr() & 0x8040u; }
@@ -29,18 +28,12 @@ inline void take_owners_state() {
     owner_flush = flush_bits();
     return;
   }
-  static thread_local uint64_t seen = 0;
-  if (const uint64_t bit = uint64_t(1) << current; !(seen & bit)) {
-    seen |= bit;
-    worker_devices |= bit;
-  }
   if (const int wanted = owner_threads; threads != wanted) at::set_num_threads(wanted);
   if (const unsigned wanted = owner_flush; flush_bits() != wanted) set_flush_bits(wanted);
 }
 
 inline void after_fork() {
   owner = pthread_self();
-  worker_devices = 0;
   note_fork();
 }
 
@@ -48,7 +41,6 @@ inline void claim_owner() {
   owner = pthread_self();
   owner_threads = at::get_num_threads();
   owner_flush = flush_bits();
-  worker_devices = 0;
   pthread_atfork(nullptr, nullptr, &after_fork);
 }
 
@@ -56,13 +48,13 @@ inline void claim_owner() {
 // has begun to finalise, asking for it ends the thread by pthread_exit, through a noexcept destructor: std::terminate. A worker
 // takes its next task only after it has dropped the last one, so one backward without Python on each device is a barrier.
 // In a thread of its own, whose nodes are numbered from 0: a worker takes the highest number first, so this comes after
-// whatever a backward that failed has left in its queue. A device that is lost takes none.
+// whatever a backward that failed has left in its queue. A device that is lost takes none. All devices that hold or held
+// memory are asked: a worker that has just got its first task has left no trace yet.
 inline void drain() {
-  const uint64_t devices = worker_devices.exchange(0);
-  if (!devices || forked) return;
-  std::thread([devices] {
+  if (forked || !touched) return;
+  std::thread([] {
     for (int i = 0; i < n_devices; i++)
-      if (devices >> i & 1) try {
+      if (books[i].used) try {
           auto x = at::ones({}, at::TensorOptions(Device(kSdaa, DeviceIndex(i)))).requires_grad_(true);
           (x * x).backward();
         } catch (const c10::Error& error) {

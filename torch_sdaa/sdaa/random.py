@@ -1,7 +1,14 @@
-"""Random numbers of the devices: each has a generator of its own."""
+"""Random numbers of the devices: each has a generator of its own.
+
+``torch.manual_seed`` seeds all of them with the CPU's, and each then begins where the CPU's generator is when it is
+first drawn from; so a script that makes its weights and data on the CPU and then trains on a device draws what it would
+draw on the CPU alone, as long as it does not go on drawing on both. What is seeded by itself, by the functions of this
+module, begins at its seed.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -75,6 +82,8 @@ def manual_seed_all(seed: int) -> None:
     """Seed all generators."""
     for generator in _all():
         generator.manual_seed(int(seed))
+    if sys._getframe(1).f_globals.get("__name__") == "torch.random":  # of torch.manual_seed, which seeds the CPU's too
+        C.follow_the_cpu()
 
 
 def seed() -> None:

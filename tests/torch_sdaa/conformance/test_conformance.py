@@ -46,6 +46,7 @@ def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, t
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 60, 4), ("modules", 24, 2), ("optimizers", 60, 3)])
 def test_larger_slice_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED + 1)]

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +56,25 @@ def _add(made: Check) -> None:
     CHECKS[made.name] = made
 
 
+def _settled_memory(patience: float = 5.0) -> list[int]:
+    """Return the bytes of each device, 0 if they become so.
+
+    PyTorch's autograd threads drop a graph that they have finished after the backward has returned: a moment later, and
+    more on a busy machine.
+    """
+    until = time.monotonic() + patience
+    while any(found := [torch.sdaa.memory_allocated(i) for i in range(torch.sdaa.device_count())]):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.001)
+    return found
+
+
 def state() -> dict[str, Any]:
     """Return what a check must leave as it found it. Memory is in bytes a device."""
     gc.collect()
     return {
-        "memory": [torch.sdaa.memory_allocated(i) for i in range(torch.sdaa.device_count())],
+        "memory": _settled_memory(),
         "device": torch.sdaa.current_device(),
         "streams": [torch.sdaa.current_stream(i).stream_id for i in range(torch.sdaa.device_count())],
         "threads": torch.get_num_threads(),

@@ -112,3 +112,32 @@ def every_random_operator_follows_the_seed() -> None:
 @check
 def a_generator_of_another_device_is_refused() -> None:
     refused(lambda: torch.randn(2, device="sdaa:0", generator=torch.Generator()), "generator")
+
+
+@check
+def a_device_begins_where_the_cpu_is() -> None:
+    """What is made on the CPU and then trained on a device has the numbers it has on the CPU."""
+
+    def work(device: str) -> list[torch.Tensor]:
+        x = torch.randn(64).to(device)
+        return [x, F.dropout(x), torch.randn(9, device=device), torch.empty(9, device=device).bernoulli_(0.5)]
+
+    agree(work, *DEVICES)
+
+
+@check
+def a_device_that_is_seeded_by_itself_begins_at_its_seed() -> None:
+    for seed in (torch.sdaa.manual_seed, torch.sdaa.manual_seed_all, torch.sdaa.default_generators[0].manual_seed):
+        torch.manual_seed(7)
+        seed(7)
+        first = torch.randn(4, device="sdaa:0")
+        torch.manual_seed(7)
+        torch.randn(3)
+        seed(7)
+        same(torch.randn(4, device="sdaa:0"), first)
+    torch.manual_seed(7)
+    state = torch.sdaa.get_rng_state(0)
+    torch.randn(3)
+    same(torch.randn(4, device="sdaa:0"), first)
+    torch.sdaa.set_rng_state(state, 0)
+    same(torch.randn(4, device="sdaa:0"), first)

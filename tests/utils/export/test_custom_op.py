@@ -15,6 +15,7 @@ from engine import EngineSpec, open_engine
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.slow
 def test_example(script: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert script("custom_op/custom_add.py", "--out", tmp_path) == 0
     printed = capsys.readouterr().out
