@@ -195,7 +195,15 @@ class Tccl final : public c10d::Backend {
   Tccl(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<Ranks> ranks)
       : Backend(ranks->rank, int(ranks->members.size())), gloo_(std::move(gloo)), ranks_(std::move(ranks)) {}
   ~Tccl() override {  // gloo's destructor waits for its threads, and they perhaps for a rank that is gone
-    if (ranks_->failed) static_cast<void>(gloo_.release());
+    if (ranks_->failed) {
+      static_cast<void>(gloo_.release());
+      return;
+    }
+    // Those threads may want the interpreter lock to let go of a tensor, and DDP's reducer is destroyed under it.
+    if (Py_IsInitialized() && PyGILState_Check()) {
+      py::gil_scoped_release unlocked;
+      gloo_.reset();
+    }
   }
 
   const std::string getBackendName() const override { return "tccl"; }
