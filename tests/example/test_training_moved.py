@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support import ROOT, RunPython
-from walkthrough import follow
-from zoo_copy import copy_zoo, with_teco
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
