@@ -7,6 +7,7 @@ one job a line, runs it in so many children, and answers with a line.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import importlib
 import json
 import os
@@ -116,6 +117,7 @@ def _rank(job: Mapping[str, Any], rank: int) -> None:
     os.dup2(errors, 2)
     os.dup2(errors, 1)
     os.environ.update(job["env"], RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["size"]), LOCAL_WORLD_SIZE=str(job["size"]))
+    faulthandler.enable(2)  # a rank that hangs is ended by SIGABRT
     code = 1
     try:
         module, _, name = job["function"].partition(":")

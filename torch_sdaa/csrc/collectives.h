@@ -6,132 +6,13 @@
 #include "alias.h"
 #include "common.h"
 #include "device.h"
+#include "jobs.h"
 #include "log.h"
 #include "ranks.h"
 
 namespace sdaa {
 
 #ifdef SDAA_COLLECTIVES
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using Tensors = std::vector<Tensor>;
-using After = std::function<void()>;
-using c10d::OpType;
-
-// One collective on its way. Gloo's threads end it; who waits for it makes his stream wait on the clock, as with NCCL.
-struct Job final : c10d::Work {
-  Job(std::shared_ptr<Ranks> ranks, OpType type, const char* name, Tensors results)
-      : Work(ranks->rank, type), ranks_(std::move(ranks)), name_(name), results_(std::move(results)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
-  ~Job() override {
-    if (event_) note(What::forget, device_, 0, event_);
-  }
-
-  void start(DeviceIndex device, uint32_t event, bool host_waits) { device_ = device, event_ = event, host_waits_ = host_waits; }
-
-  // Goes on when gloo's work has ended. Some of its works have no future, and end only where somebody waits.
-  void follow(WorkPtr inner, After after) {
-    inner_ = std::move(inner);
-    after_ = std::move(after);
-    auto self = c10::intrusive_ptr<Job>::reclaim_copy(this);
-    if (const auto future = future_of(*inner_)) {
-      future->addCallback([self](c10::ivalue::Future& done) { self->end(done.exception_ptr()); });
-      return;
-    }
-    std::thread([self] {
-      std::exception_ptr error;
-      try {
-        self->inner_->wait();
-        if (self->opType_ == OpType::RECVANYSOURCE) self->source_ = self->inner_->sourceRank();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      self->end(error);
-    }).detach();
-  }
-
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
-    {
-      std::unique_lock<std::mutex> hold(mutex_);
-      const auto ended = [&] { return completed_; };
-      if (timeout == kNoTimeout || timeout.count() < 0) cv_.wait(hold, ended);
-      else if (!cv_.wait_for(hold, timeout, ended))
-        throw_lost(ranks_->late(name_, timeout.count() / 1000.0));
-      if (exception_) std::rethrow_exception(exception_);
-    }
-    synchronize();
-    return true;
-  }
-  void synchronize() override {
-    if (!event_) return;
-    const auto stream = int32_t(streams[device_]);
-    note(host_waits_ ? What::sync_event : What::wait, device_, stream, event_);
-  }
-  Tensors result() override { return results_; }
-  int sourceRank() const override { return source_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-  uint64_t getSequencenumber() const override { return inner_ ? inner_->getSequencenumber() : 0; }
-
- private:
-  static c10::intrusive_ptr<c10::ivalue::Future> future_of(Work& work) {
-    try {
-      return work.getFuture();
-    } catch (const c10::Error&) {
-      return {};
-    }
-  }
-
-  void end(std::exception_ptr error) {
-    if (!error && after_) try {
-        after_();
-      } catch (...) {
-        error = std::current_exception();
-      }
-    if (error) error = ranks_->explained(name_, error);
-    after_ = nullptr;
-    if (error) future_->setError(error);
-    else future_->markCompleted(c10::IValue(results_));
-    finish(error);
-  }
-
-  std::shared_ptr<Ranks> ranks_;
-  const char* name_;
-  Tensors results_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-  WorkPtr inner_;
-  After after_;
-  int source_ = -1;
-  DeviceIndex device_ = 0;
-  uint32_t event_ = 0;
-  bool host_waits_ = false;
-};
-
-// Several jobs that one wait ends.
-struct Jobs final : c10d::Work {
-  explicit Jobs(std::vector<WorkPtr> all) : all_(std::move(all)) {}
-  bool isCompleted() override {
-    return std::all_of(all_.begin(), all_.end(), [](const WorkPtr& one) { return one->isCompleted(); });
-  }
-  bool isSuccess() const override {
-    return std::all_of(all_.begin(), all_.end(), [](const WorkPtr& one) { return one->isSuccess(); });
-  }
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
-    for (const auto& one : all_) one->wait(timeout);
-    return true;
-  }
-  void synchronize() override {
-    for (const auto& one : all_) one->synchronize();
-  }
-  Tensors result() override {
-    Tensors found;
-    for (const auto& one : all_)
-      for (auto& t : one->result()) found.push_back(t);
-    return found;
-  }
-
- private:
-  std::vector<WorkPtr> all_;
-};
-
 inline Tensors flat(const std::vector<Tensors>& lists) {
   Tensors all;
   for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
@@ -216,11 +97,17 @@ class Tccl final : public c10d::Backend {
   void abort() override { gloo_->abort(); }
 
   bool supportsSplitting() const override { return true; }
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& chosen,
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& chosen,
                                     const c10::intrusive_ptr<Options>& options) override {
-    auto part = gloo_->split(store, chosen, options);
+    // In this group's store: the one that comes with the call is named by how many groups this process has made, which may
+    // differ from rank to rank.
+    std::string name = "tccl/split";
+    for (const int r : chosen) name += "/" + std::to_string(r);
+    const auto own = c10::make_intrusive<c10d::PrefixStore>(name + "/" + std::to_string(splits_[name]++), ranks_->store);
+    auto part = gloo_->split(own, chosen, options);
     if (!part) return nullptr;
-    auto ranks = std::make_shared<Ranks>(part->getRank(), store, ranks_->devices);
+    auto ranks = std::make_shared<Ranks>(part->getRank(), own, ranks_->devices);
+    ranks->store_outlives = ranks_->store_outlives;
     for (const int r : chosen) ranks->members.push_back(ranks_->members.at(size_t(r)));
     return c10::make_intrusive<Tccl>(std::move(part), std::move(ranks));
   }
@@ -232,6 +119,8 @@ class Tccl final : public c10d::Backend {
     coalesced_.reset();
     return c10::make_intrusive<Jobs>(std::move(works));
   }
+
+  c10::intrusive_ptr<c10d::Store> store() const { return ranks_->store; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     return run(OpType::BROADCAST, "broadcast", tensors, tensors, [&] {
@@ -444,6 +333,7 @@ class Tccl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::shared_ptr<Ranks> ranks_;
   std::optional<std::vector<WorkPtr>> coalesced_;
+  std::map<std::string, int> splits_;  // by the ranks of the part
 };
 
 // Sparse tensors would be taken for the host's by the fallback.
@@ -454,7 +344,8 @@ inline void refuse_sparse(const c10::OperatorHandle&, c10::DispatchKeySet, torch
 inline void bind_collectives(py::module& m) {
   py::class_<Tccl, c10d::Backend, c10::intrusive_ptr<Tccl>>(m, "Tccl")  // new_group calls it for ranks that are left out
       .def("perform_nocolor_split", [](Tccl&, const py::object&) {})
-      .def_property_readonly("options", &Tccl::getBackendOptions);
+      .def_property_readonly("options", &Tccl::getBackendOptions)
+      .def_property_readonly("store", &Tccl::store);
   // members: of each rank its number in the world, its host, its process and when that began ("" where that is not known).
   m.def("make_tccl", [](const c10::intrusive_ptr<c10d::Backend>& gloo, const c10::intrusive_ptr<c10d::Store>& store,
                         const std::vector<std::tuple<int, std::string, int64_t, std::string>>& members,

@@ -5,7 +5,8 @@
 #if __has_include(<torch/csrc/distributed/c10d/Backend.hpp>)
 #define SDAA_COLLECTIVES
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <condition_variable>
 #include <fstream>
 #include <functional>

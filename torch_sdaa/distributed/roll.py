@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch.distributed import DistBackendError, PrefixStore
+from torch.distributed import DistBackendError
 
 from engine.sdaa import all_visible_devices
 from torch_sdaa.core import C
@@ -69,12 +69,12 @@ def call(store: Any, rank: int, size: int, number: int, timeout: timedelta) -> l
 
 
 def members(store: Any, size: int) -> list[Member]:
-    """Return the ranks of a group of the device.
+    """Return the ranks of a group.
 
     Args:
-        store: that ``torch.distributed`` keeps of the group, in which each device's backend has a part.
+        store: that of its backend.
     """
-    return _come(PrefixStore("sdaa/", store), [f"tccl/rank/{rank}" for rank in range(size)])
+    return _come(store, [f"tccl/rank/{rank}" for rank in range(size)])
 
 
 def _come(store: Any, keys: Sequence[str]) -> list[Member]:
