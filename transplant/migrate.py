@@ -37,7 +37,7 @@ class Options:
     entry: str = ""
 
 
-def migrate(text: str, options: Options, *, run: bool = True, main: bool = False) -> Script:
+def migrate(text: str, options: Options, *, run: bool = False, main: bool = False) -> Script:
     """Return a text as a script with all edits and findings.
 
     Args:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from json.decoder import scanstring
 from typing import Any
 
 from transplant.edits import Edit, Finding, apply
@@ -17,6 +16,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _PYTHON_MAGIC = re.compile(r"%%(time|timeit|capture|prun|debug)\b")
 _MAGIC = re.compile(r"^([ \t]*)([%!?][^\n]*)", re.MULTILINE)
 _DEPTH = 64
+_DECODER = json.JSONDecoder()
+_LITERAL = re.compile(r"[^,\]}\s]+")
 
 
 class NotNotebookError(ValueError):
@@ -153,12 +154,12 @@ def _scan(text: str, at: int, path: tuple[Any, ...], sources: dict[int, tuple[li
     if text[at] == "[":
         return _scan_many(text, at, path, sources, "]")
     if text[at] == '"':
-        value, end = scanstring(text, at + 1)
+        value, end = _DECODER.raw_decode(text, at)
         if len(path) in (3, 4) and path[0] == "cells" and path[2] == "source":
             parts, _ = sources.setdefault(path[1], ([], len(path) == 4))
             parts.append(_Text(at, end, value))
-        return end
-    match = re.compile(r"[^,\]}\s]+").match(text, at)
+        return int(end)
+    match = _LITERAL.match(text, at)
     return match.end() if match else at + 1
 
 
@@ -169,7 +170,7 @@ def _scan_many(
     while text[at] != close:
         key: Any = index
         if close == "}":
-            key, at = scanstring(text, at + 1)
+            key, at = _DECODER.raw_decode(text, at)
             at = _skip(text, _skip(text, at) + 1)
         at = _skip(text, _scan(text, at, (*path, key), sources))
         if text[at] == ",":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,9 @@ from transplant.source import NotPythonError
 
 if TYPE_CHECKING:
     from libcst.metadata.scope_provider import BaseAssignment, Scope
+
+_FEED = re.compile(r"(?<![^\r\n])[ \t\x0c]*\x0c(?=[ \t]*[^\s#])")
+_RETURN = re.compile(r"\r(?!\n)")
 
 _DEPTH = 8
 """Assignments that are followed from a name to what it stands for."""
@@ -31,22 +36,23 @@ class Script:
         self.edits: list[Edit] = []
         self.findings: list[Finding] = []
         try:
-            module = cst.parse_module(text)
+            clean, self._removed = _without_feeds(text)
+            self._clean_lines = Lines(clean)
+            module = cst.parse_module(clean)
             self.module: cst.Module = module
             wrapper = metadata.MetadataWrapper(module, unsafe_skip_copy=True)
             kinds = (metadata.PositionProvider, metadata.ParentNodeProvider, metadata.ScopeProvider)
             found = wrapper.resolve_many(kinds)
-            exact = module.code == text
         except cst.ParserSyntaxError as error:
             raise NotPythonError(f"does not parse ({error.message}); repair it first", error.raw_line) from error
         except RecursionError as error:
             raise NotPythonError("is nested too deeply to be parsed; migrate it by hand") from error
-        if not exact:
-            raise NotPythonError("would not come back exactly from its tree; migrate it by hand")
         self._positions: Mapping[Any, Any] = found[kinds[0]]
         self._parents: Mapping[Any, Any] = found[kinds[1]]
         self._scopes: Mapping[Any, Any] = found[kinds[2]]
         self.nodes = self._in_order()
+        if any(isinstance(node, cst.Name) and self.code(node) != node.value for node in self.nodes):
+            raise NotPythonError("has places that its tree does not tell exactly; migrate it by hand")
         self._values = dict(_assigned(self.nodes))
 
     def _in_order(self) -> list[cst.CSTNode]:
@@ -60,9 +66,12 @@ class Script:
         """Return where a node begins and ends, in characters."""
         found: metadata.CodeRange = self._positions[node]
         return (
-            self.lines.offset(found.start.line, found.start.column),
-            self.lines.offset(found.end.line, found.end.column),
+            self._original(self._clean_lines.offset(found.start.line, found.start.column)),
+            self._original(self._clean_lines.offset(found.end.line, found.end.column)),
         )
+
+    def _original(self, offset: int) -> int:
+        return offset + sum(count for at, count in self._removed if at <= offset)
 
     def code(self, node: cst.CSTNode) -> str:
         """Return a node's own text."""
@@ -154,6 +163,20 @@ class Script:
         found = Finding(start, end, kind, self.text[start:end], reason, fix)
         if found not in self.findings:
             self.findings.append(found)
+
+
+def _without_feeds(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text as libcst gives its places rightly, and what was left out: where in the new text, and how much.
+
+    It loses a form feed before the first word of a line, and line ends that are a carriage return alone.
+    """
+    removed: list[tuple[int, int]] = []
+    pieces, last, gone = [], 0, 0
+    for match in _FEED.finditer(text):
+        removed.append((match.start() - gone, len(match[0])))
+        pieces.append(text[last : match.start()])
+        last, gone = match.end(), gone + len(match[0])
+    return _RETURN.sub("\n", "".join([*pieces, text[last:]])), removed
 
 
 def _assigned(nodes: Sequence[cst.CSTNode]) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:

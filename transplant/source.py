@@ -58,6 +58,8 @@ def decode(content: bytes) -> Decoded:
         if text.encode(encoding) != body:
             raise NotPythonError(f"is in {encoding}, which does not give its bytes back; save it as UTF-8")
     except (SyntaxError, LookupError) as error:
+        if b"coding" not in b"".join(body.splitlines()[:2]):
+            raise NotPythonError("is not utf-8, and names no other encoding; save it as UTF-8") from error
         raise NotPythonError(f"is in an encoding that Python does not read ({error}); save it as UTF-8") from error
     except UnicodeDecodeError as error:
         line = body[: error.start].count(b"\n") + 1
