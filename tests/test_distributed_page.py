@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from walkthrough import actions, bash, change, shown
+from walkthrough import actions, bash, change
 from zoo_copy import with_teco
 
 PAGE = (ROOT / "docs" / "distributed_training.md").read_text(encoding="utf-8")
@@ -43,7 +43,9 @@ def test_a_script_learns_on_two_and_on_four_devices(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_checkpoint_of_four_goes_on_with_two(tmp_path: Path) -> None:
     lines = output("4", tmp_path).splitlines()
-    assert [line for line in lines if line in shown(SECTIONS["4"], "text")] == shown(SECTIONS["4"], "text")
+    first = [f"3 steps, 16 of 64 rows on sdaa:{rank}" for rank in range(4)]
+    then = [f"6 steps, 32 of 64 rows on sdaa:{rank}" for rank in range(2)]
+    assert sorted(line for line in lines if " steps, " in line) == first + then
 
 
 def test_every_section_with_commands_is_run() -> None:
@@ -51,7 +53,7 @@ def test_every_section_with_commands_is_run() -> None:
 
 
 def test_the_page_can_be_read() -> None:
-    assert len(PAGE.splitlines()) <= 115
+    assert len(PAGE.splitlines()) <= 110
     assert not [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
     assert not [link for link in links if not (ROOT / "docs" / link).exists()]

@@ -112,7 +112,7 @@ class Pricer:
         return Price(launch + moving, assumed + self._mark(name, moving, rate))
 
     def _collective(self, op: str, read: int, written: int) -> Price:
-        """Return what a collective costs this rank: the copies of its ring; the additions on the way are not counted."""
+        """Return what a collective costs this rank: the copies of its ring; additions on the way are not counted."""
         steps, moved = ring_of(op, read, written)
         if not steps:
             return Price(0.0, 0.0, launches=False)

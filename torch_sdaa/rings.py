@@ -1,4 +1,4 @@
-"""What collectives move: each is a ring of copies between devices, as the vendors' libraries do it for large tensors."""
+"""What collectives move: each is a ring of copies between devices, as vendors' libraries do it for large tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def ring_of(op: str, read: int, written: int) -> Ring:
     """Return a collective's copies.
 
     Args:
-        op: ``tccl::all_reduce[4]``: what it is, and of how many ranks. read, written: bytes of this rank's inputs and outputs.
+        op: ``tccl::all_reduce[4]``: what it is, and of how many ranks.
+        read, written: bytes of this rank's inputs and outputs.
 
     Raises:
         ValueError: there is no such collective.

@@ -23,8 +23,18 @@ def _inputs(dtype: torch.dtype, size: int) -> list[torch.Tensor]:
 
 def _reduced(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     whole = torch.stack([part.to(torch.float64) for part in parts])
-    made = {"sum": whole.sum(0), "avg": whole.mean(0), "min": whole.amin(0), "max": whole.amax(0), "product": whole.prod(0)}[name]
-    return made.trunc().to(parts[0].dtype) if name == "avg" and not parts[0].is_floating_point() else made.to(parts[0].dtype)
+    made = {
+        "sum": whole.sum(0),
+        "avg": whole.mean(0),
+        "min": whole.amin(0),
+        "max": whole.amax(0),
+        "product": whole.prod(0),
+    }[name]
+    return (
+        made.trunc().to(parts[0].dtype)
+        if name == "avg" and not parts[0].is_floating_point()
+        else made.to(parts[0].dtype)
+    )
 
 
 def reductions() -> list[str]:
@@ -87,14 +97,20 @@ def movements() -> dict[str, Any]:
         dist.all_to_all(outs, [mine.clone() for _ in range(size)])
         right = [torch.equal(a.cpu(), b) for a, b in zip(lists, all_of_them, strict=True)]
         right += [torch.equal(into.cpu(), torch.cat(all_of_them)), torch.equal(part, mine)]
-        right += [sent.cpu().tolist() == torch.full((2,), 7).to(dtype).tolist(), torch.equal(swapped.cpu(), torch.cat(all_of_them))]
+        right += [
+            sent.cpu().tolist() == torch.full((2,), 7).to(dtype).tolist(),
+            torch.equal(swapped.cpu(), torch.cat(all_of_them)),
+        ]
         right += [torch.equal(a.cpu(), b) for a, b in zip(outs, all_of_them, strict=True)]
         if gathered is not None:
             right += [torch.equal(a.cpu(), b) for a, b in zip(gathered, all_of_them, strict=True)]
         found[str(dtype)] = all(right)
     uneven = torch.empty(sum(range(1, size + 1)), device="sdaa")
     dist.all_to_all_single(
-        uneven, torch.full(((rank + 1) * size,), float(rank), device="sdaa"), [r + 1 for r in range(size)], [rank + 1] * size
+        uneven,
+        torch.full(((rank + 1) * size,), float(rank), device="sdaa"),
+        [r + 1 for r in range(size)],
+        [rank + 1] * size,
     )
     found["uneven"] = uneven.tolist() == [float(r) for r in range(size) for _ in range(r + 1)]
     return found
@@ -123,7 +139,10 @@ def between_two() -> dict[str, Any]:
         found["number"] = int(number) == rank * 10
         dist.send(torch.tensor([float(rank)], device="sdaa"), 0)
     both = torch.zeros(2, device="sdaa")
-    ops = [dist.P2POp(dist.isend, torch.full((2,), 5.0 + rank, device="sdaa"), right), dist.P2POp(dist.irecv, both, left)]
+    ops = [
+        dist.P2POp(dist.isend, torch.full((2,), 5.0 + rank, device="sdaa"), right),
+        dist.P2POp(dist.irecv, both, left),
+    ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     found["batch"] = both.tolist() == [5.0 + left] * 2
@@ -148,7 +167,12 @@ def works() -> dict[str, Any]:
         dist.all_reduce(a)
         dist.all_reduce(b)
     dist.all_reduce_coalesced([c := torch.ones(2, device="sdaa"), d := torch.ones(3, device="sdaa")])
-    found["coalesced"] = [a.tolist(), b.tolist(), c.tolist(), d.tolist()] == [[size] * 3, [2 * size] * 2, [size] * 2, [size] * 3]
+    found["coalesced"] = [a.tolist(), b.tolist(), c.tolist(), d.tolist()] == [
+        [size] * 3,
+        [2 * size] * 2,
+        [size] * 2,
+        [size] * 3,
+    ]
     with dist._coalescing_manager(async_ops=True) as manager:
         e = torch.empty(size, device="sdaa")
         dist.all_gather_into_tensor(e, torch.tensor([float(rank)], device="sdaa"))
@@ -193,7 +217,9 @@ def groups() -> dict[str, Any]:
     everything = [None] * size if rank == 0 else None
     dist.gather_object(rank, everything, 0)
     found["everything"] = everything
-    functional = torch.distributed._functional_collectives.all_reduce(torch.ones(2, device="sdaa"), "sum", dist.group.WORLD)
+    functional = torch.distributed._functional_collectives.all_reduce(
+        torch.ones(2, device="sdaa"), "sum", dist.group.WORLD
+    )
     found["functional"] = functional.tolist()
     dist.destroy_process_group()
     return found
@@ -201,7 +227,7 @@ def groups() -> dict[str, Any]:
 
 def default_backends() -> dict[str, Any]:
     """Return what a group without a name of a backend is."""
-    rank, size = join(None)
+    join(None)
     on_host, on_device = torch.ones(2), torch.ones(2, device="sdaa")
     dist.all_reduce(on_host)
     dist.all_reduce(on_device)
@@ -229,7 +255,11 @@ def simulated(megabytes: int) -> dict[str, Any]:
     end.record()
     torch.sdaa.synchronize()
     after = device_times(device)
-    return {"all": after.now - before, "product": begin.elapsed_time(middle) / 1e3, "both": begin.elapsed_time(end) / 1e3}
+    return {
+        "all": after.now - before,
+        "product": begin.elapsed_time(middle) / 1e3,
+        "both": begin.elapsed_time(end) / 1e3,
+    }
 
 
 def two_on_one() -> None:
@@ -241,7 +271,7 @@ def two_on_one() -> None:
 
 def mixed_devices() -> str:
     """Return what a list of tensors on two devices gives."""
-    rank, _ = join()
+    join()
     try:
         dist.all_gather([torch.ones(1, device="sdaa"), torch.ones(1)], torch.ones(1, device="sdaa"))
     except RuntimeError as error:

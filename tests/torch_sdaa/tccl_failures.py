@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def killed(victim: int, how: str) -> None:
     """Train until a rank is killed; the others go on as if it were there."""
-    rank, size = join()
+    rank, _ = join()
     model = DistributedDataParallel(nn.Linear(512, 512).to("sdaa"), device_ids=[rank], bucket_cap_mb=0.2)
     x = torch.ones(4, 512, device="sdaa")
     for step in range(400):
@@ -119,5 +120,5 @@ def mp_rank(rank: int, size: int, port: int, victim: int) -> None:
         if rank == victim and step == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.all_reduce(x, dist.ReduceOp.AVG)
-    print(rank, x.tolist(), flush=True)
+    sys.stdout.write(f"{rank} {x.tolist()}\n")
     dist.destroy_process_group()

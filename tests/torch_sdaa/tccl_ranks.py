@@ -41,17 +41,31 @@ class Host:
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self._folder, self._jobs = folder, 0
         words = [sys.executable, str(HERE / "tccl_ranks.py")]
-        where = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join((str(HERE.parents[1]), str(HERE))), **env}
+        where = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join((str(HERE.parents[1]), str(HERE))),
+            **env,
+        }
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=where, text=True)
 
-    def __call__(self, size: int, function: str, *args: Any, timeout: float = 120, env: Mapping[str, str] | None = None) -> list[Outcome]:
+    def __call__(
+        self, size: int, function: str, *args: Any, timeout: float = 120, env: Mapping[str, str] | None = None
+    ) -> list[Outcome]:
         """Run ``module:function`` as ranks 0 to ``size`` - 1 and return how each ended; a rank that hangs is killed."""
         self._jobs += 1
         folder = self._folder / f"job{self._jobs}"
         folder.mkdir(parents=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {"size": size, "function": function, "args": args, "folder": str(folder), "timeout": timeout, "env": dict(env or {})}
+        job = {
+            "size": size,
+            "function": function,
+            "args": args,
+            "folder": str(folder),
+            "timeout": timeout,
+            "env": dict(env or {}),
+        }
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         codes = json.loads(self._process.stdout.readline())
@@ -103,11 +117,13 @@ def join(backend: str | None = "tccl", **options: Any) -> tuple[int, int]:
             time.sleep(0.002)
         store = dist.TCPStore("127.0.0.1", int(port.read_text()), size, False, wait_for_workers=False)
     torch.sdaa.set_device(rank % torch.sdaa.device_count())
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, **{"timeout": timedelta(seconds=60), **options})
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=size, **{"timeout": timedelta(seconds=60), **options}
+    )
     return rank, size
 
 
-# ------------------------------------------------------------------------------------------------------------- the process
+# ---------------------------------------------------------------------------------------------------- the process
 
 
 def _rank(job: Mapping[str, Any], rank: int) -> None:
@@ -116,7 +132,8 @@ def _rank(job: Mapping[str, Any], rank: int) -> None:
     errors = os.open(f"{rank}.err", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(errors, 2)
     os.dup2(errors, 1)
-    os.environ.update(job["env"], RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["size"]), LOCAL_WORLD_SIZE=str(job["size"]))
+    size = str(job["size"])
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
     faulthandler.enable(2)  # a rank that hangs is ended by SIGABRT
     code = 1
     try:
@@ -154,10 +171,10 @@ def _codes(pids: Sequence[int], timeout: float) -> list[int]:
 def main() -> None:
     """Serve jobs until stdin ends."""
     import torch
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
 
     import torch_sdaa  # noqa: F401 -- what each rank needs
-    import torch.distributed.fsdp  # noqa: F401, I001
-    import torch.distributed.checkpoint  # noqa: F401
 
     assert torch.sdaa.device_count()
     answers = os.fdopen(os.dup(1), "w")

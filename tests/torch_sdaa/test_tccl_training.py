@@ -48,7 +48,7 @@ def test_two_ranks_gradients_are_the_sum_of_the_parts_bit_for_bit(ranks: Host) -
 def test_options_of_ddp(ranks: Host) -> None:
     for rank, found in enumerate(ranks.values(2, HERE + "options")):
         assert 0 < found.pop("fp16") < 1e-2
-        assert (found.pop("power"), found.pop("branching"), found.pop("joined")) == (6, 6, 2 if rank else 4)
+        assert (found.pop("power"), found.pop("branching"), found.pop("joined")) == (6, 4, 2 if rank else 4)
         assert found == dict.fromkeys(("static", "views", "small buckets", "unused", "hook"), True)
 
 
@@ -58,6 +58,7 @@ def test_mixed_precision_skips_an_overflow_on_all_ranks(ranks: Host) -> None:
     assert (found[0]["skipped"], found[0]["moved"], found[0]["scale"]) == (True, True, 512.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 4])
 def test_fsdp_is_the_unsharded_model_up_to_rounding(ranks: Host, size: int) -> None:
     found = ranks.values(size, HERE + "fsdp", False)
@@ -74,6 +75,7 @@ def test_fsdp_in_mixed_precision(ranks: Host) -> None:
     assert 1e-6 < found[0]["apart"] < 0.1
 
 
+@pytest.mark.long
 def test_a_sharded_checkpoint_goes_on_with_other_numbers_of_devices(ranks: Host, tmp_path: Path) -> None:
     four, two = str(tmp_path / "four"), str(tmp_path / "two")
     whole = ranks.values(4, HERE + "checkpoint", "", 0, 6)
@@ -83,6 +85,7 @@ def test_a_sharded_checkpoint_goes_on_with_other_numbers_of_devices(ranks: Host,
     assert set(one) == set(whole)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Host, tmp_path: Path) -> None:
     file = str(tmp_path / "checkpoint.pth")
     ranks.values(2, HERE + "ddp_checkpoint", file, 0, 3)
@@ -95,7 +98,7 @@ def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Hos
     ("kind", "said"),
     [
         ("shape", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on rank 1"),
-        ("fewer", "rank 0 has a parameter '1.weight' that rank 1 has not (4 and 2 in all)"),
+        ("fewer", "rank 0 has a parameter '1.weight' that rank 1 has not (4 and 2)"),
         ("dtype", "'1.weight' is 2x8 float32 on rank 0 and 2x8 float16 on rank 1"),
         ("cpu", "the model is on the CPU, and its group's backend is tccl"),
     ],

@@ -96,6 +96,8 @@ struct Ranks {
       first = said_;
     }
     failed = true;
+    if (members.at(size_t(rank)).number == 0 && !store_outlives)  // the others look into its store who was lost first
+      std::this_thread::sleep_for(std::chrono::seconds(1));
     return std::make_exception_ptr(c10::DistBackendError({name, __FILE__, uint32_t(__LINE__)}, first));
   }
 

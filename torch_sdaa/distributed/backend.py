@@ -54,7 +54,9 @@ def create(options: Any, _: Any = None) -> Any:
         DistBackendError: a rank did not come, or cannot be reached. ValueError: there are more ranks than devices.
     """
     if not is_available():
-        raise RuntimeError("backend tccl is carried by gloo, and this torch was built without it; install torch from PyPI")
+        raise RuntimeError(
+            "backend tccl is carried by gloo, which this torch was built without; install torch from PyPI"
+        )
     rank, size = options.group_rank, options.group_size
     numbers = list(options.global_ranks_in_group) or list(range(size))
     members = roll.call(options.store, rank, size, numbers[rank], options.timeout)
@@ -70,7 +72,7 @@ def create(options: Any, _: Any = None) -> Any:
 
 
 def _connected(store: Any, rank: int, options: Any, members: Sequence[roll.Member]) -> Any:
-    """Return gloo's part, looking after the other ranks while it connects: gloo itself waits for those that are gone."""
+    """Return gloo's part, looking after the other ranks while it connects: gloo itself waits for the lost."""
     made: list[Any] = []
 
     def connect() -> None:
@@ -89,8 +91,8 @@ def _connected(store: Any, rank: int, options: Any, members: Sequence[roll.Membe
     if isinstance(made[0], Exception):
         roll.refuse_ended(members, "all ranks had connected")
         raise DistBackendError(
-            f"tccl: rank {members[rank].number} cannot reach the others ({one_line(made[0])}); GLOO_SOCKET_IFNAME names "
-            "the network interface that joins the hosts"
+            f"tccl: rank {members[rank].number} cannot reach the others ({one_line(made[0])}); GLOO_SOCKET_IFNAME "
+            "names the network interface that joins the hosts"
         )
     return made[0]
 
@@ -109,7 +111,7 @@ def _refuse_crowds(members: Sequence[roll.Member]) -> None:
         devices = {number for one in here for number in one.devices}
         if ranks > len(devices):
             raise ValueError(
-                f"{ranks} ranks on {here[0].host}, and {len(devices)} devices of sdaa there: one device a rank; start at "
-                f"most {len(devices)} (torchrun --nproc_per_node {len(devices)}), or show more: SDAA_VISIBLE_DEVICES, "
-                "and TECO_SIM_CARDS for more cards of 4"
+                f"{ranks} ranks on {here[0].host}, and {len(devices)} devices of sdaa there: one device a rank; start "
+                f"at most {len(devices)} (torchrun --nproc_per_node {len(devices)}), or show more: "
+                "SDAA_VISIBLE_DEVICES, and TECO_SIM_CARDS for more cards of 4"
             )

@@ -90,8 +90,8 @@ def _backend(name: str | None) -> str:
         device, _, known = pair.rpartition(":")
         if known in OTHERS and device in ("", "sdaa") and not distributed.is_backend_available(known):
             raise ValueError(
-                f"backend {known!r} is of another maker's devices; on sdaa it is 'tccl': init_process_group('tccl'), or "
-                "without a name"
+                f"backend {known!r} is of another maker's devices; on sdaa it is 'tccl': init_process_group('tccl'), "
+                "or without a name"
             )
         if device == "" and known not in distributed.Backend.backend_list and ":" not in words:
             known_names = ", ".join(sorted({"gloo", "tccl"}))
@@ -102,12 +102,12 @@ def _backend(name: str | None) -> str:
 def _refuse_twice() -> None:
     if distributed.is_initialized():
         raise ValueError(
-            "init_process_group was called twice in this process: call torch.distributed.destroy_process_group() before "
-            "the second time, or new_group() for another group"
+            "init_process_group was called twice in this process: call torch.distributed.destroy_process_group() "
+            "before the second time, or new_group() for another group"
         )
 
 
-# ------------------------------------------------------------------------------------------------ before others are waited for
+# ---------------------------------------------------------------------------------------- before others are waited for
 
 
 def _look(options: dict[str, Any]) -> None:
@@ -127,16 +127,10 @@ def _look(options: dict[str, Any]) -> None:
     if parts.scheme == "file":
         return
     host = _variable("MASTER_ADDR") if by_env else parts.hostname or ""
-    try:
-        port = int(_variable("MASTER_PORT")) if by_env else parts.port
-    except ValueError:
-        port = -1
-        if by_env and "MASTER_PORT" not in os.environ:
-            raise
-    if port is None or not 0 < port < 2**16:
-        shown = os.environ.get("MASTER_PORT") if by_env else url
-        raise ValueError(f"{shown!r} is no port: MASTER_PORT (or tcp://host:port) is a number from 1 to 65535")
-    _reach(host, port, rank)
+    text = _variable("MASTER_PORT") if by_env else parts.netloc.rpartition(":")[2]
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) < 2**16):
+        raise ValueError(f"{text!r} is no port: MASTER_PORT (or tcp://host:port) is a number from 1 to 65535")
+    _reach(host, int(text), rank)
 
 
 def _number(name: str, given: int, query: dict[str, str], variable: str, by_env: bool) -> int:
@@ -163,8 +157,8 @@ def _reach(host: str, port: int, rank: int) -> None:
         socket.getaddrinfo(host, port)
     except OSError as error:
         raise DistNetworkError(
-            f"MASTER_ADDR {host!r} is no host that this one knows ({error.strerror}); use the name or address of the host "
-            "of rank 0, 127.0.0.1 for a single one"
+            f"MASTER_ADDR {host!r} is no host that this one knows ({error.strerror}); use the name or address of the "
+            "host of rank 0, 127.0.0.1 for a single one"
         ) from None
     if rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or port in _served:
         return
@@ -181,8 +175,8 @@ def _reach(host: str, port: int, rank: int) -> None:
 
 def _in_use(port: object) -> str:
     return (
-        f"port {port} is in use on this host: give all ranks another MASTER_PORT (torchrun: --master_port; any free one: "
-        "--standalone)"
+        f"port {port} is in use on this host: give all ranks another MASTER_PORT (torchrun: --master_port; any free "
+        "one: --standalone)"
     )
 
 
@@ -192,8 +186,8 @@ def _said(error: Exception) -> str:
     if "EADDRINUSE" in text or "address already in use" in text:
         return _in_use(os.environ.get("MASTER_PORT", "of the store"))
     if "waiting for clients" in text:
-        return f"not all ranks have come ({text}); start world_size processes, with the same MASTER_ADDR and MASTER_PORT"
-    if "timed out" in text and "connect" in text or "onnection refused" in text:
+        return f"not all ranks have come ({text}); start world_size processes, with one MASTER_ADDR and MASTER_PORT"
+    if ("timed out" in text and "connect" in text) or "onnection refused" in text:
         return f"nobody answers at MASTER_ADDR and MASTER_PORT ({text}); rank 0 must run there, and its port be open"
     return text
 
@@ -214,7 +208,7 @@ def _loopback() -> Iterator[None]:
         os.environ.pop("GLOO_SOCKET_IFNAME", None)
 
 
-# ---------------------------------------------------------------------------------------------------------- when it ends
+# ---------------------------------------------------------------------------------------------------- when it ends
 
 
 def _end_in_one_line() -> None:

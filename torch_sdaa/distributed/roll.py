@@ -64,7 +64,9 @@ def call(store: Any, rank: int, size: int, number: int, timeout: timedelta) -> l
     """
     store.set(f"tccl/rank/{rank}", json.dumps(myself(number)._asdict()))
     keys = [f"tccl/rank/{other}" for other in range(size)]
-    wait_for(store, keys, timeout, lambda missing: _not_come(missing, size, number, timeout), lambda: _come(store, keys))
+    wait_for(
+        store, keys, timeout, lambda missing: _not_come(missing, size, number, timeout), lambda: _come(store, keys)
+    )
     return _come(store, keys)
 
 
@@ -99,8 +101,8 @@ def refuse_ended(members: Sequence[Member], before: str) -> None:
     for one in members:
         if one.has_ended:
             raise DistBackendError(
-                f"tccl: rank {one.number} (process {one.pid}) ended before {before}; see what it printed last, and start "
-                "all ranks again"
+                f"tccl: rank {one.number} (process {one.pid}) ended before {before}; see what it printed last, and "
+                "start all ranks again"
             )
 
 

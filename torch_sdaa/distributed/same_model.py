@@ -45,8 +45,8 @@ def compare(ddp: Any, parameters: list[Any]) -> None:
     kinds = {device.type for device in group._device_types}
     if kinds == {"sdaa"} and ddp.device.type == "cpu":
         raise ValueError(
-            "DistributedDataParallel: the model is on the CPU, and its group's backend is tccl, which has the device only: "
-            "model.sdaa() first, or init_process_group() without a name, which joins gloo for the CPU"
+            "DistributedDataParallel: the model is on the CPU, and its group's backend is tccl, which has the device "
+            "only: model.sdaa() first, or init_process_group() without a name, which joins gloo for the CPU"
         )
     if "sdaa" not in kinds or ddp.device.type != "sdaa":
         return
@@ -82,7 +82,7 @@ def _difference(models: Mapping[int, list[Any]], other: int) -> str:
             continue
         if ours is None or theirs is None:
             name, has, lacks = (theirs[0], other, 0) if ours is None else (ours[0], 0, other)
-            what = f"rank {has} has a parameter {name!r} that rank {lacks} has not ({len(first)} and {len(second)} in all)"
+            what = f"rank {has} has a parameter {name!r} that rank {lacks} has not ({len(first)} and {len(second)})"
         elif ours[0] != theirs[0]:
             what = f"where rank 0 has {_shown(ours)}, rank {other} has {_shown(theirs)}"
         else:
