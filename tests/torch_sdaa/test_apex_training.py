@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import threading
 import warnings
@@ -594,3 +595,50 @@ def test_switched_off_it_changes_nothing() -> None:
         assert scaled is loss
     assert model[0].weight.dtype == torch.float32
     assert amp.state_dict() == {}
+
+
+@pytest.mark.parametrize("combine", [None, True])
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_nothing_is_left_on_the_device(level: str, combine: Any) -> None:
+    gc.collect()
+    before = torch.sdaa.memory_allocated()
+    _with_apex(level, lambda p: optimizers.SdaaFusedAdam(p, 0.01), steps=2, combine_grad=combine)
+    gc.collect()
+
+    assert torch.sdaa.memory_allocated() == before
+
+
+def test_a_checkpointed_part_is_computed_again_in_the_same_dtypes() -> None:
+    class Part(nn.Module):
+        def __init__(self, again: bool) -> None:
+            super().__init__()
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(3)
+                self.first, self.second, self.again = nn.Linear(4, 4), nn.Linear(4, 2), again
+
+        def forward(self, x: Any) -> Any:
+            hidden = (
+                torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=False) if self.again else self.first(x)
+            )
+            return self.second(hidden)
+
+    def grads(again: bool) -> list[Any]:
+        model = Part(again).sdaa()
+        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O1", verbosity=0)
+        with amp.scale_loss(model(torch.ones(2, 4, device="sdaa")).float().mean(), optimizer) as scaled:
+            scaled.backward()
+        return [p.grad for p in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(grads(True), grads(False), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_compiled_model_learns_the_same(level: str) -> None:
+    def losses(compiled: bool) -> list[float]:
+        model = _net()
+        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level=level, verbosity=0)
+        called = torch.compile(model, backend="eager") if compiled else model
+        return [_step(called, optimizer, x, y) for x, y in _batches(3)]
+
+    assert losses(True) == losses(False)

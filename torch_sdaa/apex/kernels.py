@@ -33,7 +33,7 @@ _SCHEMAS = (
     "float weight_decay, float momentum, float dampening, bool nesterov, bool maximize) -> ()",
     "fused_lamb_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] averages, Tensor(c!)[] squares, float beta1, "
     "float beta2, float lr, float weight_decay, float eps, bool adam) -> ()",
-    "gather_grads(Tensor[] grads, Tensor(a!) found_inf, Tensor inverse, ScalarType dtype) -> Tensor",
+    "gather_grads(Tensor[] grads, Tensor(a!) found_inf, float inverse, ScalarType dtype) -> Tensor",
     "clip_grad_norm_(Tensor(a!)[] grads, float max_norm, float norm_type) -> Tensor",
 )
 
@@ -89,9 +89,9 @@ def _sgd(params: list[Tensor], grads: list[Tensor], lr: float, weight_decay: flo
     )  # fmt: skip
 
 
-def _gather(grads: list[Tensor], found_inf: Tensor, inverse: Tensor, dtype: torch.dtype) -> Tensor:
+def _gather(grads: list[Tensor], found_inf: Tensor, inverse: float, dtype: torch.dtype) -> Tensor:
     values = torch.cat([grad.reshape(-1).to(dtype) for grad in grads])
-    torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, inverse)
+    torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, torch.tensor(inverse, dtype=torch.float32))
     return values
 
 
