@@ -306,6 +306,30 @@ def test_two_models_two_optimizers_three_losses(level: str) -> None:
     assert [each["loss_scale"] for each in amp.state_dict().values()] == [65536.0, 32768.0, 65536.0]
 
 
+@pytest.mark.parametrize("combine", [None, True])
+def test_a_model_on_two_devices(combine: Any) -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3).to("sdaa:0"), nn.Linear(3, 2).to("sdaa:1")
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x).to("sdaa:1"))
+
+    model = Parts()
+    optimizer = optimizers.SdaaFusedAdam(model.parameters(), 0.1)
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O2", verbosity=0, combine_grad=combine)
+    before = [p.detach().clone() for p in model.parameters()]
+    with amp.scale_loss(model(torch.ones(1, 3, device="sdaa:0")).sum() / 64, optimizer) as scaled:
+        scaled.backward()
+    norm = amp.clip_grad_norm_(optimizer, 1e-3)
+    optimizer.step()
+
+    assert norm > 1e-3
+    assert torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]) > 0
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 def test_an_optimizer_of_parts_and_unused_parameters() -> None:
     class Parts(nn.Module):
         def __init__(self) -> None:
