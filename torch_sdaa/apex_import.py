@@ -67,5 +67,5 @@ class Finder:
 
 def offer() -> None:
     """Let ``import apex`` find it."""
-    if not any(type(finder).__name__ == "Finder" and hasattr(finder, "_spec") for finder in sys.meta_path):
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.append(Finder())

@@ -55,6 +55,7 @@ _OWN |= {
     "fused_adadelta": 13,
     "fused_lamb": 17,
     "gather_grads": 2,
+    "copy_lists": 1,
     "clip_grad_norm": 3,
 }
 """Operations per element of the fused optimizers' parameters, counted in their formulas."""
@@ -113,7 +114,7 @@ def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[
 
 
 _LISTS = {"_fused_adam_": 4, "_fused_adamw_": 4, "_fused_sgd_": 2, "_fused_adagrad_": 3}
-_LISTS |= {"fused_sgd": 2, "clip_grad_norm": 1, "gather_grads": 1}
+_LISTS |= {"fused_sgd": 2, "clip_grad_norm": 1, "gather_grads": 1, "copy_lists": 2}
 
 
 def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:

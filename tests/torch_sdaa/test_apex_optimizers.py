@@ -202,3 +202,14 @@ def test_a_kernel_of_cuda_says_what_to_take(name: str) -> None:
         getattr(optimizers, name)
     with pytest.raises(AttributeError, match="it has Lamb, NpuFusedAdadelta"):
         optimizers.FusedAdagard  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_autograd_sees_that_parameters_were_written(name: str) -> None:
+    weight = torch.ones(3, device="sdaa", requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    loss = (weight * weight).sum()
+    getattr(optimizers, name)([weight], lr=0.1).step()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import threading
 import warnings
@@ -305,6 +306,30 @@ def test_two_models_two_optimizers_three_losses(level: str) -> None:
     assert [each["loss_scale"] for each in amp.state_dict().values()] == [65536.0, 32768.0, 65536.0]
 
 
+@pytest.mark.parametrize("combine", [None, True])
+def test_a_model_on_two_devices(combine: Any) -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3).to("sdaa:0"), nn.Linear(3, 2).to("sdaa:1")
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x).to("sdaa:1"))
+
+    model = Parts()
+    optimizer = optimizers.SdaaFusedAdam(model.parameters(), 0.1)
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O2", verbosity=0, combine_grad=combine)
+    before = [p.detach().clone() for p in model.parameters()]
+    with amp.scale_loss(model(torch.ones(1, 3, device="sdaa:0")).sum() / 64, optimizer) as scaled:
+        scaled.backward()
+    norm = amp.clip_grad_norm_(optimizer, 1e-3)
+    optimizer.step()
+
+    assert norm > 1e-3
+    assert torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]) > 0
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 def test_an_optimizer_of_parts_and_unused_parameters() -> None:
     class Parts(nn.Module):
         def __init__(self) -> None:
@@ -594,3 +619,50 @@ def test_switched_off_it_changes_nothing() -> None:
         assert scaled is loss
     assert model[0].weight.dtype == torch.float32
     assert amp.state_dict() == {}
+
+
+@pytest.mark.parametrize("combine", [None, True])
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_nothing_is_left_on_the_device(level: str, combine: Any) -> None:
+    gc.collect()
+    before = torch.sdaa.memory_allocated()
+    _with_apex(level, lambda p: optimizers.SdaaFusedAdam(p, 0.01), steps=2, combine_grad=combine)
+    gc.collect()
+
+    assert torch.sdaa.memory_allocated() == before
+
+
+def test_a_checkpointed_part_is_computed_again_in_the_same_dtypes() -> None:
+    class Part(nn.Module):
+        def __init__(self, again: bool) -> None:
+            super().__init__()
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(3)
+                self.first, self.second, self.again = nn.Linear(4, 4), nn.Linear(4, 2), again
+
+        def forward(self, x: Any) -> Any:
+            hidden = (
+                torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=False) if self.again else self.first(x)
+            )
+            return self.second(hidden)
+
+    def grads(again: bool) -> list[Any]:
+        model = Part(again).sdaa()
+        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O1", verbosity=0)
+        with amp.scale_loss(model(torch.ones(2, 4, device="sdaa")).float().mean(), optimizer) as scaled:
+            scaled.backward()
+        return [p.grad for p in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(grads(True), grads(False), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_compiled_model_learns_the_same(level: str) -> None:
+    def losses(compiled: bool) -> list[float]:
+        model = _net()
+        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level=level, verbosity=0)
+        called = torch.compile(model, backend="eager") if compiled else model
+        return [_step(called, optimizer, x, y) for x, y in _batches(3)]
+
+    assert losses(True) == losses(False)

@@ -20,7 +20,7 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from torch_sdaa.apex import casting
-from torch_sdaa.apex.checks import as_list, check_models, check_optimizers
+from torch_sdaa.apex.checks import as_list, check_models, check_number, check_optimizers
 from torch_sdaa.apex.held import Held, hold
 from torch_sdaa.apex.kernels import clip
 from torch_sdaa.apex.levels import Options, chosen
@@ -123,8 +123,7 @@ def initialize(
         "loss_scale": loss_scale,
     }
     options = chosen(opt_level, changes)
-    if not isinstance(num_losses, int) or num_losses < 1:
-        raise ValueError(f"num_losses={num_losses!r} must be a whole number from 1 on")
+    check_number(num_losses)
     all_models = as_list("models", models, Module, "torch.nn.Module")
     all_optimizers = as_list("optimizers", [] if optimizers is None else optimizers, Optimizer, "torch.optim.Optimizer")
     check_models(all_models)

@@ -72,7 +72,7 @@ class _Entered(threading.local):
     """The blocks of autocast that a thread is in, those of models that call each other, too."""
 
     def __init__(self) -> None:
-        self.blocks: list[Any] = []
+        self.blocks: list[tuple[int, Any]] = []
 
 
 _entered = _Entered()
@@ -82,10 +82,12 @@ class EnterAutocast:
     """Switches autocast on around a model's forward: in any thread, and with weights cast once."""
 
     def __call__(self, module: Module, args: Any) -> None:
-        """Begin the block."""
+        """Begin the block; a compiled model is in the one outside blocks."""
+        if torch.compiler.is_compiling():
+            return
         block = torch.autocast(DEVICE, dtype=torch.float16, cache_enabled=True)
         block.__enter__()
-        _entered.blocks.append(block)
+        _entered.blocks.append((id(module), block))
 
 
 class LeaveAutocast:
@@ -93,8 +95,10 @@ class LeaveAutocast:
 
     def __call__(self, module: Module, args: Any, output: Any) -> None:
         """End the block."""
-        if _entered.blocks:
-            _entered.blocks.pop().__exit__(None, None, None)
+        if torch.compiler.is_compiling():
+            return
+        if _entered.blocks and _entered.blocks[-1][0] == id(module):
+            _entered.blocks.pop()[1].__exit__(None, None, None)
 
 
 def autocast_everywhere(on: bool) -> None:

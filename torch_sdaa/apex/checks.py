@@ -27,6 +27,16 @@ def as_list(what: str, given: Any, kind: type, name: str) -> list[Any]:
     return out
 
 
+def check_number(num_losses: Any) -> None:
+    """Refuse a number of losses that is none.
+
+    Raises:
+        ValueError: the line says what it must be.
+    """
+    if not isinstance(num_losses, int) or num_losses < 1:
+        raise ValueError(f"num_losses={num_losses!r} must be a whole number from 1 on")
+
+
 def check_models(models: Sequence[Module]) -> None:
     """Refuse models that cannot be lowered.
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from torch_sdaa.apex.casting import DEVICE, follow, make_master, seen
 from torch_sdaa.apex.flat import Flat, joined
+from torch_sdaa.apex.kernels import copy
 from torch_sdaa.apex.scaler import LossScaler
 
 Say = Callable[[str], None]
@@ -93,8 +94,7 @@ class Held:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def publish(self) -> None:
         """Copy the float32 copies back into the model, after a step."""
-        if self.pairs:
-            torch._foreach_copy_([param for param, _ in self.pairs], [master for _, master in self.pairs])
+        copy([param for param, _ in self.pairs], [master for _, master in self.pairs])
         for param, master in self.pairs:
             seen(param)
             master.grad = None
@@ -132,8 +132,7 @@ def _in_dtype_of(params: list[Parameter], grads: list[Tensor]) -> list[Tensor]:
             grads[k].coalesce().to(params[k].dtype) if sparse else torch.empty_like(grads[k], dtype=params[k].dtype)
         )
     dense = [k for k in others if not grads[k].is_sparse]
-    if dense:
-        torch._foreach_copy_([out[k] for k in dense], [grads[k] for k in dense])
+    copy([out[k] for k in dense], [grads[k] for k in dense])
     return out
 
 

@@ -33,7 +33,8 @@ _SCHEMAS = (
     "float weight_decay, float momentum, float dampening, bool nesterov, bool maximize) -> ()",
     "fused_lamb_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] averages, Tensor(c!)[] squares, float beta1, "
     "float beta2, float lr, float weight_decay, float eps, bool adam) -> ()",
-    "gather_grads(Tensor[] grads, Tensor(a!) found_inf, Tensor inverse, ScalarType dtype) -> Tensor",
+    "copy_lists_(Tensor(a!)[] to, Tensor[] given) -> ()",
+    "gather_grads(Tensor[] grads, Tensor(a!) found_inf, float inverse, ScalarType dtype) -> Tensor",
     "clip_grad_norm_(Tensor(a!)[] grads, float max_norm, float norm_type) -> Tensor",
 )
 
@@ -89,9 +90,14 @@ def _sgd(params: list[Tensor], grads: list[Tensor], lr: float, weight_decay: flo
     )  # fmt: skip
 
 
-def _gather(grads: list[Tensor], found_inf: Tensor, inverse: Tensor, dtype: torch.dtype) -> Tensor:
+def _copy(to: list[Tensor], given: list[Tensor]) -> None:
+    for a, b in zip(to, given, strict=True):
+        a.copy_(b)
+
+
+def _gather(grads: list[Tensor], found_inf: Tensor, inverse: float, dtype: torch.dtype) -> Tensor:
     values = torch.cat([grad.reshape(-1).to(dtype) for grad in grads])
-    torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, inverse)
+    torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, torch.tensor(inverse, dtype=torch.float32))
     return values
 
 
@@ -112,10 +118,29 @@ def _with_grads(grads: list[Tensor]) -> list[Tensor]:
 
 
 def clip(grads: list[Tensor], max_norm: float, norm_type: float) -> Tensor:
-    """Clip gradients in place by their common norm, and return it."""
+    """Clip gradients in place by their common norm, and return it: one launch where they are on one device."""
     if not grads:
         return torch.zeros(())
-    return torch.ops.sdaa.clip_grad_norm_(grads, float(max_norm), float(norm_type))
+    if len({grad.device for grad in grads}) > 1 or any(grad.is_sparse for grad in grads):
+        return _clip(grads, max_norm, norm_type)
+    norm = torch.ops.sdaa.clip_grad_norm_(grads, float(max_norm), float(norm_type))
+    changed(grads)
+    return norm
+
+
+def changed(tensors: list[Tensor]) -> None:
+    """Let autograd know that tensors were written, as it does of its own operators."""
+    torch.autograd.graph.increment_version(tensors)
+
+
+def copy(to: list[Tensor], given: list[Tensor]) -> None:
+    """Copy tensors into others, which may be of another dtype: one launch a device."""
+    places: dict[torch.device, list[int]] = {}
+    for k, each in enumerate(to):
+        places.setdefault(each.device, []).append(k)
+    for part in places.values():
+        torch.ops.sdaa.copy_lists_([to[k] for k in part], [given[k] for k in part])
+    changed(to)
 
 
 for _schema in _SCHEMAS:
@@ -127,6 +152,7 @@ for _name, _kernel in {
     "fused_sgd_": _sgd,
     "fused_sgd_.momentum": _sgd_momentum,
     "fused_lamb_": lamb,
+    "copy_lists_": _copy,
     "gather_grads": _gather,
     "clip_grad_norm_": _clip,
 }.items():

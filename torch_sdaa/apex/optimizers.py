@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from torch_sdaa.apex import kernels as kernels  # defines the operators
+from torch_sdaa.apex.kernels import changed
 from torch_sdaa.apex.lamb import Lamb
 
 __all__ = [
@@ -86,6 +86,7 @@ class SdaaFusedAdam(torch.optim.Adam):
                 counted = [float(step) for step in steps]
                 op = torch.ops.sdaa.fused_adam_.amsgrad if amsgrad else torch.ops.sdaa.fused_adam_.default
                 op(*given, counted, amsgrad, decoupled, *numbers)
+            changed(lists[0])
             for step in lists[5]:
                 step += 1
         return loss
@@ -118,6 +119,7 @@ class SdaaFusedAdadelta(torch.optim.Adadelta):
             numbers = float(group["lr"]), group["rho"], group["eps"], group["weight_decay"], group["maximize"]
             for tensors in _together(*lists[:4]):
                 torch.ops.sdaa.fused_adadelta_(*tensors, *numbers)
+            changed(lists[0])
             for step in lists[4]:
                 step += 1
         return loss
@@ -166,6 +168,7 @@ class SdaaFusedSGD(torch.optim.SGD):
             else:
                 for tensors in _together(params, grads):
                     torch.ops.sdaa.fused_sgd_.default(*tensors, lr, decay, maximize)
+            changed(params)
             if momentum:
                 for param, buffer in zip(params, buffers, strict=True):
                     self.state[param]["momentum_buffer"] = buffer
@@ -178,6 +181,7 @@ class SdaaFusedLamb(Lamb):
     def _apply(self, params: list[Tensor], averages: list[Tensor], squares: list[Tensor], rest: Any) -> None:
         for tensors in _together(params, [param.grad for param in params], averages, squares):
             torch.ops.sdaa.fused_lamb_(*tensors, *rest)
+        changed(params)
 
 
 NpuFusedAdadelta = SdaaFusedAdadelta

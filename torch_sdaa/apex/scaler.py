@@ -27,7 +27,6 @@ class LossScaler:
         self.unskipped = 0
         self._lowest, self._highest = lowest, highest
         self._found: dict[torch.device, Tensor] = {}
-        self._inverses: dict[torch.device, tuple[float, Tensor]] = {}
 
     def loss_scale(self) -> float:
         """Return the factor."""
@@ -42,21 +41,18 @@ class LossScaler:
             values = grad._values() if grad.is_sparse else grad
             groups[values.device, values.dtype].append(values)
         for (device, _), group in groups.items():
-            torch._amp_foreach_non_finite_check_and_unscale_(group, *self._numbers(device))
+            inverse = torch.full((), 1.0 / self.scale, dtype=torch.float32, device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(group, self._flag(device), inverse)
 
     def gather(self, grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         """Return gradients of one device in one buffer, unscaled, and note what is infinite or NaN: one launch."""
-        return torch.ops.sdaa.gather_grads(grads, *self._numbers(grads[0].device), dtype)
+        return torch.ops.sdaa.gather_grads(grads, self._flag(grads[0].device), 1.0 / self.scale, dtype)
 
-    def _numbers(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return what notes an overflow on a device, and what gradients are multiplied by there."""
+    def _flag(self, device: torch.device) -> Tensor:
+        """Return what notes an overflow on a device, until the next update."""
         if device not in self._found:
             self._found[device] = torch.zeros((), dtype=torch.float32, device=device)
-        scale, inverse = self._inverses.get(device, (0.0, None))
-        if inverse is None or scale != self.scale:
-            inverse = torch.full((), 1.0 / self.scale, dtype=torch.float32, device=device)
-            self._inverses[device] = self.scale, inverse
-        return self._found[device], inverse
+        return self._found[device]
 
     def update(self) -> bool:
         """Set the next step's scale; return whether this one must be skipped. A static one skips nothing."""
