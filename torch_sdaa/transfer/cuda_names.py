@@ -1,4 +1,4 @@
-"""``torch.cuda`` while it stands for ``torch.sdaa``: its functions, classes and submodules, and what of it is refused."""
+"""``torch.cuda`` while it stands for ``torch.sdaa``: its functions, classes, submodules, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.cuda.comm
 
 from torch_sdaa import sdaa
 from torch_sdaa.sdaa.absent import ABSENT
@@ -21,6 +22,8 @@ _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._hi
 """Parts of torch that look for a CUDA device to compile for; these are told that there is none."""
 
 _ANSWERS = {"is_available": False, "device_count": 0, "is_initialized": False}
+
+_COLLECTIVES = "one process drives one device: use torch.distributed, a process for each device"
 
 _BUSINESS_OF_TORCH = {"has_half", "has_magma", "check_error", "cudaStatus", "default_generators"}
 """Names that stay, or are taken over as they are."""
@@ -49,6 +52,8 @@ def begin(changes: Changes) -> None:
     for name in ("_record_memory_history", "_dump_snapshot", "_snapshot"):
         if hasattr(torch.cuda.memory, name):
             changes.set(torch.cuda.memory, name, _refused(f"torch.cuda.memory.{name}", ABSENT["memory_snapshot"]))
+    for name in torch.cuda.comm.__all__:
+        changes.set(torch.cuda.comm, name, _refused(f"torch.cuda.comm.{name}", _COLLECTIVES))
     _mark_ranges(changes)
 
 
@@ -94,7 +99,8 @@ def _refused(name: str, why: str) -> type:
 def _refuse_module(module: ModuleType, why: str, changes: Changes) -> None:
     """Refuse the functions and classes of a submodule; the module itself may be imported."""
     for name, value in list(vars(module).items()):
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__:
+        hidden = name.startswith("__" if module.__name__.endswith("jiterator") else "_")  # whose functions all have one
+        if not hidden and getattr(value, "__module__", None) == module.__name__:
             changes.set(module, name, _refused(f"{module.__name__}.{name}", why))
 
 

@@ -1,4 +1,4 @@
-"""Functions, methods and constructors of C that take a device: found by their declarations, redirected where they are."""
+"""Functions, methods and constructors of C that take a device: found by their declarations, redirected in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_CUDA = {"is_autocast_enabled": 0, "set_autocast_enabled": 1}
 """Those that mean CUDA where they are called with so many arguments only."""
 
 _LEFT = {"from_file", "eq", "ne"}
-"""The first makes tensors of the CPU only, and a file's name may be anything; the others compare devices in TorchScript."""
+"""The first makes tensors of the CPU only, and a file may have any name; the others compare devices in TorchScript."""
 
 _HOLDERS = ("_VariableFunctions", "TensorBase", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
 """What of ``torch._C`` holds functions."""

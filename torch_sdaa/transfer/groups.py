@@ -39,7 +39,7 @@ def backend(given: Any) -> Any:
     """Return the backend that stands for one of CUDA: ``nccl``, ``cuda:nccl``; anything else as it is.
 
     Raises:
-        NotOnSdaa: there is none.
+        NotOnSdaaError: there is none.
     """
     if not isinstance(given, str) or "nccl" not in given.lower():
         return given

@@ -58,13 +58,10 @@ def _run(script: str, module: bool) -> None:
         spawning.get_preparation_data = _for_child(spawning.get_preparation_data)
         runpy.run_path(script, run_name="__main__")
     except SyntaxError as error:
-        if error.filename is None or Path(error.filename).resolve() != Path(script).resolve():
-            _tell(error, script)
-        _end(f"{script}:{error.lineno}: this is no Python {sys.version_info[0]}: {error.msg}")
-    except (UnicodeDecodeError, ValueError) as error:
-        if error.__traceback__ is None or _inner(error.__traceback__, script) is not None:
-            _tell(error, script)
-        _end(f"{script} is no Python script: {error}")
+        if _inner(error.__traceback__, script) is not None:
+            _tell(error, script)  # of something that the script imports
+        place = script if error.lineno is None else f"{script}:{error.lineno}"
+        _end(f"{place}: this is no Python {sys.version_info[0]}: {error.msg}")
     except Exception as error:  # noqa: BLE001 -- whatever the script raised is shown as Python would
         _tell(error, script)
 

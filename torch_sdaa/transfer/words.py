@@ -18,14 +18,14 @@ REFUSED: Counter[str] = Counter()
 _GONE = object()
 
 
-class NotOnSdaa(RuntimeError):
+class NotOnSdaaError(RuntimeError):
     """Something of CUDA that sdaa has not; the message is one line that says what to do instead."""
 
 
-def refuse(name: str, why: str) -> NotOnSdaa:
+def refuse(name: str, why: str) -> NotOnSdaaError:
     """Return the error for a name of CUDA that cannot be redirected, and count it."""
     REFUSED[name] += 1
-    return NotOnSdaa(f"transfer_to_sdaa cannot redirect {name} to sdaa: {why}")
+    return NotOnSdaaError(f"transfer_to_sdaa cannot redirect {name} to sdaa: {why}")
 
 
 def redirected(value: Any) -> Any:
