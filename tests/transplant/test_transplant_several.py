@@ -1,5 +1,7 @@
 """``distributed``: what is written around a model, its data, its printing and its saving."""
 
+# ruff: noqa: E501 - a case is a line
+
 from __future__ import annotations
 
 from pathlib import Path
