@@ -26,8 +26,8 @@ class Options:
     """What a run was asked for.
 
     Attributes:
-        similar: ``-sim``. choose: ``-s``. rules: the user's. target: name of the model that ``distributed`` wraps, empty
-            where it was not given. entry: the file ``-m`` names, from the root of the input.
+        similar: ``-sim``. choose: ``-s``. rules: the user's. target: the model that ``distributed`` wraps; empty: it
+            was not given. entry: the file ``-m`` names, from the root of the input.
     """
 
     similar: bool = False

@@ -138,9 +138,9 @@ def _makes(script: Script, line: cst.SimpleStatementLine, target: str) -> bool:
             return True
         elif isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             function = small.value.func
-            if isinstance(function, cst.Attribute) and path_of(function.value) == target:
-                if function.attr.value in ("cuda", "to", "half", "float", "double"):
-                    return True
+            own = isinstance(function, cst.Attribute) and path_of(function.value) == target
+            if own and path_of(function).endswith((".cuda", ".to", ".half", ".float", ".double")):
+                return True
     return False
 
 
@@ -218,7 +218,7 @@ def _unwrap_data_parallel(script: Script, target: str) -> None:
                 script.findings[:] = [one for one in script.findings if not span[0] <= one.start < span[1]]
 
 
-# ------------------------------------------------------------------------------------------------- what one process does
+# ------------------------------------------------------------------------------------------------ what one process does
 
 
 def _first_process(script: Script, main: bool) -> None:

@@ -79,7 +79,8 @@ def _fault(kind: str, entry: Any) -> str:
         value: Any = entry.get(name)
         if value is None and name == "parent_module":
             continue
-        if not isinstance(value, kind_of) or isinstance(value, bool) or (value == "" and name != "parent_module"):
+        fits = isinstance(value, kind_of) and not isinstance(value, bool)
+        if not fits or (value == "" and name != "parent_module"):
             said = "lacks" if name not in entry else f"has {brief(value)} in"
             return f"{said} {name!r}; give it {'a number' if kind_of is int else 'a text'}"
         if name == "arg_idx" and value < 0:

@@ -6,9 +6,8 @@ import importlib
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("libcst")
-pytest.importorskip("torch_sdaa")
 
 from engine import read_yaml
 from torch_sdaa.sdaa.absent import ABSENT
@@ -25,7 +24,7 @@ def test_every_public_name_of_torch_cuda_has_its_row(module: str) -> None:
     same, imported, absent = set(entry["same"].split()), set(entry["imported"].split()), set(entry["absent"])
     real = {name for name in dir(importlib.import_module(module)) if not name.startswith("_")}
     assert {name for name in same | imported | absent if not name.startswith("_")} == real
-    assert not (same & absent or same & imported or absent & imported)
+    assert len(same | absent | imported) == len(same) + len(absent) + len(imported)
     card = importlib.import_module(module.replace("torch.cuda", "torch.sdaa"))
     assert [name for name in sorted(same) if not hasattr(card, name)] == []
     assert [name for name in sorted(absent) if hasattr(card, name)] == []

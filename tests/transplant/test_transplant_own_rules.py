@@ -50,7 +50,8 @@ def test_names_of_functions(tmp_path: Path) -> None:
 
 
 def test_names_of_modules(tmp_path: Path) -> None:
-    text = "import torch\nfrom torch.cuda import amp\nfrom torch.cuda.amp import autocast\ns = torch.cuda.amp.GradScaler()\n"
+    text = "import torch\nfrom torch.cuda import amp\nfrom torch.cuda.amp import autocast\n"
+    text += "s = torch.cuda.amp.GradScaler()\n"
     rule = {"old_name": "amp", "new_name": "mixed", "parent_module": "torch.cuda"}
     assert moved(tmp_path, text, ModuleNameModifyRule=[rule]) == (
         "import torch\nimport torch_sdaa\nfrom torch.sdaa import mixed as amp\nfrom torch.sdaa.mixed import autocast\n"

@@ -32,7 +32,8 @@ def test_the_page_works(tmp_path: Path) -> None:
     for line in shown(PAGE, "text"):
         assert any(said.startswith(line) for said in printed[0].splitlines()), line
     assert re.findall(r"^epoch (\d) loss", printed[1], re.MULTILINE) == ["0", "1", "2"]  # once, by one process
-    saved = [torch.load(tmp_path / folder / "project_msft" / "model.pt", map_location="cpu") for folder in ("moved", "several")]
+    files = [tmp_path / folder / "project_msft" / "model.pt" for folder in ("moved", "several")]
+    saved = [torch.load(file, map_location="cpu") for file in files]
     assert [list(state) for state in saved] == [["0.weight", "0.bias", "2.weight", "2.bias"]] * 2
     assert printed[2].splitlines()[-1] == "1"
 

@@ -1,5 +1,7 @@
 """What the rules make of single lines: each a line before, the line after, and what a person is told."""
 
+# ruff: noqa: E501 - a case is a line
+
 from __future__ import annotations
 
 import pytest
