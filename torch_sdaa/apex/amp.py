@@ -97,8 +97,7 @@ def initialize(
 ) -> Any:
     """Lower models and take their optimizers over; return both, as they were given: one, or a list.
 
-    Call it once, after ``model.to("sdaa")`` and before ``DistributedDataParallel``; then compute every backward under
-    :func:`scale_loss`. Several models and optimizers are given as lists in one call.
+    Call it once, with all of them, after ``.to("sdaa")`` and before DDP; compute backwards under :func:`scale_loss`.
 
     Args:
         models, optimizers: one, or a list. enabled: ``False`` leaves everything as it is.
