@@ -19,6 +19,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from tccl_ranks import HERE, Host, hosted  # noqa: E402
 
+import torch_sdaa  # noqa: E402, F401 -- compiles the extension where the cache has none
+
 pytestmark = pytest.mark.slow
 
 FOLDER = str(HERE)

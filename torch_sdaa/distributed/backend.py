@@ -27,7 +27,7 @@ LOOPBACK = "127.0.0.1"
 def register() -> None:
     """Make ``tccl`` a backend of ``torch.distributed``, and the one that is taken for the device."""
     distributed.Backend.register_backend(NAME, create, extended_api=True, devices=["sdaa"])
-    torch.distributed.is_tccl_available = is_available  # type: ignore[attr-defined]
+    torch.distributed.is_tccl_available = is_available
     if is_available():  # split_group copies them
         distributed.ProcessGroupGloo._Options.__deepcopy__ = _copied
 

@@ -31,7 +31,7 @@ def verify_first() -> None:
         compare(self, found[0])
         return found
 
-    DistributedDataParallel._build_params_for_reducer = build  # type: ignore[method-assign]
+    DistributedDataParallel._build_params_for_reducer = build
 
 
 def compare(ddp: Any, parameters: list[Any]) -> None:
