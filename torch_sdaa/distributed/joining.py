@@ -189,6 +189,8 @@ def _said(error: Exception) -> str:
         return f"not all ranks have come ({text}); start world_size processes, with one MASTER_ADDR and MASTER_PORT"
     if ("timed out" in text and "connect" in text) or "onnection refused" in text:
         return f"nobody answers at MASTER_ADDR and MASTER_PORT ({text}); rank 0 must run there, and its port be open"
+    if "Failed to recv" in text or "Broken pipe" in text:
+        return f"the process that holds the store, rank 0 or the launcher, has ended; see what it printed last ({text})"
     return text
 
 
