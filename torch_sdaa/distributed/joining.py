@@ -63,6 +63,7 @@ def _told(original: Any) -> Any:
                 original(*given.args, **given.kwargs)
         except (DistNetworkError, DistStoreError, DistBackendError) as error:
             raise type(error)(_said(error)) from None
+        _name_default(distributed_c10d._get_default_group())
         _end_in_one_line()
 
     return init_process_group
@@ -72,9 +73,17 @@ def _at_home(original: Any) -> Any:
     @functools.wraps(original)
     def new_group(*args: Any, **kwargs: Any) -> Any:
         with _loopback():
-            return original(*args, **kwargs)
+            made = original(*args, **kwargs)
+        _name_default(made)
+        return made
 
     return new_group
+
+
+def _name_default(group: Any) -> None:
+    """Tell a group of both backends which is asked where no device is named; torch does so for its own pairs only."""
+    if isinstance(group, distributed.ProcessGroup) and {one.type for one in group._device_types} == {"cpu", "sdaa"}:
+        group._set_default_backend(distributed.ProcessGroup.BackendType.GLOO)
 
 
 def _backend(name: str | None) -> str:
@@ -189,6 +198,8 @@ def _said(error: Exception) -> str:
         return f"not all ranks have come ({text}); start world_size processes, with one MASTER_ADDR and MASTER_PORT"
     if ("timed out" in text and "connect" in text) or "onnection refused" in text:
         return f"nobody answers at MASTER_ADDR and MASTER_PORT ({text}); rank 0 must run there, and its port be open"
+    if "Failed to recv" in text or "Broken pipe" in text:
+        return f"the process that holds the store, rank 0 or the launcher, has ended; see what it printed last ({text})"
     return text
 
 

@@ -19,6 +19,9 @@ from torch_sdaa.core import C
 LOOK = 1.0
 """Seconds between two looks whether those that have come are still there."""
 
+_PARTING = 5.0
+"""Seconds that rank 0 waits at most for the others to have read who is there."""
+
 
 class Member(NamedTuple):
     """One rank.
@@ -67,7 +70,13 @@ def call(store: Any, rank: int, size: int, number: int, timeout: timedelta) -> l
     wait_for(
         store, keys, timeout, lambda missing: _not_come(missing, size, number, timeout), lambda: _come(store, keys)
     )
-    return _come(store, keys)
+    found = _come(store, keys)
+    store.set(f"tccl/read/{rank}", "")
+    if number == 0:  # its process may hold the store, and end at once where what it read is refused
+        until = time.monotonic() + _PARTING
+        while not store.check([f"tccl/read/{other}" for other in range(size)]) and time.monotonic() < until:
+            time.sleep(0.002)
+    return found
 
 
 def members(store: Any, size: int) -> list[Member]:
