@@ -66,9 +66,7 @@ def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPyt
         assert losses(found[name]) == losses(wanted[name]), name
     report = json.loads(there.stderr.splitlines()[-1])
     assert report["refused"] == {}
-    assert {"torch.device", "torch.Tensor.cuda", "torch.Tensor.to", "torch.cuda.is_available"} <= set(
-        report["redirected"]
-    )
+    assert {"torch.device", "torch.cuda.is_available"} <= set(report["redirected"])
 
 
 @pytest.mark.long
