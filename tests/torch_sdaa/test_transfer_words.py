@@ -53,7 +53,9 @@ def test_visible_devices_are_read(text: str, numbers: list[int] | None) -> None:
 
 def test_maps_of_checkpoints_mean_devices_of_sdaa_too() -> None:
     assert torch_names._mapped({"cuda:1": "cuda:0", "cpu": "cpu"}) == {
-        "sdaa:1": "cuda:0", "cuda:1": "cuda:0", "cpu": "cpu"
+        "sdaa:1": "cuda:0",
+        "cuda:1": "cuda:0",
+        "cpu": "cpu",
     }
     assert torch_names._mapped(lambda storage, location: location)(None, "sdaa:1") == "cuda:1"
     assert torch_names._mapped("cpu") == "cpu"
