@@ -47,7 +47,9 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
     by_source = trained(tmp_path / "training_scripts_msft" / f"{name}.py", tmp_path / "source")
     (tmp_path / "import").mkdir()
     redirected = tmp_path / "import" / f"{name}.py"
-    redirected.write_text(IMPORT + (SCRIPTS / f"{name}.py").read_text(encoding="utf-8"), encoding="utf-8")
+    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    head, future, tail = text.partition("from __future__ import annotations\n")
+    redirected.write_text(head + future + IMPORT + tail if future else IMPORT + text, encoding="utf-8")
     by_import = trained(redirected, tmp_path / "import")
     assert by_source == by_import
     assert len(by_source) > 1
