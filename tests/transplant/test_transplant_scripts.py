@@ -23,13 +23,16 @@ REFUSED = {"graph_capture", "data_parallel"}
 """What the card cannot run: the tool says so, and the run does."""
 
 SEVERAL = {"ddp_nccl": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"], "ddp_spawn": []}
+IMPORT = "from torch_sdaa.contrib import transfer_to_sdaa\n"
+"""The line that moves a script by import."""
+
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
 
 
-def trained(script: Path, folder: Path, **more: str) -> list[str]:
+def trained(script: Path, folder: Path) -> list[str]:
     """Return the lines with losses that a script prints."""
-    folder.mkdir()
-    found = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_SDAA_RANDOM": "cpu", "OMP_NUM_THREADS": "1", **more}
+    folder.mkdir(exist_ok=True)
+    found = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_SDAA_RANDOM": "cpu", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *SEVERAL.get(script.stem, []), str(script)]
     done = subprocess.run(command, cwd=folder, env=found, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -42,7 +45,12 @@ def trained(script: Path, folder: Path, **more: str) -> list[str]:
 def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
     main(["-i", str(SCRIPTS / f"{name}.py"), "-o", str(tmp_path)])
     by_source = trained(tmp_path / "training_scripts_msft" / f"{name}.py", tmp_path / "source")
-    by_import = trained(SCRIPTS / f"{name}.py", tmp_path / "import", TORCH_SDAA_TRANSFER="1")
+    (tmp_path / "import").mkdir()
+    redirected = tmp_path / "import" / f"{name}.py"
+    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    head, future, tail = text.partition("from __future__ import annotations\n")
+    redirected.write_text(head + future + IMPORT + tail if future else IMPORT + text, encoding="utf-8")
+    by_import = trained(redirected, tmp_path / "import")
     assert by_source == by_import
     assert len(by_source) > 1
 
