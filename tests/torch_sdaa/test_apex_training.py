@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import io
-import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ pytest.importorskip("torch_sdaa")
 
 from torch import nn  # noqa: E402
 
+from tests.torch_sdaa.apex_trainings import batches, net, plainly, same, sgd, train_step, with_apex  # noqa: E402
 from torch_sdaa.apex import amp, optimizers  # noqa: E402
 from torch_sdaa.apex.scaler import LossScaler  # noqa: E402
 from torch_sdaa.core import C  # noqa: E402
@@ -35,87 +33,33 @@ def _fresh() -> Iterator[None]:
     assert not torch.is_autocast_enabled("sdaa")
 
 
-def _net() -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        layers = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5)
-        return nn.Sequential(*layers).sdaa()
-
-
-def _sgd(params: Any) -> Any:
-    return torch.optim.SGD(params, 0.05, momentum=0.9)
-
-
-def _batches(steps: int, first: int = 0) -> Iterator[tuple[Any, Any]]:
-    generator = torch.Generator().manual_seed(1)
-    for step in range(first + steps):
-        x, y = torch.randn(4, 3, 6, 6, generator=generator), torch.randint(5, (4,), generator=generator)
-        if step >= first:
-            yield x.sdaa(), y.sdaa()
-
-
-def _step(model: Any, optimizer: Any, x: Any, y: Any) -> float:
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(x), y)
-    with amp.scale_loss(loss, optimizer) as scaled:
-        scaled.backward()
-    optimizer.step()
-    return float(loss.item())
-
-
-def _with_apex(
-    level: str, make: Callable[[Any], Any] = _sgd, steps: int = 5, **options: Any
-) -> tuple[Any, list[float]]:
-    model = _net()
-    model, optimizer = amp.initialize(model, make(model.parameters()), opt_level=level, verbosity=0, **options)
-    return model, [_step(model, optimizer, x, y) for x, y in _batches(steps)]
-
-
-def _plain(make: Callable[[Any], Any] = _sgd, autocast: bool = False) -> tuple[Any, list[float]]:
-    model, losses = _net(), []
-    optimizer, scaler = make(model.parameters()), torch.amp.GradScaler("sdaa", enabled=autocast)
-    for x, y in _batches(5):
-        optimizer.zero_grad()
-        with torch.autocast("sdaa", enabled=autocast):
-            loss = nn.functional.cross_entropy(model(x), y)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    return model, losses
-
-
-def _same(a: Any, b: Any) -> bool:
-    return all(torch.equal(p, q) for p, q in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
-
-
 @pytest.mark.parametrize(
-    "make", [_sgd, lambda p: torch.optim.Adam(p, 0.01), lambda p: optimizers.SdaaFusedAdam(p, 0.01)]
+    "make", [sgd, lambda p: torch.optim.Adam(p, 0.01), lambda p: optimizers.SdaaFusedAdam(p, 0.01)]
 )
 @pytest.mark.parametrize("combine", [None, True])
 def test_o0_is_the_plain_training_bit_for_bit(make: Any, combine: Any) -> None:
-    ours, losses = _with_apex("O0", make, combine_grad=combine)
-    plain, expected = _plain(make)
+    ours, losses = with_apex("O0", make, combine_grad=combine)
+    plain, expected = plainly(make)
 
     assert losses == expected
-    assert _same(ours, plain)
+    assert same(ours, plain)
 
 
 @pytest.mark.parametrize("combine", [None, True])
 def test_o1_is_the_training_of_torch_amp(combine: Any) -> None:
     """The same casts by the same lists, and scales that are powers of two: the same bits."""
-    ours, losses = _with_apex("O1", combine_grad=combine)
-    theirs, expected = _plain(autocast=True)
+    ours, losses = with_apex("O1", combine_grad=combine)
+    theirs, expected = plainly(autocast=True)
 
     assert losses == expected
-    assert _same(ours, theirs)
+    assert same(ours, theirs)
     assert {p.dtype for p in ours.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("combine", [None, True])
 def test_o2_is_it_to_rounding(combine: Any) -> None:
-    ours, losses = _with_apex("O2", combine_grad=combine)
-    _, expected = _plain(autocast=True)
+    ours, losses = with_apex("O2", combine_grad=combine)
+    _, expected = plainly(autocast=True)
 
     assert losses == pytest.approx(expected, rel=2e-3)
     assert [each.dtype for each in ours.parameters()] == [
@@ -127,8 +71,8 @@ def test_o2_is_it_to_rounding(combine: Any) -> None:
 
 
 def test_o3_is_half_throughout() -> None:
-    ours, losses = _with_apex("O3")
-    _, expected = _plain(autocast=True)
+    ours, losses = with_apex("O3")
+    _, expected = plainly(autocast=True)
 
     assert {p.dtype for p in ours.parameters()} == {torch.float16}
     assert losses == pytest.approx(expected, rel=2e-2)
@@ -137,14 +81,14 @@ def test_o3_is_half_throughout() -> None:
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_combined_gradients_give_the_same_bits_in_fewer_launches(level: str) -> None:
     def trained(combine: bool) -> tuple[Any, int]:
-        model = _net()
+        model = net()
         model, optimizer = amp.initialize(
-            model, _sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
+            model, sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
         )
-        for x, y in _batches(2):
-            _step(model, optimizer, x, y)
+        for x, y in batches(2):
+            train_step(model, optimizer, x, y)
         before = C.launches()
-        loss = model(next(_batches(1))[0]).mean()
+        loss = model(next(batches(1))[0]).mean()
         with amp.scale_loss(loss, optimizer) as scaled:
             scaled.backward()
         amp.clip_grad_norm_(optimizer, 0.1)
@@ -159,10 +103,10 @@ def test_combined_gradients_give_the_same_bits_in_fewer_launches(level: str) -> 
 
 
 def test_combined_gradients_lie_in_one_buffer_and_are_unscaled_in_one_launch() -> None:
-    model = _net()
-    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0, combine_grad=True)
-    x, y = next(_batches(1))
-    _step(model, optimizer, x, y)
+    model = net()
+    model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level="O2", verbosity=0, combine_grad=True)
+    x, y = next(batches(1))
+    train_step(model, optimizer, x, y)
     loss = nn.functional.cross_entropy(model(x), y)
 
     def unscaled() -> int:
@@ -192,10 +136,10 @@ def test_combined_gradients_lie_in_one_buffer_and_are_unscaled_in_one_launch() -
 @pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("combine", [None, True])
 def test_an_overflow_skips_the_step_and_says_so(level: str, combine: Any, capsys: Any) -> None:
-    model = _net()
-    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level=level, combine_grad=combine)
-    x, y = next(_batches(1))
-    _step(model, optimizer, x, y)
+    model = net()
+    model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level=level, combine_grad=combine)
+    x, y = next(batches(1))
+    train_step(model, optimizer, x, y)
     before, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
     capsys.readouterr()
     optimizer.zero_grad()
@@ -216,7 +160,7 @@ def test_an_overflow_skips_the_step_and_says_so(level: str, combine: Any, capsys
         for k in after["state"]
     )
     assert amp.state_dict() == {"loss_scaler0": {"loss_scale": 32768.0, "unskipped": 0}}
-    assert _step(model, optimizer, x, y) == _step_loss(before, model, x, y)
+    assert train_step(model, optimizer, x, y) == _step_loss(before, model, x, y)
 
 
 def _step_loss(state: Any, model: Any, x: Any, y: Any) -> float:
@@ -228,13 +172,13 @@ def _step_loss(state: Any, model: Any, x: Any, y: Any) -> float:
 
 @pytest.mark.parametrize("scale", [128.0, "128.0", 128])
 def test_a_static_scale_neither_grows_nor_skips(scale: Any) -> None:
-    _, losses = _with_apex("O2", loss_scale=scale)
-    _, dynamic = _with_apex("O2")
+    _, losses = with_apex("O2", loss_scale=scale)
+    _, dynamic = with_apex("O2")
 
     assert losses == pytest.approx(dynamic, rel=1e-4)
-    model = _net()
-    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O1", loss_scale=scale, verbosity=0)
-    with amp.scale_loss(model(next(_batches(1))[0]).sum() * INF, optimizer) as scaled:
+    model = net()
+    model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level="O1", loss_scale=scale, verbosity=0)
+    with amp.scale_loss(model(next(batches(1))[0]).sum() * INF, optimizer) as scaled:
         scaled.backward()
     optimizer.step()
     assert not model[0].weight.isfinite().all()
@@ -264,9 +208,9 @@ def test_two_losses_before_a_step_add_up(level: str, combine: Any) -> None:
     """Unscaled one by one, left scaled by the first, or taken as one loss: the same gradients."""
 
     def grads(how: str) -> list[Any]:
-        model = _net()[3:]
+        model = net()[3:]
         model, optimizer = amp.initialize(
-            model, _sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
+            model, sgd(model.parameters()), opt_level=level, verbosity=0, combine_grad=combine
         )
         x, z = (torch.full((2, 6, 4, 4), value, device="sdaa") for value in (0.5, 0.25))
         if how == "joined":
@@ -386,49 +330,49 @@ def test_sparse_gradients(level: str, combine: Any) -> None:
 @pytest.mark.parametrize("level", ["O0", "O1", "O2", "O3"])
 def test_a_training_goes_on_from_a_checkpoint_with_the_same_bits(level: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 3)
-    whole = _net()
-    whole, optimizer = amp.initialize(whole, _sgd(whole.parameters()), opt_level=level, verbosity=0)
-    expected = [_step(whole, optimizer, x, y) for x, y in _batches(6)]
+    whole = net()
+    whole, optimizer = amp.initialize(whole, sgd(whole.parameters()), opt_level=level, verbosity=0)
+    expected = [train_step(whole, optimizer, x, y) for x, y in batches(6)]
     scale = amp.state_dict()
 
-    half = _net()
-    half, optimizer = amp.initialize(half, _sgd(half.parameters()), opt_level=level, verbosity=0)
-    losses = [_step(half, optimizer, x, y) for x, y in _batches(2)]
+    half = net()
+    half, optimizer = amp.initialize(half, sgd(half.parameters()), opt_level=level, verbosity=0)
+    losses = [train_step(half, optimizer, x, y) for x, y in batches(2)]
     file = io.BytesIO()
     torch.save({"model": half.state_dict(), "optimizer": optimizer.state_dict(), "amp": amp.state_dict()}, file)
     file.seek(0)
     state = torch.load(file, map_location="sdaa", weights_only=True)
     assert {v.dtype for v in state["model"].values() if v.is_floating_point()} == ({torch.float32})
 
-    rest = nn.Sequential(*copy.deepcopy(_net())).sdaa()
+    rest = nn.Sequential(*copy.deepcopy(net())).sdaa()
     nn.init.ones_(rest[0].weight)
-    rest, optimizer = amp.initialize(rest, _sgd(rest.parameters()), opt_level=level, verbosity=0)
+    rest, optimizer = amp.initialize(rest, sgd(rest.parameters()), opt_level=level, verbosity=0)
     rest.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     amp.load_state_dict(state["amp"])
-    losses += [_step(rest, optimizer, x, y) for x, y in _batches(4, first=2)]
+    losses += [train_step(rest, optimizer, x, y) for x, y in batches(4, first=2)]
 
     assert losses == expected
-    assert _same(rest, whole)
+    assert same(rest, whole)
     assert amp.state_dict() == scale
 
 
 def test_weights_that_are_set_by_hand_reach_the_master_weights() -> None:
-    model = _net()
-    model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0)
+    model = net()
+    model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level="O2", verbosity=0)
     with torch.no_grad():
         model[0].weight.fill_(0.25)
     assert model.state_dict()["0.weight"].unique().tolist() == [0.25]
     model[4].load_state_dict({"weight": torch.zeros(5, 96), "bias": torch.ones(5)})  # a part of it
-    x, y = next(_batches(1))
-    _step(model, optimizer, x, y)
+    x, y = next(batches(1))
+    train_step(model, optimizer, x, y)
 
     assert (model[4].bias - 1).abs().max() < 0.1
 
 
 def test_wrapped_for_several_processes_a_checkpoint_is_float32_too() -> None:
-    model = _net()
-    model, _ = amp.initialize(model, _sgd(model.parameters()), opt_level="O2", verbosity=0)
+    model = net()
+    model, _ = amp.initialize(model, sgd(model.parameters()), opt_level="O2", verbosity=0)
     outer = nn.ModuleDict({"module": model})
     state = outer.state_dict()
     outer.load_state_dict(state)
@@ -437,232 +381,10 @@ def test_wrapped_for_several_processes_a_checkpoint_is_float32_too() -> None:
 
 
 def test_another_number_of_losses_is_warned_of() -> None:
-    _with_apex("O1", steps=1, num_losses=2)
+    with_apex("O1", steps=1, num_losses=2)
     state = amp.state_dict()
-    _with_apex("O1", steps=1)
+    with_apex("O1", steps=1)
     with pytest.warns(UserWarning, match="the checkpoint has 2 loss scales, and amp.initialize made 1"):
         amp.load_state_dict(state)
     with pytest.raises(RuntimeError, match="'model' is not of a state of amp"):
         amp.load_state_dict({"model": {}})
-
-
-# ------------------------------------------------------------------------------------------------- around the forward
-
-
-def test_in_o1_losses_are_cast_too_and_only_in_o1() -> None:
-    x = torch.ones(2, 2, device="sdaa", dtype=torch.float16)
-    _with_apex("O1", steps=1)
-    inside = nn.functional.mse_loss(x, x).dtype, (x.float() @ x.float()).dtype
-    with amp.disable_casts():
-        off = (x.float() @ x.float()).dtype
-    _with_apex("O2", steps=1)
-
-    assert inside == (torch.float32, torch.float16)
-    assert off == torch.float32
-    assert (x.float() @ x.float()).dtype == torch.float32
-
-
-def test_in_o1_a_thread_of_its_own_is_cast_in_the_model() -> None:
-    model, _ = _with_apex("O1", steps=1)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(model(next(_batches(1))[0]).dtype))
-    thread.start()
-    thread.join()
-
-    assert found == [torch.float16]
-
-
-def test_in_o1_weights_are_cast_once_a_forward_and_never_stale() -> None:
-    layer = nn.Linear(4, 4, bias=False).sdaa()
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x: Any) -> Any:
-            return self.layer(self.layer(x))
-
-    model, _ = amp.initialize(Twice().sdaa(), torch.optim.SGD(layer.parameters(), 0.1), opt_level="O1", verbosity=0)
-    x = torch.ones(1, 4, device="sdaa", dtype=torch.float16)
-    before = C.launches()
-    model(x)
-    casts = C.launches() - before
-    before = C.launches()
-    layer(layer(x))
-    assert C.launches() - before == casts + 1
-    with torch.no_grad():
-        layer.weight.fill_(1)
-    assert layer(x).tolist() == [[4] * 4]
-    assert model(x).tolist() == [[16] * 4]
-
-
-def test_an_error_in_the_model_leaves_autocast_as_it_was() -> None:
-    model, _ = _with_apex("O1", steps=1)
-    with pytest.raises(RuntimeError):
-        model(torch.ones(1, 1, device="sdaa"))
-    amp._state.cast_everywhere(False)
-    assert not torch.is_autocast_enabled("sdaa")
-    assert model(next(_batches(1))[0]).dtype == torch.float16
-
-
-@pytest.mark.parametrize("level", ["O0", "O2", "O3"])
-def test_inputs_and_outputs_are_cast(level: str) -> None:
-    class Named(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-            self.seen: Any = None
-
-        def forward(self, x: Any, *, more: dict[str, Any]) -> Any:
-            self.seen = x.dtype, more["y"][0].dtype, more["n"].dtype
-            return {"out": self.layer(x), "all": (more["y"][0], "text")}
-
-    half = torch.float32 if level == "O0" else torch.float16
-    model = amp.initialize(Named().sdaa(), opt_level=level, verbosity=0)
-    x = torch.ones(1, 2, device="sdaa", dtype=torch.float64)
-    out = model(x, more={"y": [x], "n": torch.ones(1, dtype=torch.int64, device="sdaa")})
-    assert model.seen == (half, half, torch.int64)
-    assert out["out"].dtype == out["all"][0].dtype == torch.float32
-    kept = amp.initialize(Named().sdaa(), opt_level=level, verbosity=0, cast_model_outputs=torch.float16)
-    assert kept(x, more={"y": [x], "n": x})["out"].dtype == torch.float16
-
-
-def test_batch_norm_may_be_half_and_o3_may_keep_it() -> None:
-    def dtypes(**options: Any) -> Any:
-        model = amp.initialize(_net(), verbosity=0, **options)
-        return model[1].weight.dtype, model[0].weight.dtype
-
-    assert dtypes(opt_level="O2", keep_batchnorm_fp32=False) == (torch.float16, torch.float16)
-    assert dtypes(opt_level="O3", keep_batchnorm_fp32="True") == (torch.float32, torch.float16)
-    assert dtypes(opt_level="O2", cast_model_type=torch.float32) == (torch.float32, torch.float32)
-
-
-def test_functions_of_ones_own() -> None:
-    seen = []
-
-    @amp.float_function
-    def single(x: Any) -> Any:
-        seen.append(x.dtype)
-        return x
-
-    class Module:
-        @staticmethod
-        def lowered(x: Any, y: Any) -> Any:
-            seen.append((x.dtype, y.dtype))
-
-        wide = lowered
-
-    amp.register_half_function(Module, "lowered")
-    amp.register_promote_function(Module, "wide")
-    x = torch.ones(2, device="sdaa")
-
-    def call() -> None:
-        single(x.half())
-        Module.lowered(x, y=x)
-        Module.wide(x, x.half())
-
-    call()
-    _with_apex("O1", steps=1)
-    call()
-    h, f = torch.float16, torch.float32
-    assert seen == [h, (f, f), (f, h), f, (h, h), (f, f)]
-
-
-def test_a_copy_of_the_model_is_one_of_its_own() -> None:
-    """As an average of the weights is kept."""
-    model, _ = _with_apex("O2", steps=1)
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        other[4].bias.fill_(7)
-    x, _ = next(_batches(1))
-
-    assert not torch.equal(model(x), other(x))
-    assert other.state_dict()["4.bias"].unique().tolist() == [7.0]
-    assert model.state_dict()["4.bias"].abs().max() < 1
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_a_scheduler_made_before_or_after_counts_steps_without_a_warning(first: bool) -> None:
-    model = _net()
-    optimizer = _sgd(model.parameters())
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) if first else None
-    model, optimizer = amp.initialize(model, optimizer, opt_level="O2", verbosity=0)
-    scheduler = scheduler or torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    x, y = next(_batches(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        _step(model, optimizer, x, y)
-        scheduler.step()
-
-    assert optimizer.param_groups[0]["lr"] == 0.025
-
-
-@pytest.mark.parametrize("to_none", [True, False])
-def test_zero_grad_clears_the_models_gradients_and_the_copies(to_none: bool) -> None:
-    model, optimizer = amp.initialize((net := _net()), _sgd(net.parameters()), opt_level="O2", verbosity=0)
-    with amp.scale_loss(model(next(_batches(1))[0]).sum(), optimizer) as scaled:
-        scaled.backward()
-    optimizer.zero_grad(set_to_none=to_none)
-
-    assert all(p.grad is None or not p.grad.any() for p in (*model.parameters(), *amp.master_params(optimizer)))
-    assert (model[0].weight.grad is None) == to_none
-
-
-def test_switched_off_it_changes_nothing() -> None:
-    model = _net()
-    optimizer = _sgd(model.parameters())
-    assert amp.initialize(model, optimizer, opt_level="O2", enabled=False) == (model, optimizer)
-    x, y = next(_batches(1))
-    loss = nn.functional.cross_entropy(model(x), y)
-    with amp.scale_loss(loss, optimizer) as scaled:
-        assert scaled is loss
-    assert model[0].weight.dtype == torch.float32
-    assert amp.state_dict() == {}
-
-
-@pytest.mark.parametrize("combine", [None, True])
-@pytest.mark.parametrize("level", ["O1", "O2"])
-def test_nothing_is_left_on_the_device(level: str, combine: Any) -> None:
-    gc.collect()
-    before = torch.sdaa.memory_allocated()
-    _with_apex(level, lambda p: optimizers.SdaaFusedAdam(p, 0.01), steps=2, combine_grad=combine)
-    gc.collect()
-
-    assert torch.sdaa.memory_allocated() == before
-
-
-def test_a_checkpointed_part_is_computed_again_in_the_same_dtypes() -> None:
-    class Part(nn.Module):
-        def __init__(self, again: bool) -> None:
-            super().__init__()
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(3)
-                self.first, self.second, self.again = nn.Linear(4, 4), nn.Linear(4, 2), again
-
-        def forward(self, x: Any) -> Any:
-            hidden = (
-                torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=False) if self.again else self.first(x)
-            )
-            return self.second(hidden)
-
-    def grads(again: bool) -> list[Any]:
-        model = Part(again).sdaa()
-        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level="O1", verbosity=0)
-        with amp.scale_loss(model(torch.ones(2, 4, device="sdaa")).float().mean(), optimizer) as scaled:
-            scaled.backward()
-        return [p.grad for p in model.parameters()]
-
-    assert all(torch.equal(a, b) for a, b in zip(grads(True), grads(False), strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["O1", "O2"])
-def test_a_compiled_model_learns_the_same(level: str) -> None:
-    def losses(compiled: bool) -> list[float]:
-        model = _net()
-        model, optimizer = amp.initialize(model, _sgd(model.parameters()), opt_level=level, verbosity=0)
-        called = torch.compile(model, backend="eager") if compiled else model
-        return [_step(called, optimizer, x, y) for x, y in _batches(3)]
-
-    assert losses(True) == losses(False)

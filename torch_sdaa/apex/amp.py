@@ -53,6 +53,11 @@ class _State:
         self.verbosity = 1
         self.everywhere = False
 
+    def switch_off(self) -> None:
+        """Let ``scale_loss`` give back what it is given."""
+        self.enabled, self.options, self.scalers = False, None, []
+        self.cast_everywhere(False)
+
     def casts(self) -> bool:
         """Return whether operators are cast."""
         return self.enabled and self.options is not None and self.options.patch_torch_functions
@@ -111,8 +116,7 @@ def initialize(
     """
     _state.verbosity = verbosity
     if not enabled:
-        _state.enabled, _state.options, _state.scalers = False, None, []
-        _state.cast_everywhere(False)
+        _state.switch_off()
         return models if optimizers is None else (models, optimizers)
     changes = {
         "cast_model_type": cast_model_type,
@@ -127,17 +131,23 @@ def initialize(
     all_optimizers = as_list("optimizers", [] if optimizers is None else optimizers, Optimizer, "torch.optim.Optimizer")
     check_models(all_models)
     check_optimizers(all_optimizers, all_models)
-    singles = {p: p.data for model in all_models for p in model.parameters() if p.dtype is torch.float32}
-    for model in all_models:
-        _lower(model, options, cast_model_outputs)
-    for optimizer in all_optimizers:
-        hold(optimizer, bool(options.master_weights), singles, bool(combine_grad), _say)
+    _take_over(all_models, all_optimizers, options, cast_model_outputs, bool(combine_grad))
     _state.enabled, _state.options = True, options
     _state.scalers = [LossScaler(options.loss_scale, min_loss_scale, max_loss_scale) for _ in range(num_losses)]
     _state.cast_everywhere(options.patch_torch_functions)
     if _first_rank():
         _say(f"apex.amp of torch_sdaa, {options}")
     return models if optimizers is None else (models, optimizers)
+
+
+def _take_over(
+    models: list[Module], optimizers: list[Optimizer], options: Options, outputs: torch.dtype | None, combine: bool
+) -> None:
+    singles = {p: p.data for model in models for p in model.parameters() if p.dtype is torch.float32}
+    for model in models:
+        _lower(model, options, outputs)
+    for optimizer in optimizers:
+        hold(optimizer, bool(options.master_weights), singles, combine, _say)
 
 
 def _lower(model: Module, options: Options, outputs: torch.dtype | None) -> None:
