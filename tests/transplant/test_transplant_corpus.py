@@ -1,0 +1,32 @@
+"""A slice of the corpus: what installed packages ship, moved; all of it is ``python -m tests.transplant.corpus``."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+from tests.transplant.corpus import PACKAGES, corpus_files, references, run
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.slow
+def test_every_fortieth_file_parses_comes_back_and_is_accounted_for() -> None:
+    found = run(PACKAGES, most=20, again=True)
+    for package, counts in found.items():
+        assert counts.unparsed + counts.inexact + counts.broken + counts.restless == [], package
+        assert counts.share >= 0.95, counts.unseen
+        assert counts.kinds["changed"] or counts.references < 50, package
+
+
+@pytest.mark.slow
+def test_the_corpus_is_large_enough() -> None:
+    assert sum(1 for _ in corpus_files(("torch", "torchvision", "timm", "transformers"))) >= 200
+
+
+def test_references_are_names_and_strings() -> None:
+    text = "use_cuda = 'NCCL'  # cuda\nx.cuda(f'cuda:{i}', b'')\n"
+    assert [token for _, _, token in references(text)][:2] == ["use_cuda", "'NCCL'"]
+    assert [text[start:end] for start, end, _ in references(text)][2] == "cuda"
