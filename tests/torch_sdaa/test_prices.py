@@ -160,7 +160,7 @@ def test_a_convolution_and_its_backward_are_priced_with_their_operations() -> No
 def test_the_summary_says_simulated_and_the_share_that_is_assumed() -> None:
     x: Any = torch.randn(2048, 2048, device="sdaa")
     (x @ x).cpu()
-    text = torch.sdaa.time_summary()  # type: ignore[attr-defined]
+    text = torch.sdaa.time_summary(top=1000)  # type: ignore[attr-defined] # other tests have launched much
     assert text.startswith("simulated time on TECO_AICARD_01 (t1.yaml); nothing was measured")
     assert "float32_rate (0.5 of float16's)" in text
     assert "device_to_host_gb_s (6.65)" in text

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from engine import hash_files, one_line
@@ -82,7 +82,8 @@ def _ways(package: Package) -> list[tuple[str, Way]]:
     """Return the ways to try, the user's own program first, with their names for messages."""
     if package.registry == "pip":
         # Of an sdist, pip would run setup.py; see simple_index.py.
-        own = package.kind == "wheel" and find_spec("pip") is not None
+        # on the path alone: setuptools' finder, where it is loaded, would take distutils away from the process
+        own = package.kind == "wheel" and PathFinder.find_spec("pip") is not None
         return [*([("pip", _by_pip)] if own else []), ("index", from_index)]
     if package.registry == "npm":
         return [*([("npm", _by_npm)] if shutil.which("npm") else []), ("registry", _from_npm_registry)]

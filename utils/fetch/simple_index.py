@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html.parser import HTMLParser
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from utils.fetch.errors import UnreachableError
@@ -58,7 +58,7 @@ class PipSettings:
             for key, value in os.environ.items()
             if key[:4] == "PIP_"
         }
-        if find_spec("pip") is None:
+        if PathFinder.find_spec("pip") is None:
             return cls(given)
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
         try:
