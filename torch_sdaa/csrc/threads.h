@@ -21,7 +21,9 @@ inline unsigned flush_bits() { return 0; }
 inline void set_flush_bits(unsigned) {}
 #endif
 
+// Before a host kernel runs. In a forked child one that has threads would wait for ever for those of its parent.
 inline void take_owners_state() {
+  check_process();
   const int threads = at::get_num_threads();
   if (pthread_equal(pthread_self(), owner)) {
     owner_threads = threads;
