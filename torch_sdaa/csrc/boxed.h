@@ -172,8 +172,9 @@ struct Call {
 // Only indices may lie on the host where what is indexed does not.
 inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, size_t base) {
   const auto& self = stack[base].toTensor();
-  TORCH_CHECK(on_card(self), "indices should be either on cpu or on the same device as the indexed tensor (", self.device(),
-              "), not on sdaa; move one with .to()");
+  TORCH_CHECK(on_card(self), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
+              " and sdaa! (what is indexed lies on the ", self.device(), ": its indices must too, and what is put into it; move one "
+              "with .to())");
   if (facts.arguments < 3 || !stack[base + 2].isTensor()) return;
   const auto& values = stack[base + 2].toTensor();
   TORCH_CHECK(on_card(values) || values.dim() == 0, "Expected all tensors to be on the same device, but found at least two "
