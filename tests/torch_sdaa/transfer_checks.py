@@ -192,6 +192,9 @@ def memory() -> bool:
     )
     del x
     torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    refused(lambda: torch.empty(total // 2, dtype=torch.uint8, device="cuda"), torch.cuda.OutOfMemoryError)
+    torch.cuda.set_per_process_memory_fraction(1.0, "cuda:0")
     return used and free < total and "MiB" in torch.cuda.memory_summary()
 
 
@@ -360,7 +363,6 @@ def refusals() -> bool:
         lambda: torch.cuda.jiterator._create_jit_fn("", x=1),
         lambda: torch.cuda.nccl.all_reduce([]),
         lambda: torch.cuda.utilization(),
-        lambda: torch.cuda.set_per_process_memory_fraction(0.5),
         lambda: torch.cuda.memory._record_memory_history(),
         lambda: torch.cuda.memory.memory_snapshot(),
         lambda: torch.cuda.MemPool(),

@@ -114,6 +114,7 @@ def _checkpoints(changes: Changes) -> None:
     registry.append(entry)
     registry.sort(key=lambda each: each[0])
     changes.later(lambda: registry.remove(entry))
+    torch.serialization.add_safe_globals([str])  # what DeviceText is saved as
     for module in (torch, torch.serialization):
         changes.set(module, "load", _loading(module.load))
 
