@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,74 @@ from torch_sdaa.transfer.words import COUNTS, Changes, redirected, refuse
 _OF_TORCH = f'"{Path(torch.__file__).parent}'
 
 
-def begin(changes: Changes) -> None:
-    """Look through what ``torch.jit.script`` compiles and ``torch.jit.load`` reads, before it first runs."""
-    from torch.jit import _script, _serialization
+_looked_at: set[str] = set()
+"""Names of the functions of torch's one compilation unit that were looked through."""
 
-    for owner, name in ((_script, "script"), (_serialization, "load")):
-        function = _looking(getattr(owner, name))
-        for module in (owner, torch.jit):
-            changes.set(module, name, function)
+_depth = 0
+
+
+def begin(changes: Changes) -> None:
+    """Look through what is compiled, and what ``torch.jit.load`` reads, before it first runs."""
+    from torch.jit import _recursive, _script, _serialization
+
+    _looked_at.update(function.qualified_name for function in _compiled())
+    script = _looking(_script.script)
+    for module in (_script, torch.jit):
+        changes.set(module, "script", script)
+        changes.set(module, "CompilationUnit", _looking_at_texts(module.CompilationUnit))
+    changes.set(_recursive, "create_script_module", _looking(_recursive.create_script_module))
+    load = _looking_at_files(_serialization.load)
+    for module in (_serialization, torch.jit):
+        changes.set(module, "load", load)
+
+
+def _compiled() -> list[Any]:
+    """Return all functions, and methods of modules and classes, that ``torch.jit.script`` has compiled."""
+    found: list[Any] = torch.jit._state._python_cu.get_functions()
+    return found
 
 
 def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        made = original(*args, **kwargs)
-        for graph in _graphs(made):
-            _redirect(graph, graph)
+        global _depth
+        _depth += 1
+        try:
+            made = original(*args, **kwargs)
+        finally:
+            _depth -= 1
+        if _depth == 0:  # with all that it calls
+            for function in _compiled():
+                if function.qualified_name not in _looked_at:
+                    _redirect(function.graph, function.graph)
+                    _looked_at.add(function.qualified_name)
         return made
 
     return compiled
 
 
-def _graphs(made: Any) -> Iterator[Any]:
-    """Yield the graphs of a function, or of each method of a module and its parts."""
-    if isinstance(made, torch.jit.ScriptFunction):
-        yield made.graph
-    elif isinstance(made, torch.jit.ScriptModule):
+def _looking_at_files(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
         for module in made.modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                for name in module._c._method_names():
-                    yield module._c._get_method(name).graph
+            for name in module._c._method_names():
+                graph = module._c._get_method(name).graph
+                _redirect(graph, graph)
+        return made
+
+    return load
+
+
+def _looking_at_texts(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compilation_unit(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        for function in made.get_functions():
+            _redirect(function.graph, function.graph)
+        return made
+
+    return compilation_unit
 
 
 def _redirect(graph: Any, block: Any) -> None:
