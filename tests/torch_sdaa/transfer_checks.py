@@ -22,6 +22,7 @@ EARLY_TO = torch.Tensor.to
 FAKE = {name: getattr(torch, name) for name in ("zeros", "device", "tensor", "Generator")}
 
 from torch_sdaa.contrib import transfer_to_sdaa  # noqa: E402
+from transfer_branches import BRANCHES  # noqa: E402 -- its classes are compiled with CUDA redirected
 
 CHECKS: list[Callable[[], object]] = []
 on = torch.device("sdaa", 0)
@@ -399,6 +400,9 @@ def reports() -> bool:
     return names <= set(found["redirected"]) and "torch.cuda.CUDAGraph" in found["refused"]
 
 
+CHECKS += BRANCHES
+
+
 @check
 def it_ends_and_begins_again() -> bool:
     kept = torch.ones(2).to
@@ -410,6 +414,8 @@ def it_ends_and_begins_again() -> bool:
         and x.device.type == "sdaa"
         and not x.is_cuda
         and "cuda" in str(torch.device("cuda"))
+        and "cuda" not in str(x.device)
+        and not torch.compile(lambda x: x + x.is_cuda, backend="eager")(torch.zeros(1, device="sdaa")).item()
     )
     still = torch.autocast.__init__.__module__ == "torch.amp.autocast_mode" and x.type() == "torch.sdaa.FloatTensor"
     transfer_to_sdaa.start()
