@@ -69,6 +69,14 @@ def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPyt
     assert {"torch.device", "torch.cuda.is_available"} <= set(report["redirected"])
 
 
+def test_gradients_of_gradients_are_those_of_a_cpu_with_a_thread_for_them(run_python: RunPython) -> None:
+    there = run_python(SERIES, "import", "default_device.py")
+    cpu = run_python(SERIES, "thread", "default_device.py")
+    assert (there.returncode, cpu.returncode) == (0, 0), there.stderr[-2000:] + cpu.stderr[-2000:]
+    assert there.stdout == cpu.stdout
+    assert len(losses(there.stdout)) == 13
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "script",
