@@ -85,6 +85,7 @@ def test_gradients_of_gradients_are_those_of_a_cpu_with_a_thread_for_them(run_py
         "accumulate.py --precision float16",
         "accumulate.py --precision bfloat16",
         "bert_masked.py --fp16",
+        "nano_gpt.py",
     ],
 )
 def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tm
     assert [done.returncode for done in found.values()] == [0, 0, 0], [done.stderr for done in found.values()]
     printed = [losses(done.stdout) for done in found.values()]
     assert printed[0] == printed[1] == printed[2]
-    assert len(printed[0]) >= 10
+    assert len(printed[0]) >= 8
     cpu = run_python(SCRIPTS / name, *arguments, cwd=tmp_path)
     assert losses(cpu.stdout) != printed[0]  # there it runs in float32
 
@@ -117,6 +118,20 @@ def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_p
         assert notice.startswith("torch_sdaa: what is asked of CUDA goes to sdaa")
         assert words in line
         assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
+
+
+@pytest.mark.long
+def test_inductor_is_refused_in_one_line_and_another_compiler_trains(run_python: RunPython, tmp_path: Path) -> None:
+    done = run_python("-m", "torch_sdaa.run", SCRIPTS / "nano_gpt.py", "--compile=True", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nano_gpt.py:" in done.stderr.splitlines()[-1]
+    assert "writes no code for sdaa: pass backend='aot_eager'" in done.stderr.splitlines()[-1]
+    plain, compiled = (
+        run_python("-m", "torch_sdaa.run", SCRIPTS / "nano_gpt.py", "--dtype=float32", *how, cwd=tmp_path)
+        for how in ([], ["--compile=eager"])
+    )
+    assert losses(plain.stdout) == losses(compiled.stdout)
+    assert len(losses(plain.stdout)) == 8
 
 
 @pytest.mark.long

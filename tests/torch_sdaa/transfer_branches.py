@@ -15,7 +15,6 @@ def texts_of_devices_compare_as_cuda() -> bool:
     text = str(device)
     as_cuda = (
         text == "cuda:1" == f"{device}"
-        and not text != "cuda:1"
         and "cuda" in text
         and text.startswith("cuda")
         and text.split(":")[0] == text.partition(":")[0] == text[:4] == "cuda"

@@ -21,8 +21,9 @@ EARLY_DEVICE = torch.device("cuda:1")
 EARLY_TO = torch.Tensor.to
 FAKE = {name: getattr(torch, name) for name in ("zeros", "device", "tensor", "Generator")}
 
+from transfer_branches import BRANCHES  # noqa: E402
+
 from torch_sdaa.contrib import transfer_to_sdaa  # noqa: E402
-from transfer_branches import BRANCHES  # noqa: E402 -- its classes are compiled with CUDA redirected
 
 CHECKS: list[Callable[[], object]] = []
 on = torch.device("sdaa", 0)

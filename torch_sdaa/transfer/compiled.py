@@ -1,4 +1,4 @@
-"""What a script's code under ``torch.compile`` is told of a device: dynamo reads it, and it answers as CUDA there too."""
+"""What a script's code under ``torch.compile`` is told of a device: CUDA's answers, as elsewhere."""
 
 from __future__ import annotations
 
