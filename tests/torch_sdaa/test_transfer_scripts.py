@@ -120,18 +120,13 @@ def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_p
         assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
 
 
-@pytest.mark.long
-def test_inductor_is_refused_in_one_line_and_another_compiler_trains(run_python: RunPython, tmp_path: Path) -> None:
-    done = run_python("-m", "torch_sdaa.run", SCRIPTS / "nano_gpt.py", "--compile=True", cwd=tmp_path)
+def test_inductor_is_refused_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch\ntorch.compile(lambda x: x * 2 + 1)(torch.ones(2).cuda())\n", encoding="utf-8")
+    done = run_python("-m", "torch_sdaa.run", script)
     assert done.returncode == 2
-    assert "nano_gpt.py:" in done.stderr.splitlines()[-1]
-    assert "writes no code for sdaa: pass backend='aot_eager'" in done.stderr.splitlines()[-1]
-    plain, compiled = (
-        run_python("-m", "torch_sdaa.run", SCRIPTS / "nano_gpt.py", "--dtype=float32", *how, cwd=tmp_path)
-        for how in ([], ["--compile=eager"])
-    )
-    assert losses(plain.stdout) == losses(compiled.stdout)
-    assert len(losses(plain.stdout)) == 8
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"{script}:2: torch.compile's own backend, inductor, writes no code for sdaa: pass backend=")
 
 
 @pytest.mark.long
