@@ -260,7 +260,9 @@ def _member(script: Script, node: cst.Attribute, base: str | None, stored: set[s
     called = isinstance(around, cst.Call) and around.func is node
     own = script.code(node) in stored
     foreign = base is not None and not base.startswith("torch")
-    if name == "cuda" and not foreign and (called or (base or "").startswith(_TORCH_TYPE)):
+    if name in ("cuda", "is_cuda") and not own and not foreign and _in_torchscript(script, node):
+        _member_in_torchscript(script, node)
+    elif name == "cuda" and not foreign and (called or (base or "").startswith(_TORCH_TYPE)):
         script.replace(node.attr, "sdaa", _METHOD, "moves to the card")
     elif name == "cuda" and not own and not called and not foreign:
         if _OWN_FLAG.search(script.code(node.value)):
@@ -271,6 +273,33 @@ def _member(script: Script, node: cst.Attribute, base: str | None, stored: set[s
         script.replace(node.attr, "is_sdaa", _METHOD, "tells whether it is on the card")
     elif _TIMES.fullmatch(name) and not own:
         script.replace(node.attr, name.replace("cuda", "device"), "profiler", "the profiler's name for any device")
+
+
+def _in_torchscript(script: Script, node: cst.CSTNode) -> bool:
+    """Return whether a node is in a function or class that ``torch.jit.script`` compiles, which knows no ``.sdaa``."""
+    is_cuda = isinstance(node, cst.Attribute) and node.attr.value == "is_cuda"
+    for around in script.above(node):
+        if isinstance(around, (cst.FunctionDef, cst.ClassDef)) and any(
+            (script.dotted(each.decorator) or "").startswith("torch.jit.script") for each in around.decorators
+        ):
+            return True
+        if is_cuda and isinstance(around, cst.ClassDef) and "jit.script(" in script.text:
+            return True  # a module that may be compiled; in plain Python these words are as good
+    return False
+
+
+def _member_in_torchscript(script: Script, node: cst.Attribute) -> None:
+    around = script.parent(node)
+    if node.attr.value == "is_cuda":
+        why = "tells whether it is on the card, in words of TorchScript"
+        script.insert(script.span(node)[0], "(", _METHOD, why)
+        script.replace(node.attr, 'device.type == "sdaa")', _METHOD, why)
+    elif isinstance(around, cst.Call) and around.func is node and not around.args:
+        why = "moves to the card, in words of TorchScript"
+        script.replace(node.attr, "to", _METHOD, why)
+        script.insert(script.span(around)[1] - 1, '"sdaa"', _METHOD, why)
+    else:
+        script.todo(node.attr, "TorchScript has no .sdaa", 'write .to("sdaa") if it moves to the card')
 
 
 def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> None:

@@ -21,6 +21,8 @@ EARLY_DEVICE = torch.device("cuda:1")
 EARLY_TO = torch.Tensor.to
 FAKE = {name: getattr(torch, name) for name in ("zeros", "device", "tensor", "Generator")}
 
+from transfer_branches import BRANCHES  # noqa: E402
+
 from torch_sdaa.contrib import transfer_to_sdaa  # noqa: E402
 
 CHECKS: list[Callable[[], object]] = []
@@ -192,6 +194,9 @@ def memory() -> bool:
     )
     del x
     torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    refused(lambda: torch.empty(total // 2, dtype=torch.uint8, device="cuda"), torch.cuda.OutOfMemoryError)
+    torch.cuda.set_per_process_memory_fraction(1.0, "cuda:0")
     return used and free < total and "MiB" in torch.cuda.memory_summary()
 
 
@@ -360,7 +365,6 @@ def refusals() -> bool:
         lambda: torch.cuda.jiterator._create_jit_fn("", x=1),
         lambda: torch.cuda.nccl.all_reduce([]),
         lambda: torch.cuda.utilization(),
-        lambda: torch.cuda.set_per_process_memory_fraction(0.5),
         lambda: torch.cuda.memory._record_memory_history(),
         lambda: torch.cuda.memory.memory_snapshot(),
         lambda: torch.cuda.MemPool(),
@@ -397,6 +401,9 @@ def reports() -> bool:
     return names <= set(found["redirected"]) and "torch.cuda.CUDAGraph" in found["refused"]
 
 
+CHECKS += BRANCHES
+
+
 @check
 def it_ends_and_begins_again() -> bool:
     kept = torch.ones(2).to
@@ -408,6 +415,8 @@ def it_ends_and_begins_again() -> bool:
         and x.device.type == "sdaa"
         and not x.is_cuda
         and "cuda" in str(torch.device("cuda"))
+        and "cuda" not in str(x.device)
+        and not torch.compile(lambda x: x + x.is_cuda, backend="eager")(torch.zeros(1, device="sdaa")).item()
     )
     still = torch.autocast.__init__.__module__ == "torch.amp.autocast_mode" and x.type() == "torch.sdaa.FloatTensor"
     transfer_to_sdaa.start()

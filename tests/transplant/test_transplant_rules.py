@@ -48,6 +48,8 @@ def told(text: str, kind: str = TODO, **options: object) -> list[str]:
         ("y = map(torch.Tensor.cuda, xs)", "y = map(torch.Tensor.sdaa, xs)"),
         ("torch.nn.Module.cuda(m)", "torch.nn.Module.sdaa(m)"),
         ("ok = x.is_cuda and not y.is_cuda", "ok = x.is_sdaa and not y.is_sdaa"),
+        ("@torch.jit.script\ndef f(x):\n  return not x.is_cuda, x.to('cuda').cuda()", "@torch.jit.script\ndef f(x):\n  return not (x.device.type == \"sdaa\"), x.to('sdaa').to(\"sdaa\")"),
+        ("class A:\n  def f(self, x): return x.is_cuda\na = torch.jit.script(A())", "class A:\n  def f(self, x): return (x.device.type == \"sdaa\")\na = torch.jit.script(A())"),
         ("x = torch.cuda.FloatTensor(3)", "x = torch.sdaa.FloatTensor(3)"),
         ("x = x.type('torch.cuda.HalfTensor')", "x = x.type('torch.sdaa.HalfTensor')"),
         ("with torch.autocast('cuda', enabled=a): pass", "with torch.autocast('sdaa', enabled=a): pass"),

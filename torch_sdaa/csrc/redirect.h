@@ -25,7 +25,7 @@ struct Slot {
 };
 inline std::array<Slot, kSlots> slots;
 inline size_t used = 0;
-inline uint64_t asked_kind = 0, asked_is_cuda = 0;  // how often somebody outside of torch was told "cuda"
+inline uint64_t asked_kind = 0, asked_is_cuda = 0, asked_text = 0;  // how often somebody outside of torch was told "cuda"
 
 // ------------------------------------------------------------------------------------------------------------- names
 
@@ -262,16 +262,30 @@ inline PyObject* get_is_cuda(PyObject* self, void* closure) {
   return is_cuda.theirs->get(self, closure);
 }
 
+inline reprfunc text_of_device = nullptr;
+inline PyObject* class_of_text = nullptr;  // is compared as CUDA's text
+inline PyObject* get_text(PyObject* self) {
+  PyObject* text = text_of_device(self);
+  if (!text || reinterpret_cast<THPDevice*>(self)->device.type() != kSdaa || !asked_from_outside()) return text;
+  asked_text++;
+  PyObject* told = PyObject_CallOneArg(class_of_text, text);
+  Py_DECREF(text);
+  return told;
+}
+
 // ----------------------------------------------------------------------------------------------------------- from Python
 
-inline void begin(py::handle kind_of_device, py::handle is_cuda_of_tensor) {
+inline void begin(py::handle kind_of_device, py::handle is_cuda_of_tensor, py::handle text_class) {
   if (make_device) return;
   slots[0].name = "torch.device";
   used = std::max<size_t>(used, 1);
   for (auto& slot : slots) slot.count = 0;
-  asked_kind = asked_is_cuda = 0;
+  asked_kind = asked_is_cuda = asked_text = 0;
   make_device = THPDeviceType.tp_new;
   THPDeviceType.tp_new = new_device;
+  class_of_text = text_class.inc_ref().ptr();
+  text_of_device = THPDeviceType.tp_str;
+  THPDeviceType.tp_str = get_text;
   PyType_Modified(&THPDeviceType);
   kind.take(kind_of_device, get_kind);
   is_cuda.take(is_cuda_of_tensor, get_is_cuda);
@@ -289,6 +303,8 @@ inline void end() {
     }
   }
   THPDeviceType.tp_new = make_device;
+  THPDeviceType.tp_str = text_of_device;
+  Py_CLEAR(class_of_text);
   PyType_Modified(&THPDeviceType);
   make_device = nullptr;
   kind.give_back();
@@ -300,6 +316,7 @@ inline py::dict counts() {
   for (size_t i = 0; i < used; i++)
     if (slots[i].count) found[py::str(slots[i].name)] = slots[i].count;
   if (asked_kind) found["torch.device.type"] = asked_kind;
+  if (asked_text) found["str(torch.device)"] = asked_text;
   if (asked_is_cuda) found["torch.Tensor.is_cuda"] = asked_is_cuda;
   return found;
 }

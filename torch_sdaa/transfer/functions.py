@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torch_sdaa.core import C
+from torch_sdaa.transfer.device_text import DeviceText
 
 _UNDECLARED = (
     *("as_tensor", "asarray", "nested_tensor", "new", "new_tensor", "tensor", "to", "type", "_parse_to"),
@@ -36,7 +37,7 @@ def names() -> set[str]:
 
 def begin() -> int:
     """Redirect all of them; return how many."""
-    C.redirect_begin(torch.device.type, torch._C.TensorBase.is_cuda)
+    C.redirect_begin(torch.device.type, torch._C.TensorBase.is_cuda, DeviceText)
     wanted, count = names(), 0
     holders: list[tuple[str, Any]] = [("torch", torch._C)]
     holders += [(name, getattr(torch._C, name)) for name in _HOLDERS if hasattr(torch._C, name)]

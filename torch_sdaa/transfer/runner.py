@@ -83,14 +83,22 @@ def _tell(error: BaseException, script: str) -> NoReturn:
     first = trace = _inner(error.__traceback__, script)
     place = ""
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if Path(file).resolve() == Path(script).resolve():
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == Path(script).resolve():
             place = f"{script}:{trace.tb_lineno}: "
-        last, trace = file, trace.tb_next
-    if first is not None and isinstance(error, RuntimeError) and _OURS in Path(last).resolve().parents:
-        _end(f"{place}{error}")
+        trace = trace.tb_next
+    reason = getattr(error, "inner_exception", error)  # of torch.compile, which wraps what its backend raises
+    if first is not None and isinstance(reason, RuntimeError) and _OURS in _last(reason).parents:
+        _end(f"{place}{reason}")
     sys.excepthook(type(error), error.with_traceback(first or error.__traceback__), first or error.__traceback__)
     sys.exit(1)
+
+
+def _last(error: BaseException) -> Path:
+    """Return the file in which an error was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return Path(trace.tb_frame.f_code.co_filename if trace is not None else "").resolve()
 
 
 def _inner(trace: TracebackType | None, script: str) -> TracebackType | None:

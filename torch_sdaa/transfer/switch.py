@@ -8,7 +8,7 @@ import sys
 from engine import ConfigError
 from torch_sdaa import sdaa
 from torch_sdaa.core import C
-from torch_sdaa.transfer import cuda_names, functions, groups, torch_names, visible
+from torch_sdaa.transfer import compiled, cuda_names, functions, groups, scripted, torch_names, visible
 from torch_sdaa.transfer.words import COUNTS, REFUSED, Changes
 from torch_sdaa.vendor import first_process
 
@@ -33,6 +33,8 @@ def start() -> None:
     torch_names.begin(_changes)
     cuda_names.begin(_changes)
     groups.begin(_changes)
+    compiled.begin(_changes)
+    scripted.begin(_changes)
     if not _said and first_process() and sys.stderr is not None:
         count = sdaa.device_count()
         sys.stderr.write(

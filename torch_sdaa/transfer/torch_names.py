@@ -21,6 +21,7 @@ def begin(changes: Changes) -> None:
     _mixed_precision(changes)
     _checkpoints(changes)
     _profiles(changes)
+    changes.set(torch.backends.cuda, "is_built", _built(torch.backends.cuda.is_built))
     changes.set(torch, "set_default_tensor_type", _default_type(torch.set_default_tensor_type))
     changes.later(late_imports.when_imported("torch.utils.cpp_extension", lambda: _extensions(changes)))
 
@@ -69,6 +70,14 @@ def _storage_is_cuda(self: Any) -> bool:
     return bool(self.device.type == "sdaa") and from_outside()
 
 
+def _built(original: Callable[[], bool]) -> Callable[[], bool]:
+    @functools.wraps(original)
+    def is_built() -> bool:
+        return from_outside() or original()
+
+    return is_built
+
+
 def _default_type(original: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(original)
     def set_default_tensor_type(t: Any, /) -> None:
@@ -114,6 +123,7 @@ def _checkpoints(changes: Changes) -> None:
     registry.append(entry)
     registry.sort(key=lambda each: each[0])
     changes.later(lambda: registry.remove(entry))
+    torch.serialization.add_safe_globals([str])  # what DeviceText is saved as
     for module in (torch, torch.serialization):
         changes.set(module, "load", _loading(module.load))
 
