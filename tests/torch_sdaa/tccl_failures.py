@@ -44,6 +44,7 @@ def killed_before(what: str) -> None:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "group":
+        time.sleep(1)
         dist.new_group()
     else:
         dist.all_reduce(torch.ones(1))
@@ -60,9 +61,9 @@ def other_sizes() -> str:
     return ""
 
 
-def listening() -> list[str]:
+def listening(port: int) -> list[str]:
     """Return the addresses this rank listens on, as the kernel writes them, after two groups on one port."""
-    url = f"tcp://127.0.0.1:{os.environ['PORT']}"
+    url = f"tcp://127.0.0.1:{port}"
     torch.sdaa.set_device(int(os.environ["RANK"]))
     for _ in range(2):
         dist.init_process_group(None, init_method=url, rank=int(os.environ["RANK"]), world_size=2)

@@ -85,7 +85,7 @@ def test_ranks_of_one_host_listen_on_the_loopback_address_alone(ranks: Host) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    found = ranks(2, "tccl_failures:listening", env={"PORT": str(port)})
+    found = ranks(2, "tccl_failures:listening", port)
     assert [one.value for one in found] == [["0100007F"]] * 2, found
 
 

@@ -109,7 +109,8 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
     store.set(f"tccl/read/{rank}", "")
     if number == 0:  # its process may hold the store, and end at once where what it read is refused
         until = time.monotonic() + _PARTING
-        while not store.check([f"tccl/read/{other}" for other in range(size)]) and time.monotonic() < until:
+        all_of_them = [f"tccl/read/{other}" for other in range(max(one.size for one in found))]
+        while not store.check(all_of_them) and time.monotonic() < until:
             time.sleep(0.002)
     for one in found:
         if one.size != size:
