@@ -107,11 +107,11 @@ def test_half_parameters_and_two_devices(name: str) -> None:
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_a_momentum_lies_as_the_plain_ones_where_gradients_lie_otherwise_than_weights(decay: float) -> None:
     states = []
-    for kind in (optimizers.SdaaFusedSGD, torch.optim.SGD):
+    for kind, how in ((optimizers.SdaaFusedSGD, {}), (torch.optim.SGD, {"foreach": False})):
         generator = torch.Generator().manual_seed(0)
         param = torch.randn(2, 3, 4, 4, generator=generator).half().to("sdaa", memory_format=torch.channels_last)
         param.requires_grad_()
-        optimizer = kind([param], 0.1, momentum=0.9, nesterov=True, weight_decay=decay)
+        optimizer = kind([param], 0.1, momentum=0.9, nesterov=True, weight_decay=decay, **how)
         for _ in range(4):
             param.grad = torch.randn(2, 3, 4, 4, generator=generator).half().to("sdaa")
             optimizer.step()

@@ -32,7 +32,7 @@ _served: set[int] = set()
 _master = "localhost"
 """Where rank 0 of the last ``init_process_group`` is; "" where that is not said."""
 
-rendezvous = importlib.import_module("torch.distributed.rendezvous")
+rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
 """The module; the package has a function of that name."""
 
 _PATIENCE = 3.0
