@@ -74,6 +74,45 @@ def reductions() -> list[str]:
     return wrong
 
 
+def uneven() -> list[str]:
+    """Return what went wrong with lists of tensors of other sizes for every rank, and with what a call refuses."""
+    rank, size = join()
+    wrong = []
+    for dtype in (*FLOATS, *INTEGERS):
+        sent = [torch.full((other + rank, 2), rank * size + other).to("sdaa", dtype) for other in range(size)]
+        got = [torch.empty(2, rank + other, dtype=dtype, device="sdaa").t() for other in range(size)]
+        dist.all_to_all(got, sent)
+        if any(not bool((part == other * size + rank).all()) for other, part in enumerate(got)):
+            wrong.append(f"all_to_all {dtype}: {got}")
+        parts = [torch.empty(other + 1, dtype=dtype, device="sdaa") for other in range(size)]
+        dist.all_gather(parts, torch.full((rank + 1,), rank).to("sdaa", dtype))
+        if [part.tolist() for part in parts] != [[other] * (other + 1) for other in range(size)]:
+            wrong.append(f"all_gather {dtype}: {parts}")
+        for name, op in OPS.items():
+            pieces = [torch.full((other + 1,), rank + 1).to("sdaa", dtype) for other in range(size)]
+            piece = torch.empty(rank + 1, dtype=dtype, device="sdaa")
+            dist.reduce_scatter(piece, pieces, op)
+            expected = _reduced(name, [torch.full((rank + 1,), other + 1).to(dtype) for other in range(size)])
+            if not torch.equal(piece.cpu(), expected):
+                wrong.append(f"reduce_scatter {name} {dtype}: {piece.tolist()}")
+    x = torch.ones(2, device="sdaa")
+    for call, said in (
+        (lambda: dist.all_to_all([x], [x]), f"tccl: all_to_all has 1 outputs for {size} ranks"),
+        (lambda: dist.all_gather([x[: k % 2] for k in range(size)], x), "they must be as many"),
+        (lambda: dist.all_reduce(x, dist.ReduceOp.BAND), "takes whole numbers, not float"),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            text = str(error)
+        else:
+            text = ""
+        if said not in text:
+            wrong.append(f"{text!r} and not {said!r}")
+    dist.all_reduce(x)  # the group goes on
+    return wrong if x.tolist() == [size] * 2 else [*wrong, str(x)]
+
+
 def movements() -> dict[str, Any]:
     """Return what this rank got from each collective that moves values."""
     rank, size = join()

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +35,47 @@ def killed(victim: int, how: str) -> None:
                 dist.recv(x, victim)
         else:
             dist.all_reduce(x)
+
+
+def killed_before(what: str) -> None:
+    """Go on without a rank that was killed: with a new group, or with tensors of the CPU."""
+    rank, _ = join(None)
+    dist.all_reduce(torch.ones(1, device="sdaa"))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "group":
+        time.sleep(1)
+        dist.new_group()
+    else:
+        dist.all_reduce(torch.ones(1))
+
+
+def other_sizes() -> str:
+    """Return what ranks say that were started with other numbers of ranks."""
+    rank = os.environ["RANK"]
+    os.environ.update(WORLD_SIZE="2" if rank == "0" else "3")
+    try:
+        join()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def listening(port: int) -> list[str]:
+    """Return the addresses this rank listens on, as the kernel writes them, after two groups on one port."""
+    url = f"tcp://127.0.0.1:{port}"
+    torch.sdaa.set_device(int(os.environ["RANK"]))
+    for _ in range(2):
+        dist.init_process_group(None, init_method=url, rank=int(os.environ["RANK"]), world_size=2)
+        dist.all_reduce(torch.ones(1, device="sdaa"))
+        own = {os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink() and entry.exists()}
+        texts = [Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+        lines = [line.split() for text in texts for line in text.splitlines()]
+        mine = [line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own]
+        found = sorted({address.partition(":")[0] for address in mine})
+        dist.barrier()
+        dist.destroy_process_group()
+    return found
 
 
 def killed_while_joining(victim: int) -> None:

@@ -319,14 +319,21 @@ def ddp_checkpoint(file: str, begin: int, end: int) -> str:
 
 
 def other_models(kind: str) -> str:
-    """Return what DDP says of ranks with other models."""
+    """Return what DDP or FSDP2 says of ranks with other models."""
     rank, _ = join()
     layers: list[nn.Module] = [nn.Linear(4, 8), nn.Linear(8, 2 if rank == 0 or kind != "shape" else 3)]
     if kind == "fewer" and rank:
         layers.pop()
     if kind == "dtype" and rank:
         layers[1] = layers[1].half()
+    if kind == "buffer":
+        layers[1].register_buffer("seen", torch.zeros(2 + rank))
+    if kind == "sharded" and rank:
+        layers[1] = nn.Linear(8, 3)
     try:
+        if kind == "sharded":
+            mesh = dist.device_mesh.init_device_mesh("sdaa", (2,))
+            sharded(nn.Sequential(*layers).to("sdaa"), mesh)(torch.ones(2, 4, device="sdaa"))
         DistributedDataParallel(nn.Sequential(*layers).to("cpu" if kind == "cpu" else "sdaa"))
     except (RuntimeError, ValueError) as error:
         return str(error)

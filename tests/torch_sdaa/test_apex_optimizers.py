@@ -104,6 +104,25 @@ def test_half_parameters_and_two_devices(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_momentum_lies_as_the_plain_ones_where_gradients_lie_otherwise_than_weights(decay: float) -> None:
+    states = []
+    for kind, how in ((optimizers.SdaaFusedSGD, {}), (torch.optim.SGD, {"foreach": False})):
+        generator = torch.Generator().manual_seed(0)
+        param = torch.randn(2, 3, 4, 4, generator=generator).half().to("sdaa", memory_format=torch.channels_last)
+        param.requires_grad_()
+        optimizer = kind([param], 0.1, momentum=0.9, nesterov=True, weight_decay=decay, **how)
+        for _ in range(4):
+            param.grad = torch.randn(2, 3, 4, 4, generator=generator).half().to("sdaa")
+            optimizer.step()
+        states.append((param, optimizer.state[param]["momentum_buffer"]))
+    (ours, buffer), (plain, other) = states
+
+    assert torch.equal(ours, plain)
+    assert torch.equal(buffer, other)
+    assert buffer.stride() == other.stride()
+
+
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"SdaaFusedLamb"}))
 def test_a_checkpoint_goes_from_the_plain_one_to_it_and_back(name: str) -> None:
     plain = _params("sdaa")

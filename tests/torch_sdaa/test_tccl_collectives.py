@@ -34,6 +34,11 @@ def test_reductions_of_every_dtype_and_operation(ranks: Host, size: int) -> None
 
 
 @needs_ranks
+def test_lists_of_tensors_of_other_sizes(ranks: Host) -> None:
+    assert ranks.values(3, HERE + "uneven") == [[]] * 3
+
+
+@needs_ranks
 @pytest.mark.parametrize("size", [2, 4])
 def test_what_is_moved_arrives(ranks: Host, size: int) -> None:
     for found in ranks.values(size, HERE + "movements"):

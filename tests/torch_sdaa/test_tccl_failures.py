@@ -61,6 +61,34 @@ def test_a_killed_rank_ends_the_others_in_one_line(ranks: Host, size: int, victi
         assert f"rank {victim} (process " in said  # where rank 0 held the store, others that ended may be named too
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("group", r"tccl: .*rank 1 \(process \d+\).* ended.*; see what it printed last, and start all ranks again"),
+        ("cpu", r"tccl: rank [02] lost rank 1 \(process \d+\).* in a collective on the CPU: that process has ended; "),
+    ],
+)
+def test_a_rank_killed_before_a_new_group_or_a_collective_on_the_cpu(ranks: Host, what: str, said: str) -> None:
+    found = ranks(3, "tccl_failures:killed_before", what, timeout=LIMIT)
+    assert [one.code for one in found] == [1, -9, 1]
+    for rank in (0, 2):
+        assert re.match(said, line(found[rank].said)), found[rank].said
+
+
+def test_other_numbers_of_ranks(ranks: Host) -> None:
+    for said in ranks.values(3, "tccl_failures:other_sizes"):
+        assert re.match(r"rank \d was started with WORLD_SIZE \d, and rank \d with \d: start all ranks with", said)
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not say who listens where")
+def test_ranks_of_one_host_listen_on_the_loopback_address_alone(ranks: Host) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = ranks(2, "tccl_failures:listening", port)
+    assert [one.value for one in found] == [["0100007F"]] * 2, found
+
+
 def test_a_rank_killed_while_the_others_join(ranks: Host) -> None:
     found = ranks(4, "tccl_failures:killed_while_joining", 1, timeout=LIMIT)
     assert [one.code for one in found] == [1, -9, 1, 1]

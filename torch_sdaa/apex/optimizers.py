@@ -125,6 +125,14 @@ class SdaaFusedAdadelta(torch.optim.Adadelta):
         return loss
 
 
+def _first_momentum(param: Tensor, grad: Tensor, decayed: bool) -> Tensor:
+    """Return room for a momentum that lies in memory as the plain one's does: how it lies decides on roundings."""
+    if not decayed or grad.stride() == param.stride():
+        return torch.empty_like(grad)
+    laid = torch.empty_like(grad, device="meta") + torch.empty_like(param, device="meta")
+    return torch.empty_like(laid, device=grad.device)
+
+
 class SdaaFusedSGD(torch.optim.SGD):
     """``torch.optim.SGD`` in one launch; sparse gradients are stepped as the plain one steps them."""
 
@@ -161,7 +169,8 @@ class SdaaFusedSGD(torch.optim.SGD):
                 sgd(params, grads, buffers, has_sparse_grad=True, foreach=False, fused=False, lr=lr, **own)
             elif momentum:
                 fresh = [buffer is None for buffer in buffers]
-                buffers = [torch.empty_like(p) if b is None else b for p, b in zip(params, buffers, strict=True)]
+                held = zip(params, grads, buffers, strict=True)
+                buffers = [_first_momentum(p, g, bool(decay)) if b is None else b for p, g, b in held]
                 for tensors in _together(params, grads, buffers, fresh):
                     rest = lr, decay, momentum, dampening, nesterov, maximize
                     torch.ops.sdaa.fused_sgd_.momentum(*tensors, *rest)

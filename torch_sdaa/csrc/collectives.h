@@ -9,6 +9,7 @@
 #include "jobs.h"
 #include "log.h"
 #include "ranks.h"
+#include <numeric>
 
 namespace sdaa {
 
@@ -39,13 +40,31 @@ inline Tensors flat_hosts_of(const char* name, const Tensors& tensors) {
   return all;
 }
 
+inline std::vector<int64_t> numels(const Tensors& tensors) {
+  std::vector<int64_t> all;
+  for (const auto& t : tensors) all.push_back(t.numel());
+  return all;
+}
+inline bool uneven(const std::vector<Tensors>& lists) {
+  if (lists.size() != 1) return false;
+  const auto& all = lists.front();
+  return std::any_of(all.begin(), all.end(), [&](const Tensor& t) { return t.numel() != all.front().numel(); });
+}
+inline void copy_all(const Tensors& to, const Tensors& from) {
+  for (size_t i = 0; i < to.size(); i++) to[i].copy_(from[i].view(to[i].sizes()));
+}
+
 // What gloo has not of a reduction: averages are sums, divided afterwards; a factor is multiplied in before.
 struct Reduction {
   c10d::ReduceOp op;
   bool average = false;
   std::optional<Tensor> factor;
 
-  explicit Reduction(const c10d::ReduceOp& wanted) : op(wanted) {
+  Reduction(const char* name, const c10d::ReduceOp& wanted, const Tensors& tensors) : op(wanted) {
+    const bool bitwise = wanted == c10d::ReduceOp::BAND || wanted == c10d::ReduceOp::BOR || wanted == c10d::ReduceOp::BXOR;
+    for (const auto& t : tensors)
+      TORCH_CHECK_VALUE(!bitwise || at::isIntegralType(t.scalar_type(), /*includeBool=*/true), "tccl: ", name,
+                        " with ReduceOp.BAND, BOR or BXOR takes whole numbers, not ", t.dtype(), ": use .to(torch.int32), or SUM");
     average = wanted == c10d::ReduceOp::AVG;
     if (wanted == c10d::ReduceOp::PREMUL_SUM) {
       const auto* given = static_cast<const c10d::PreMulSumSupplement*>(wanted.supplement_.get());
@@ -144,6 +163,14 @@ class Tccl final : public c10d::Backend {
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     const auto made = flat(outputs);
+    if (uneven(outputs) && inputs.size() == 1) {  // each rank sends its own to all
+      check_list("all_gather", "outputs", made, made, inputs[0]);
+      auto came = std::make_shared<Tensors>();
+      auto out = hosts_of(made);
+      return run(OpType::ALLGATHER, "all_gather", inputs, made,
+                 [&] { return exchange(Tensors(size_t(size_), host(inputs[0])), numels(made), *came, opts.timeout); },
+                 [came, out] { copy_all(out, *came); });
+    }
     return run(OpType::ALLGATHER, "all_gather", inputs, made, [&] {
       auto out = hosts_of(outputs);
       auto in = hosts_of(inputs);
@@ -186,9 +213,21 @@ class Tccl final : public c10d::Backend {
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
-    const Reduction how(opts.reduceOp);
+    const Reduction how("reduce_scatter", opts.reduceOp, outputs);
     auto o = with_op(opts, how);
     auto out = hosts_of(outputs);
+    if (uneven(inputs) && outputs.size() == 1) {  // each rank gets its part from all, and reduces it itself
+      check_list("reduce_scatter", "inputs", inputs[0], inputs[0], outputs[0]);
+      auto came = std::make_shared<Tensors>();
+      const std::vector<int64_t> sizes(size_t(size_), out[0].numel());
+      return run(OpType::REDUCE_SCATTER, "reduce_scatter", inputs[0], outputs,
+                 [&] { return exchange(how.before(hosts_of(inputs[0])), sizes, *came, opts.timeout); },
+                 [came, out, op = how.op, divide = how.after(out, size_)] {
+                   for (size_t i = 1; i < came->size(); i++) reduce_into((*came)[0], (*came)[i], op);
+                   copy_all(out, *came);
+                   if (divide) divide();
+                 });
+    }
     return run(OpType::REDUCE_SCATTER, "reduce_scatter", flat(inputs), outputs, [&] {
       std::vector<Tensors> in;
       for (const auto& list : inputs) in.push_back(how.before(hosts_of(list)));
@@ -200,7 +239,7 @@ class Tccl final : public c10d::Backend {
     return reduce_scatter_tensor_coalesced(outputs, inputs, opts);
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
-    const Reduction how(opts.reduceOp);
+    const Reduction how("reduce_scatter", opts.reduceOp, outputs);
     auto o = with_op(opts, how);
     auto out = flat_hosts_of("reduce_scatter", outputs);
     return run(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", inputs, outputs, [&] {
@@ -217,10 +256,13 @@ class Tccl final : public c10d::Backend {
     });
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
-    return run(OpType::ALLTOALL, "all_to_all", inputs, outputs, [&] {
-      auto out = hosts_of(outputs), in = hosts_of(inputs);
-      return gloo_->alltoall(out, in, opts);
-    });
+    for (const auto* list : {&outputs, &inputs})
+      check_list("all_to_all", list == &outputs ? "outputs" : "inputs", *list, outputs, {});
+    auto came = std::make_shared<Tensors>();
+    auto out = hosts_of(outputs);
+    return run(OpType::ALLTOALL, "all_to_all", inputs, outputs,
+               [&] { return exchange(hosts_of(inputs), numels(outputs), *came, opts.timeout); },
+               [came, out] { copy_all(out, *came); });
   }
 
   WorkPtr send(Tensors& tensors, int to, int tag) override {
@@ -261,7 +303,7 @@ class Tccl final : public c10d::Backend {
 
   template <class Options, class Call>
   WorkPtr reduced_in_place(OpType type, const char* name, Tensors& tensors, const Options& opts, Call&& call, bool mine = true) {
-    const Reduction how(opts.reduceOp);
+    const Reduction how(name, opts.reduceOp, tensors);
     auto o = with_op(opts, how);
     for (const auto& t : tensors) refuse_compound(name, t);
     auto own = hosts_of(tensors), hosts = how.before(own);
@@ -272,6 +314,43 @@ class Tccl final : public c10d::Backend {
       };
     if (!mine) after = {};
     return run(type, name, tensors, tensors, [&] { return call(hosts, o); }, std::move(after));
+  }
+
+  // A tensor for each rank, all of one dtype; mine is what this rank's has as many elements as, where it is given.
+  void check_list(const char* name, const char* which, const Tensors& list, const Tensors& alike, const Tensor& mine) const {
+    TORCH_CHECK_VALUE(int(list.size()) == size_, "tccl: ", name, " has ", list.size(), " ", which, " for ", size_,
+                      " ranks: give one for each");
+    for (const auto& t : list)
+      TORCH_CHECK_VALUE(t.dtype() == (mine.defined() ? mine : alike.at(0)).dtype(), "tccl: ", name, " of ", t.dtype(), " and ",
+                        (mine.defined() ? mine : alike.at(0)).dtype(), ": all tensors must be of one dtype");
+    const auto& own = list[size_t(rank_)];
+    TORCH_CHECK_VALUE(!mine.defined() || own.numel() == mine.numel(), "tccl: ", name, ": number ", rank_, " of the ", which, " has ",
+                      own.numel(), " elements, and this rank's own tensor ", mine.numel(), ": they must be as many");
+  }
+
+  // Tensors of any sizes to all ranks and from all, in one exchange of flat ones: gloo's own lists are of equal tensors.
+  WorkPtr exchange(const Tensors& sent, std::vector<int64_t> sizes, Tensors& came, std::chrono::milliseconds timeout) {
+    Tensors parts;
+    for (const auto& t : sent) parts.push_back(t.reshape({-1}));
+    auto in = at::cat(parts);
+    auto in_sizes = numels(sent);
+    auto out = at::empty({std::accumulate(sizes.begin(), sizes.end(), int64_t(0))}, in.options());
+    came = out.split_with_sizes(sizes);
+    c10d::AllToAllOptions opts;
+    opts.timeout = timeout;
+    return gloo_->alltoall_base(out, in, sizes, in_sizes, opts);
+  }
+
+  static void reduce_into(Tensor& all, const Tensor& one, const c10d::ReduceOp& op) {
+    switch (c10d::ReduceOp::RedOpType(op)) {
+      case c10d::ReduceOp::PRODUCT: all.mul_(one); break;
+      case c10d::ReduceOp::MIN: at::minimum_out(all, all, one); break;
+      case c10d::ReduceOp::MAX: at::maximum_out(all, all, one); break;
+      case c10d::ReduceOp::BAND: all.bitwise_and_(one); break;
+      case c10d::ReduceOp::BOR: all.bitwise_or_(one); break;
+      case c10d::ReduceOp::BXOR: all.bitwise_xor_(one); break;
+      default: all.add_(one);
+    }
   }
 
   static void refuse_compound(const char* name, const Tensor& t) {

@@ -89,6 +89,9 @@ struct Ranks {
     } catch (...) {
       return error;
     }
+    if (!is_loss(text))  // what this one call was given: the group goes on
+      return std::make_exception_ptr(
+          c10::DistBackendError({name, __FILE__, uint32_t(__LINE__)}, me() + ": " + name + ": " + first_line(text)));
     std::string first;
     {
       std::lock_guard<std::mutex> hold(lock_);
@@ -117,7 +120,6 @@ struct Ranks {
 
   std::string cause(const char* name, const std::string& text) const {
     const bool slow = text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
-    if (!slow && !is_loss(text)) return me() + ": " + name + ": " + first_line(text);
     auto dead = gone();
     for (int i = 0; i < 30 && dead.empty() && !slow; i++) {  // its connection closes a little before the process has ended
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

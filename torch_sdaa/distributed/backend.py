@@ -59,7 +59,7 @@ def create(options: Any, _: Any = None) -> Any:
         )
     rank, size = options.group_rank, options.group_size
     numbers = list(options.global_ranks_in_group) or list(range(size))
-    members = roll.call(options.store, rank, size, numbers[rank], options.timeout)
+    members = roll.call(options.store, rank, numbers, options.timeout)
     _refuse_crowds(members)
     gloo_options = distributed.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
+import importlib
 import inspect
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
@@ -18,7 +19,7 @@ from torch import distributed
 from torch.distributed import DistBackendError, DistNetworkError, DistStoreError, device_mesh, distributed_c10d
 
 from engine import one_line
-from torch_sdaa.distributed import backend
+from torch_sdaa.distributed import backend, roll
 from torch_sdaa.sdaa.devices import is_available
 
 START = "start the script with torchrun --nproc_per_node N script.py, which sets it, or set it yourself"
@@ -27,6 +28,17 @@ OTHERS = ("nccl", "hccl", "cncl", "xccl")
 
 _served: set[int] = set()
 """Ports on which this process serves a store; torch serves several groups on one."""
+
+_master = "localhost"
+"""Where rank 0 of the last ``init_process_group`` is; "" where that is not said."""
+
+rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
+"""The module; the package has a function of that name."""
+
+_PATIENCE = 3.0
+"""Seconds in which a process whose connections have closed has ended."""
+
+_AFTER_LOSS = "see what it printed last, and start all ranks again, from the last checkpoint"
 
 _join: Any = None
 
@@ -48,6 +60,7 @@ def _told(original: Any) -> Any:
 
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> None:
+        global _master
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         options = given.arguments
@@ -58,6 +71,8 @@ def _told(original: Any) -> Any:
         _refuse_twice()
         if options["store"] is None:
             _look(options)
+        _master = _address(options)
+        roll.forget()
         try:
             with _loopback():
                 original(*given.args, **given.kwargs)
@@ -70,8 +85,13 @@ def _told(original: Any) -> Any:
 
 
 def _at_home(original: Any) -> Any:
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
     def new_group(*args: Any, **kwargs: Any) -> Any:
+        ranks = signature.bind(*args, **kwargs).arguments.get("ranks")
+        if ended := [one for one in roll.lost() if ranks is None or one.number in ranks]:  # gloo would wait for them
+            raise DistBackendError(f"tccl: new_group without {_names(ended)}, which has ended; {_AFTER_LOSS}")
         with _loopback():
             made = original(*args, **kwargs)
         _name_default(made)
@@ -203,20 +223,67 @@ def _said(error: Exception) -> str:
     return text
 
 
+def _address(options: dict[str, Any]) -> str:
+    """Return where rank 0 is, "" where only the others know: a file that hosts share, a store of another kind."""
+    store = options["store"]
+    while isinstance(store, distributed.PrefixStore):
+        store = store.underlying_store
+    if store is not None:
+        return str(getattr(store, "host", ""))
+    parts = urlparse(options["init_method"] or "env://")
+    if parts.scheme == "env":
+        return os.environ.get("MASTER_ADDR", "")
+    return parts.hostname or "" if parts.scheme == "tcp" else ""
+
+
+def _is_here(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let gloo listen on this host alone, where rank 0 is named by an address that only this host has."""
-    address = os.environ.get("MASTER_ADDR", "localhost")
-    here = address in ("localhost", "::1") or address.startswith("127.")
-    interfaces = {name for _, name in socket.if_nameindex()}
-    if not here or os.environ.get("GLOO_SOCKET_IFNAME") or "lo" not in interfaces:
+    """Let gloo and rank 0's store listen on this host alone, where rank 0 is named by an address only this host has."""
+    if not _is_here(_master):
         yield
         return
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    interfaces = {name for _, name in socket.if_nameindex()}
+    named = os.environ.get("GLOO_SOCKET_IFNAME") or "lo" not in interfaces
+    original = rendezvous._create_c10d_store
+    rendezvous._create_c10d_store = functools.partial(_store, original)
+    if not named:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
         yield
     finally:
-        os.environ.pop("GLOO_SOCKET_IFNAME", None)
+        rendezvous._create_c10d_store = original
+        if not named:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def _store(
+    original: Any, hostname: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True
+) -> Any:
+    """Return what torch makes of a store's address; on rank 0 one that listens there, where torch's does everywhere."""
+    listener = None if rank or rendezvous._torchelastic_use_agent_store() else _listener(hostname, port)
+    if listener is None:
+        return original(hostname, port, rank, world_size, timeout, use_libuv)
+    return distributed.TCPStore(
+        hostname, port, world_size, True, timeout, multi_tenant=True, master_listen_fd=listener, use_libuv=use_libuv
+    )
+
+
+def _listener(hostname: str, port: int) -> int | None:
+    """Return a socket that listens, for torch to keep; ``None``: none can, and torch says why or shares a store."""
+    family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((hostname, port))
+        made.listen(2**11)
+    except OSError:
+        made.close()
+        return None
+    return made.detach()
 
 
 # ---------------------------------------------------------------------------------------------------- when it ends
@@ -229,10 +296,25 @@ def _end_in_one_line() -> None:
     def show(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         text = str(error)
         detail = torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL
-        if isinstance(error, DistBackendError) and text.startswith("tccl: ") and not detail:
+        if isinstance(error, RuntimeError) and "gloo/transport/" in text:  # of a group's part for the CPU
+            text = _lost_by_gloo(text)
+        if isinstance(error, RuntimeError) and text.startswith("tccl: ") and not detail:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
         else:
             before(kind, error, trace)
 
     sys.excepthook = show
+
+
+def _names(members: Sequence[roll.Member]) -> str:
+    return ", ".join(f"rank {one.number} (process {one.pid})" for one in members)
+
+
+def _lost_by_gloo(text: str) -> str:
+    """Return what gloo says of a lost rank as tccl says it; its own words where no rank is known to have ended."""
+    ended = roll.lost(patience=_PATIENCE)
+    if not ended:
+        return text
+    rank = f"rank {distributed.get_rank()}" if distributed.is_initialized() else "this rank"
+    return f"tccl: {rank} lost {_names(ended)} in a collective on the CPU: that process has ended; {_AFTER_LOSS}"

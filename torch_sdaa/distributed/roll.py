@@ -23,12 +23,17 @@ _PARTING = 5.0
 """Seconds that rank 0 waits at most for the others to have read who is there."""
 
 
+_seen: dict[int, Member] = {}
+"""By number in the world: those of all groups so far."""
+
+
 class Member(NamedTuple):
     """One rank.
 
     Attributes:
         number: in the world. host: as people call it. place: tells hosts (and containers) apart.
         pid, began: its process, and when that began. devices: that it sees, as the host numbers them.
+        size: how many ranks it was told that there are.
     """
 
     number: int
@@ -37,6 +42,7 @@ class Member(NamedTuple):
     pid: int
     began: str
     devices: tuple[int, ...]
+    size: int
 
     @property
     def has_ended(self) -> bool:
@@ -44,10 +50,10 @@ class Member(NamedTuple):
         return self.place == _place() and bool(self.began) and C.began(self.pid) != self.began
 
 
-def myself(number: int) -> Member:
-    """Return this process as rank ``number`` of the world."""
+def myself(number: int, size: int) -> Member:
+    """Return this process as rank ``number`` of the world, in a group of ``size``."""
     pid = os.getpid()
-    return Member(number, socket.gethostname(), _place(), pid, C.began(pid), tuple(all_visible_devices()))
+    return Member(number, socket.gethostname(), _place(), pid, C.began(pid), tuple(all_visible_devices()), size)
 
 
 def _place() -> str:
@@ -59,23 +65,60 @@ def _place() -> str:
         return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def call(store: Any, rank: int, size: int, number: int, timeout: timedelta) -> list[Member]:
+def forget() -> None:
+    """Begin a world anew."""
+    _seen.clear()
+
+
+def lost(patience: float = 0.0) -> list[Member]:
+    """Return those of all groups so far whose processes have ended.
+
+    Args:
+        patience: seconds that one may take to end: its connections close a little before.
+    """
+    until = time.monotonic() + patience
+    while True:
+        found = [one for _, one in sorted(_seen.items()) if one.has_ended]
+        if found or time.monotonic() >= until:
+            return found
+        time.sleep(0.05)
+
+
+def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> list[Member]:
     """Say in the group's store who this rank is, wait for the others, and return all, in order of rank.
+
+    Args:
+        numbers: of the group's ranks in the world.
 
     Raises:
         DistBackendError: one ended before all had come, or some did not come in time.
+        ValueError: ranks were told other numbers of ranks.
     """
-    store.set(f"tccl/rank/{rank}", json.dumps(myself(number)._asdict()))
+    number, size = numbers[rank], len(numbers)
+    store.set(f"tccl/rank/{rank}", json.dumps(myself(number, size)._asdict()))
     keys = [f"tccl/rank/{other}" for other in range(size)]
+    earlier = [_seen[other] for other in numbers if other in _seen]
     wait_for(
-        store, keys, timeout, lambda missing: _not_come(missing, size, number, timeout), lambda: _come(store, keys)
+        store,
+        keys,
+        timeout,
+        lambda missing: _not_come(missing, size, number, timeout),
+        lambda: [*_come(store, keys), *earlier],
     )
     found = _come(store, keys)
     store.set(f"tccl/read/{rank}", "")
     if number == 0:  # its process may hold the store, and end at once where what it read is refused
         until = time.monotonic() + _PARTING
-        while not store.check([f"tccl/read/{other}" for other in range(size)]) and time.monotonic() < until:
+        all_of_them = [f"tccl/read/{other}" for other in range(max(one.size for one in found))]
+        while not store.check(all_of_them) and time.monotonic() < until:
             time.sleep(0.002)
+    for one in found:
+        if one.size != size:
+            raise ValueError(
+                f"rank {number} was started with WORLD_SIZE {size}, and rank {one.number} with {one.size}: start all "
+                "ranks with the same, the number of all processes"
+            )
+    _seen.update({one.number: one for one in found})
     return found
 
 

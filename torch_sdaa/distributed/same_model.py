@@ -1,4 +1,4 @@
-"""``DistributedDataParallel`` on ranks whose models differ: the first parameter that does is named, on every rank."""
+"""Ranks whose models differ, under ``DistributedDataParallel`` or FSDP2: what differs first is named, on every rank."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_sdaa import late_imports
 from torch_sdaa.distributed import roll
+
+DDP, FSDP = "DistributedDataParallel", "fully_shard"
 
 Parameter = tuple[str, list[int], str]
 """Name, shape, dtype."""
 
 _counts: dict[str, Any] = {}
-"""By group: how many models it has compared."""
+"""By wrapper and group: how many models it has compared."""
 
 
 def verify_first() -> None:
@@ -32,6 +35,38 @@ def verify_first() -> None:
         return found
 
     DistributedDataParallel._build_params_for_reducer = build
+    late_imports.when_imported("torch.distributed.fsdp._fully_shard._fsdp_state", _verify_sharded)
+
+
+def _verify_sharded() -> None:
+    """Compare a sharded model before its first forward gathers parameters: gloo ends a process for a wrong size."""
+    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+    original = FSDPState._lazy_init
+
+    @functools.wraps(original)
+    def begin(self: Any) -> None:
+        if self._is_root is None and self._modules:
+            compare_shards(self._modules[0])
+        original(self)
+
+    FSDPState._lazy_init = begin
+
+
+def compare_shards(module: Any) -> None:
+    """Refuse a sharded model that is not the same on all ranks of its mesh.
+
+    Raises:
+        RuntimeError: one line with the first parameter that differs, and how.
+    """
+    found: dict[Any, list[Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        mesh = getattr(parameter, "device_mesh", None)
+        if mesh is not None and mesh.device_type == "sdaa":
+            for group in mesh.get_all_groups():
+                found.setdefault(group, []).append(_described(name, parameter))
+    for group, parameters in found.items():
+        _agree(group, FSDP, parameters)
 
 
 def compare(ddp: Any, parameters: list[Any]) -> None:
@@ -51,31 +86,43 @@ def compare(ddp: Any, parameters: list[Any]) -> None:
     if "sdaa" not in kinds or ddp.device.type != "sdaa":
         return
     names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
-    mine = [(names.get(id(p), "?"), list(p.shape), str(p.dtype).removeprefix("torch.")) for p in parameters]
+    mine = [_described(names.get(id(p), "?"), p) for p in parameters]
+    if ddp.broadcast_buffers:
+        buffers = ((name, b) for name, b in ddp.module.named_buffers() if name not in ddp.parameters_to_ignore)
+        mine += [_described(f"buffer {name}", b) for name, b in buffers]
+    _agree(group, DDP, mine)
+
+
+def _described(name: str, tensor: Any) -> Parameter:
+    return name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+
+
+def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
+    """Compare what this rank has with all ranks of a group, through its store."""
     backend = group._get_backend(torch.device("sdaa"))
     store = getattr(backend, "store", None)
     if store is None:  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it, and checks more than this
         return
-    number = next(_counts.setdefault(group.group_name, itertools.count()))
-    key = f"tccl/ddp/{number}"
+    number = next(_counts.setdefault(f"{who} {group.group_name}", itertools.count()))
+    key = f"tccl/model/{who}/{number}"
     text = json.dumps(mine)
     rank, size, timeout = group.rank(), group.size(), backend.options._timeout
-    store.set(f"{key}/model/{rank}", text)
+    store.set(f"{key}/whole/{rank}", text)
     store.set(f"{key}/digest/{rank}", hashlib.sha256(text.encode()).hexdigest())
     keys = [f"{key}/digest/{other}" for other in range(size)]
-    roll.wait_for(store, keys, timeout, _no_model, lambda: roll.members(store, size))
+    roll.wait_for(store, keys, timeout, lambda missing: _no_model(missing, who), lambda: roll.members(store, size))
     digests = [store.get(one) for one in keys]
     for other in range(1, size):
         if digests[other] != digests[0]:
-            models = {which: [tuple(p) for p in json.loads(store.get(f"{key}/model/{which}"))] for which in (0, other)}
-            raise RuntimeError(_difference(models, other))
+            models = {which: [tuple(p) for p in json.loads(store.get(f"{key}/whole/{which}"))] for which in (0, other)}
+            raise RuntimeError(_difference(who, models, other))
 
 
-def _no_model(missing: Any) -> str:
-    return f"tccl: rank {', '.join(map(str, missing))} made no DistributedDataParallel, and the others did"
+def _no_model(missing: Any, who: str) -> str:
+    return f"tccl: rank {', '.join(map(str, missing))} has no model in {who} to compare, and the others have"
 
 
-def _difference(models: Mapping[int, list[Any]], other: int) -> str:
+def _difference(who: str, models: Mapping[int, list[Any]], other: int) -> str:
     first, second = models[0], models[other]
     for ours, theirs in itertools.zip_longest(first, second):
         if ours == theirs:
@@ -87,8 +134,8 @@ def _difference(models: Mapping[int, list[Any]], other: int) -> str:
             what = f"where rank 0 has {_shown(ours)}, rank {other} has {_shown(theirs)}"
         else:
             what = f"{ours[0]!r} is {_sizes(ours)} on rank 0 and {_sizes(theirs)} on rank {other}"
-        return f"DistributedDataParallel: the ranks' models differ: {what}; build the same model on every rank"
-    return "DistributedDataParallel: the ranks' models differ; build the same model on every rank"
+        return f"{who}: the ranks' models differ: {what}; build the same model on every rank"
+    return f"{who}: the ranks' models differ; build the same model on every rank"
 
 
 def _shown(parameter: Parameter) -> str:
