@@ -8,6 +8,7 @@ import libcst as cst
 
 from transplant.devices import is_text
 from transplant.names import CUDA, Names
+from transplant.numbers import take_current
 from transplant.script import Script, module_path, path_of
 
 CUDA_WORD = re.compile(r"(?i)cuda|nccl")
@@ -32,12 +33,12 @@ _TORCH_TYPE = (
 )
 
 
-def rewrite_names(script: Script, table: Names, similar: bool, no_index: bool = False) -> None:
+def rewrite_names(script: Script, table: Names, similar: bool, no_index: str = "") -> None:
     """Find what is to be done about every name of a script, strings apart.
 
     Args:
         script: gets the edits and findings. table: of names. similar: whether ``-sim`` was given.
-        no_index: devices of a fixed number become the current device.
+        no_index: which devices become the current one: ``FIXED`` numbers, or ``EVERY`` one; empty: none.
     """
     stored = _stored(script)
     for node in script.nodes:
@@ -54,7 +55,7 @@ def rewrite_names(script: Script, table: Names, similar: bool, no_index: bool = 
         elif isinstance(node, cst.Call):
             _call(script, node)
             if no_index:
-                _no_index(script, node)
+                take_current(script, node, no_index)
 
 
 def leave_names(script: Script) -> None:
@@ -331,19 +332,3 @@ def _call(script: Script, node: cst.Call) -> None:
         new = {"True": '"sdaa"', "False": "None"}.get(value, f'"sdaa" if {value} else None')
         span = (script.span(arg.keyword)[0], script.span(arg.value)[1])
         script.edit(*span, f"use_device={new}", "profiler", "the profiler's name for any device")
-
-
-def _no_index(script: Script, node: cst.Call) -> None:
-    """Take the current device where a call names one by a fixed number: ``.cuda(0)``, ``torch.device("cuda", 0)``."""
-    why = "the current device in the place of a fixed one"
-    last = node.func.attr.value if isinstance(node.func, cst.Attribute) else path_of(node.func)
-    if last == "cuda" and len(node.args) == 1 and isinstance(node.args[0].value, cst.Integer):
-        script.replace(node.args[0].value, "", _METHOD, why)
-    elif script.dotted(node.func) == f"{CUDA}.set_device" and isinstance(node.args[0].value, cst.Integer):
-        module = script.code(node.func.value) if isinstance(node.func, cst.Attribute) else ""
-        if module.endswith("cuda"):
-            script.replace(node.args[0].value, f"{module[:-4]}sdaa.current_device()", _METHOD, why)
-    elif script.dotted(node.func) == "torch.device" and len(node.args) == 2:
-        first, second = node.args
-        if isinstance(second.value, cst.Integer) and "cuda" in script.code(first.value):
-            script.edit(script.span(first.value)[1], script.span(second.value)[1], "", _METHOD, why)
