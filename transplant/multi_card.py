@@ -222,8 +222,10 @@ def _at_top(script: Script, offset: int, guard: cst.If | None = None) -> bool:
 
 
 def _first_statement(script: Script) -> cst.CSTNode | None:
-    """Return the first line of a module that is no import and no definition."""
+    """Return the first line of a module, behind its first import of torch, that is no import and no definition."""
     start = top_statement(script)
+    with_torch = [one for one in script.module.body if _imports(one) and re.search(r"\btorch", script.code(one))]
+    start = with_torch[0] if with_torch else start
     past = False
     for statement in script.module.body:
         past = past or statement is start

@@ -137,8 +137,20 @@ class Script:
         return self.edit(*self.span(node), new, rule, why)
 
     def insert(self, offset: int, new: str, rule: str, why: str) -> None:
-        """Write something where nothing was."""
-        self.edits.append(Edit(offset, offset, "", new, rule, why))
+        """Write something where nothing was; whole lines go before words that another rule writes there."""
+        there = [one for one in self.edits if one.start == one.end == offset]
+        words = [one for one in there if not one.new.endswith(("\n", "\r"))]
+        lines = [one for one in there if one not in words]
+        whole = new.endswith(("\n", "\r"))
+        beside = words[-1:] if whole else sorted(lines)[-1:]
+        if not beside:
+            self.edits.append(Edit(offset, offset, "", new, rule, why))
+            return
+        first, second = ((new, rule, why), beside[0]) if whole else (beside[0], (new, rule, why))
+        texts, rules, whys = zip(*map(_words, (first, second)), strict=True)
+        self.edits.remove(beside[0])
+        joined = (", ".join(dict.fromkeys(rules)), "; ".join(dict.fromkeys(whys)))
+        self.edits.append(Edit(offset, offset, "", "".join(texts), *joined))
 
     def inverse(self) -> list[Edit]:
         """Return the edits of the new text that make the old one of it."""
@@ -162,6 +174,11 @@ class Script:
         found = Finding(start, end, kind, self.text[start:end], reason, fix)
         if found not in self.findings:
             self.findings.append(found)
+
+
+def _words(given: Edit | tuple[str, str, str]) -> tuple[str, str, str]:
+    """Return the new text, the rule and the reason of a change."""
+    return (given.new, given.rule, given.why) if isinstance(given, Edit) else given
 
 
 def _without_feeds(text: str) -> tuple[str, list[tuple[int, int]]]:
