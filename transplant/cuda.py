@@ -63,9 +63,24 @@ def leave_names(script: Script) -> None:
     for node in script.nodes:
         if not isinstance(node, cst.Name) or not CUDA_WORD.search(node.value) or script.taken(*script.span(node)):
             continue
-        start, end = script.span(node)
-        if not any(found.start <= start and end <= found.end for found in script.findings):
+        if script.told(*script.span(node)):
+            continue
+        if node.value == "CUDA_VISIBLE_DEVICES":
+            _variable(script, node)
+        else:
             script.keep(node, "a name of the script's own, or of another package")
+
+
+def _variable(script: Script, node: cst.Name) -> None:
+    """Rename the variable where a keyword sets it for a process; elsewhere it is a name like another."""
+    arg = script.parent(node)
+    call = script.parent(arg) if isinstance(arg, cst.Arg) and arg.keyword is node else None
+    if call is not None and re.search(r"environ|env\b", script.code(call)):
+        script.replace(node, "SDAA_VISIBLE_DEVICES", "variable", "says which devices a process sees")
+    elif call is not None:
+        script.todo(node, "the variable of CUDA's devices", "write SDAA_VISIBLE_DEVICES where the card is meant")
+    else:
+        script.keep(node, "a name of the script's own")
 
 
 def _stored(script: Script) -> set[str]:
@@ -183,6 +198,13 @@ def _in_parts(
         bound = alias.evaluated_alias or old
         parts.setdefault(where, []).append(name if name == bound else f"{name} as {bound}")
     text = "; ".join(f"from {where} import {', '.join(names)}" for where, names in parts.items())
+    notes = re.findall(r"#[^\r\n]*", script.code(node))
+    if notes:  # they stood inside the brackets; another statement on the line would become one
+        line = script.parent(node)
+        if not isinstance(line, cst.SimpleStatementLine) or line.body[-1] is not node:
+            script.todo(node, "its names are of the card and of CUDA", "make two statements of it")
+            return
+        text += "".join(f"  {note.rstrip()}" for note in notes)
     script.replace(node, text, _IMPORT, "what the card has is imported from torch.sdaa, the rest from where it was")
 
 
@@ -230,7 +252,9 @@ def _known(script: Script, node: cst.Attribute, name: str, table: Names, similar
 
 
 def _foreign(script: Script, node: cst.Attribute, name: str, table: Names) -> bool:
-    fix = table.of_package(name) or _elsewhere(name, table)
+    if table.of_package(name):
+        return not CUDA_WORD.search(name)  # its import was told of
+    fix = _elsewhere(name, table)
     if fix is None:
         return False
     script.todo(node, f"{name} does not run on the card", fix)
@@ -279,9 +303,9 @@ def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> N
     around = script.parent(node)
     if isinstance(around, (cst.ImportAlias, cst.AsName, cst.Attribute, cst.Arg)) and not _used(around, node):
         return
-    bound = [getattr(one, "node", None) for one in script.bindings(node)]
-    if not any(isinstance(one, (cst.Import, cst.ImportFrom)) for one in bound):
+    if not script.is_imported(node):
         return
+    bound = [getattr(one, "node", None) for one in script.bindings(node)]
     name = script.dotted(node)
     if name == CUDA and node.value == "cuda" and not _aliased(bound, node.value):
         script.replace(node, "sdaa", _MODULE, "torch.sdaa is torch.cuda of the card")

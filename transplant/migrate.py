@@ -9,7 +9,7 @@ from transplant.cuda import leave_names, rewrite_names
 from transplant.multi_card import is_distributed, make_multi_card
 from transplant.names import names
 from transplant.numbers import EVERY, FIXED
-from transplant.placing import place_import
+from transplant.placing import needs_card, place_import
 from transplant.script import Script
 from transplant.source import check
 from transplant.texts import rewrite_texts
@@ -58,7 +58,7 @@ def migrate(text: str, options: Options, *, run: bool = False, main: bool = Fals
     leave_names(script)
     if options.target:
         make_multi_card(script, options.target, main)
-    if script.edits:
+    if script.edits or needs_card(script):
         place_import(script, run or main, options.choose)
     script.edits.sort()
     script.findings.sort()

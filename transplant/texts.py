@@ -36,7 +36,7 @@ def rewrite_texts(script: Script, no_index: str) -> None:
 
 
 def _plain(script: Script, node: cst.SimpleString, no_index: str) -> None:
-    if script.taken(*script.span(node)) or _found(script, node):
+    if script.taken(*script.span(node)) or script.told(*script.span(node)):
         return
     value = node.evaluated_value
     if is_text(script, node):
@@ -104,11 +104,6 @@ def _other(script: Script, node: cst.SimpleString, value: str) -> None:
         script.todo(node, "a text that names CUDA", "see whether it is run or read by a program")
     else:
         script.keep(node, "a text that names CUDA in other words")
-
-
-def _found(script: Script, node: cst.CSTNode) -> bool:
-    start, end = script.span(node)
-    return any(one.start <= start and end <= one.end for one in script.findings)
 
 
 def _formatted(script: Script, node: cst.FormattedString, no_index: str) -> None:
