@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from transplant.placing import insert_line
@@ -10,6 +12,9 @@ from transplant.script import Script, path_of
 RULE = "several cards"
 LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.distributed.DistributedSampler"
+_EVALUATION = re.compile(r"(?i)(^|[_.])(test|val|valid|validation|eval|dev)(ing)?([_.]|loader|data|dl|set|$)")
+"""Names of loaders whose results are counted over the whole data set."""
+
 _HELD = "msft_dataset"
 """The name that holds a data set which is made in the call of its loader."""
 
@@ -20,6 +25,9 @@ def share_data(script: Script) -> None:
         if not isinstance(node, cst.Call) or not _is_loader(script.dotted(node.func)):
             continue
         given = {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
+        if _EVALUATION.search(_name_of(script, node)):
+            script.keep(node.func, "it is for evaluation by its name: each process sees all of it")
+            continue
         if "sampler" in given or "batch_sampler" in given:
             script.todo(
                 node.func,

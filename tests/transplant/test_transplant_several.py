@@ -91,8 +91,14 @@ def test_a_data_set_made_in_the_call_and_a_shuffle_that_is_computed() -> None:
 
 
 def test_loaders_in_a_fixed_order_stay_whole() -> None:
-    text = HEAD + "model = A()\nl = DataLoader(d, shuffle=False)\nm = DataLoader(d)\n"
-    assert {"l = DataLoader(d, shuffle=False)", "m = DataLoader(d)"} <= set(moved(text)[0])
+    loaders = ["l = DataLoader(d, shuffle=False)", "m = DataLoader(d)"]
+    assert {*loaders} <= {*moved(HEAD + "model = A()\n" + "\n".join(loaders) + "\n")[0]}
+
+
+@pytest.mark.parametrize("name", ["test_loader", "val_dl", "self.valid_loader", "testloader", "eval_data", "dev"])
+def test_loaders_for_evaluation_stay_whole(name: str) -> None:
+    lines = [f"{name} = DataLoader(d, shuffle=True)", f"{name} = DataLoader(d, **how)"]
+    assert {*lines} <= {*moved(HEAD + "model = A()\n" + "\n".join(lines) + "\n")[0]}
 
 
 @pytest.mark.parametrize(
