@@ -8,6 +8,7 @@ import libcst as cst
 
 from transplant.devices import is_text
 from transplant.names import CUDA, Names
+from transplant.numbers import take_current
 from transplant.script import Script, module_path, path_of
 
 CUDA_WORD = re.compile(r"(?i)cuda|nccl")
@@ -32,12 +33,12 @@ _TORCH_TYPE = (
 )
 
 
-def rewrite_names(script: Script, table: Names, similar: bool, no_index: bool = False) -> None:
+def rewrite_names(script: Script, table: Names, similar: bool, no_index: str = "") -> None:
     """Find what is to be done about every name of a script, strings apart.
 
     Args:
         script: gets the edits and findings. table: of names. similar: whether ``-sim`` was given.
-        no_index: devices of a fixed number become the current device.
+        no_index: which devices become the current one: ``FIXED`` numbers, or ``EVERY`` one; empty: none.
     """
     stored = _stored(script)
     for node in script.nodes:
@@ -54,7 +55,7 @@ def rewrite_names(script: Script, table: Names, similar: bool, no_index: bool = 
         elif isinstance(node, cst.Call):
             _call(script, node)
             if no_index:
-                _no_index(script, node)
+                take_current(script, node, no_index)
 
 
 def leave_names(script: Script) -> None:
@@ -62,9 +63,24 @@ def leave_names(script: Script) -> None:
     for node in script.nodes:
         if not isinstance(node, cst.Name) or not CUDA_WORD.search(node.value) or script.taken(*script.span(node)):
             continue
-        start, end = script.span(node)
-        if not any(found.start <= start and end <= found.end for found in script.findings):
+        if script.told(*script.span(node)):
+            continue
+        if node.value == "CUDA_VISIBLE_DEVICES":
+            _variable(script, node)
+        else:
             script.keep(node, "a name of the script's own, or of another package")
+
+
+def _variable(script: Script, node: cst.Name) -> None:
+    """Rename the variable where a keyword sets it for a process; elsewhere it is a name like another."""
+    arg = script.parent(node)
+    call = script.parent(arg) if isinstance(arg, cst.Arg) and arg.keyword is node else None
+    if call is not None and re.search(r"environ|env\b", script.code(call)):
+        script.replace(node, "SDAA_VISIBLE_DEVICES", "variable", "says which devices a process sees")
+    elif call is not None:
+        script.todo(node, "the variable of CUDA's devices", "write SDAA_VISIBLE_DEVICES where the card is meant")
+    else:
+        script.keep(node, "a name of the script's own")
 
 
 def _stored(script: Script) -> set[str]:
@@ -182,6 +198,13 @@ def _in_parts(
         bound = alias.evaluated_alias or old
         parts.setdefault(where, []).append(name if name == bound else f"{name} as {bound}")
     text = "; ".join(f"from {where} import {', '.join(names)}" for where, names in parts.items())
+    notes = re.findall(r"#[^\r\n]*", script.code(node))
+    if notes:  # they stood inside the brackets; another statement on the line would become one
+        line = script.parent(node)
+        if not isinstance(line, cst.SimpleStatementLine) or line.body[-1] is not node:
+            script.todo(node, "its names are of the card and of CUDA", "make two statements of it")
+            return
+        text += "".join(f"  {note.rstrip()}" for note in notes)
     script.replace(node, text, _IMPORT, "what the card has is imported from torch.sdaa, the rest from where it was")
 
 
@@ -229,7 +252,9 @@ def _known(script: Script, node: cst.Attribute, name: str, table: Names, similar
 
 
 def _foreign(script: Script, node: cst.Attribute, name: str, table: Names) -> bool:
-    fix = table.of_package(name) or _elsewhere(name, table)
+    if table.of_package(name):
+        return not CUDA_WORD.search(name)  # its import was told of
+    fix = _elsewhere(name, table)
     if fix is None:
         return False
     script.todo(node, f"{name} does not run on the card", fix)
@@ -307,9 +332,9 @@ def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> N
     around = script.parent(node)
     if isinstance(around, (cst.ImportAlias, cst.AsName, cst.Attribute, cst.Arg)) and not _used(around, node):
         return
-    bound = [getattr(one, "node", None) for one in script.bindings(node)]
-    if not any(isinstance(one, (cst.Import, cst.ImportFrom)) for one in bound):
+    if not script.is_imported(node):
         return
+    bound = [getattr(one, "node", None) for one in script.bindings(node)]
     name = script.dotted(node)
     if name == CUDA and node.value == "cuda" and not _aliased(bound, node.value):
         script.replace(node, "sdaa", _MODULE, "torch.sdaa is torch.cuda of the card")
@@ -360,19 +385,3 @@ def _call(script: Script, node: cst.Call) -> None:
         new = {"True": '"sdaa"', "False": "None"}.get(value, f'"sdaa" if {value} else None')
         span = (script.span(arg.keyword)[0], script.span(arg.value)[1])
         script.edit(*span, f"use_device={new}", "profiler", "the profiler's name for any device")
-
-
-def _no_index(script: Script, node: cst.Call) -> None:
-    """Take the current device where a call names one by a fixed number: ``.cuda(0)``, ``torch.device("cuda", 0)``."""
-    why = "the current device in the place of a fixed one"
-    last = node.func.attr.value if isinstance(node.func, cst.Attribute) else path_of(node.func)
-    if last == "cuda" and len(node.args) == 1 and isinstance(node.args[0].value, cst.Integer):
-        script.replace(node.args[0].value, "", _METHOD, why)
-    elif script.dotted(node.func) == f"{CUDA}.set_device" and isinstance(node.args[0].value, cst.Integer):
-        module = script.code(node.func.value) if isinstance(node.func, cst.Attribute) else ""
-        if module.endswith("cuda"):
-            script.replace(node.args[0].value, f"{module[:-4]}sdaa.current_device()", _METHOD, why)
-    elif script.dotted(node.func) == "torch.device" and len(node.args) == 2:
-        first, second = node.args
-        if isinstance(second.value, cst.Integer) and "cuda" in script.code(first.value):
-            script.edit(script.span(first.value)[1], script.span(second.value)[1], "", _METHOD, why)

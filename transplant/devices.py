@@ -147,6 +147,8 @@ def _of_call(script: Script, call: cst.Call, below: cst.CSTNode, kind: Kind) -> 
         flags = " ".join(str(text) for text in map(_text, (arg.value for arg in call.args)) if text)
         return bool(kind.flags.search(flags)) or _siblings([arg.value for arg in call.args])
     if below.keyword is not None:
+        if below.keyword.value == "type" and script.dotted(call.func) == "torch.device":
+            return True
         return bool(kind.names.search(below.keyword.value))
     if name in ("startswith", "endswith", "index", "find", "add", "append", "remove", "discard", "count", "get"):
         return isinstance(call.func, cst.Attribute) and _told(script, call.func.value, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 TODO, KEPT = "to do", "kept"
@@ -82,8 +82,3 @@ def line_end(text: str, offset: int) -> str:
     """Return how the line of a character ends; where it does not, how the text's first line does."""
     match = _LINE_END.search(text, offset) or _LINE_END.search(text)
     return match[0] if match else "\n"
-
-
-def covered(start: int, end: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a span overlaps one of several."""
-    return any(first < end and start < last for first, last in spans)

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from transplant.cuda import leave_names, rewrite_names
-from transplant.multi_card import make_multi_card
+from transplant.multi_card import is_distributed, make_multi_card
 from transplant.names import names
-from transplant.placing import place_import
+from transplant.numbers import EVERY, FIXED
+from transplant.placing import needs_card, place_import
 from transplant.script import Script
 from transplant.source import check
 from transplant.texts import rewrite_texts
@@ -50,13 +51,14 @@ def migrate(text: str, options: Options, *, run: bool = False, main: bool = Fals
     check(text)
     script = Script(text)
     use_rules(script, options.rules)
-    fixed = options.choose or bool(options.target)
-    rewrite_names(script, names(), options.similar, fixed)
-    rewrite_texts(script, fixed)
+    several = bool(options.target) and not is_distributed(script)
+    which = EVERY if several else FIXED if options.choose else ""
+    rewrite_names(script, names(), options.similar, which)
+    rewrite_texts(script, which)
     leave_names(script)
     if options.target:
         make_multi_card(script, options.target, main)
-    if script.edits:
+    if script.edits or needs_card(script):
         place_import(script, run or main, options.choose)
     script.edits.sort()
     script.findings.sort()

@@ -14,7 +14,8 @@ from transplant.source import NotPythonError, check
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PYTHON_MAGIC = re.compile(r"%%(time|timeit|capture|prun|debug)\b")
-_MAGIC = re.compile(r"^([ \t]*)([%!?][^\n]*)", re.MULTILINE)
+_MAGIC = re.compile(r"^([ \t]*(?:[\w.,* ]+=\s*)?)([%!?][^\n]*)", re.MULTILINE)
+_ASKED = re.compile(r"^([ \t]*)([\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
 _DEPTH = 64
 _DECODER = json.JSONDecoder()
 _LITERAL = re.compile(r"[^,\]}\s]+")
@@ -111,7 +112,17 @@ def _masked(text: str) -> str:
     """Return a cell's text with its magic lines as statements of the same length that do nothing."""
     if text.startswith("%%") and not _PYTHON_MAGIC.match(text):
         return "".join("\n" if character == "\n" else "#" for character in text)
-    return _MAGIC.sub(lambda match: match[1] + "0" + "#" * (len(match[2]) - 1), text)
+    head, end, rest = text.partition("\n") if text.startswith("%%") else ("", "", text)
+    head = "#" * len(head)  # no statement: nothing may be written before it
+    try:
+        check(rest)
+    except NotPythonError:
+        rest = _MAGIC.sub(_idle, _ASKED.sub(_idle, rest))
+    return head + end + rest
+
+
+def _idle(match: re.Match[str]) -> str:
+    return match[1] + "0" + "#" * (len(match[2]) - 1)
 
 
 # ------------------------------------------------------------------------------------------------------------- the JSON

@@ -12,6 +12,9 @@ CHOSEN = "SDAA_CALCULATE_DEVICE"
 """The variable of ``-s``: which device a run takes."""
 
 _ROOTS = frozenset({"torch", "torchvision", "torchaudio", "torchtext"})
+_APEX = frozenset({"apex"})
+"""What the card gives where it is not installed; it is there behind the card's import only."""
+
 _RULE, _WHY = "import torch_sdaa", "makes sdaa a device of PyTorch"
 
 
@@ -25,6 +28,11 @@ def imports_torch(script: Script) -> bool:
     return any(_ROOTS & _roots(node) for node in script.nodes)
 
 
+def needs_card(script: Script) -> bool:
+    """Return whether a script imports what the card's import gives, and nothing in it need change for that."""
+    return any(_APEX & _roots(node) for node in script.nodes)
+
+
 def place_import(script: Script, entry: bool, choose: bool) -> None:
     """Write the import where it belongs, once.
 
@@ -36,7 +44,7 @@ def place_import(script: Script, entry: bool, choose: bool) -> None:
     more = _chosen() if choose and entry and CHOSEN not in script.text else []
     if has_import(script):
         return
-    found = [node for node in script.nodes if _ROOTS & _roots(node) and not _for_types(script, node)]
+    found = [node for node in script.nodes if (_ROOTS | _APEX) & _roots(node) and not _for_types(script, node)]
     outside = [node for node in found if not _in_function(script, node)]
     if outside:
         _beside(script, outside[0], more)
@@ -100,7 +108,9 @@ def _for_types(script: Script, node: cst.CSTNode) -> bool:
 def _beside(script: Script, node: cst.CSTNode, more: list[str]) -> None:
     """Write the import after an import of torch, or before it where that one needs it."""
     line = script.parent(node)
-    needs = any(edit.old and script.span(node)[0] <= edit.start < script.span(node)[1] for edit in script.edits)
+    first, last = script.span(node)
+    changed = any(edit.old and first <= edit.start < last for edit in script.edits)
+    needs = changed or bool(_APEX & _roots(node))
     if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
         insert_line(script, line, [LINE, *more], needs, _RULE, _WHY)
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 from libcst import metadata
 
-from transplant.edits import KEPT, TODO, Edit, Finding, Lines, covered
+from transplant.edits import KEPT, TODO, Edit, Finding, Lines
 from transplant.source import NotPythonError
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ class Script:
         self.lines = Lines(text)
         self.edits: list[Edit] = []
         self.findings: list[Finding] = []
+        self._replaced: list[tuple[int, int]] = []  # the spans of edits, in order; they never overlap
+        self._told: dict[Finding, None] = {}
+        self._starts: list[tuple[int, int]] = []  # of findings, in order
+        self._longest = 0
+        self._bound: dict[tuple[int, str], list[BaseAssignment]] = {}
+        self._full: dict[tuple[int, str, int], str | None] = {}
         try:
             clean, self._removed = _without_feeds(text)
             self._clean_lines = Lines(clean)
@@ -92,7 +99,18 @@ class Script:
     def bindings(self, name: cst.Name) -> Sequence[BaseAssignment]:
         """Return what binds a name where it is used."""
         scope: Scope | None = self._scopes.get(name)
-        return list(scope[name.value]) if scope is not None else []
+        if scope is None:
+            return []
+        key = (id(scope), name.value)
+        if key not in self._bound:  # a name that is bound a thousand times is looked up a thousand times too
+            self._bound[key] = list(scope[name.value])
+        return self._bound[key]
+
+    def is_imported(self, name: cst.Name) -> bool:
+        """Return whether an import binds a name where it is used."""
+        return self.dotted(name) is not None and any(
+            isinstance(getattr(one, "node", None), (cst.Import, cst.ImportFrom)) for one in self.bindings(name)
+        )
 
     def dotted(self, node: cst.CSTNode | None, depth: int = _DEPTH) -> str | None:
         """Return the full name that a name or an attribute stands for, imports and plain assignments followed.
@@ -105,6 +123,12 @@ class Script:
             return f"{base}.{node.attr.value}" if base else "torch" if kept else None
         if not isinstance(node, cst.Name) or depth == 0:
             return None
+        key = (id(self._scopes.get(node)), node.value, depth)
+        if key not in self._full:
+            self._full[key] = self._of_name(node, depth)
+        return self._full[key]
+
+    def _of_name(self, node: cst.Name, depth: int) -> str | None:
         bound = [one for one in self.bindings(node) if not isinstance(one, metadata.BuiltinAssignment)]
         for one in bound:
             found = self._stands_for(one, node.value, depth)
@@ -121,15 +145,26 @@ class Script:
 
     def taken(self, start: int, end: int) -> bool:
         """Return whether a rule changed something in a span."""
-        return covered(start, end, [(edit.start, edit.end) for edit in self.edits if edit.old])
+        at = bisect_left(self._replaced, (end, end))
+        return at > 0 and self._replaced[at - 1][1] > start
+
+    def told(self, start: int, end: int) -> bool:
+        """Return whether a finding says something of a whole span."""
+        at = bisect_right(self._starts, (start, len(self.text)))
+        while at and self._starts[at - 1][0] >= start - self._longest:
+            at -= 1
+            if self._starts[at][1] >= end:
+                return True
+        return False
 
     def edit(self, start: int, end: int, new: str, rule: str, why: str) -> bool:
         """Replace a span, unless an earlier rule did so; return whether it is replaced now."""
+        if start == end:
+            raise ValueError(f"nothing stands at character {start}; insert {new!r} there")
         if self.taken(start, end):
             return False
-        change = Edit(start, end, self.text[start:end], new, rule, why)
-        if change not in self.edits:
-            self.edits.append(change)
+        self.edits.append(Edit(start, end, self.text[start:end], new, rule, why))
+        insort(self._replaced, (start, end))
         return True
 
     def replace(self, node: cst.CSTNode, new: str, rule: str, why: str) -> bool:
@@ -137,8 +172,20 @@ class Script:
         return self.edit(*self.span(node), new, rule, why)
 
     def insert(self, offset: int, new: str, rule: str, why: str) -> None:
-        """Write something where nothing was."""
-        self.edits.append(Edit(offset, offset, "", new, rule, why))
+        """Write something where nothing was; whole lines go before words that another rule writes there."""
+        there = [one for one in self.edits if one.start == one.end == offset]
+        words = [one for one in there if not one.new.endswith(("\n", "\r"))]
+        lines = [one for one in there if one not in words]
+        whole = new.endswith(("\n", "\r"))
+        beside = words[-1:] if whole else sorted(lines)[-1:]
+        if not beside:
+            self.edits.append(Edit(offset, offset, "", new, rule, why))
+            return
+        first, second = ((new, rule, why), beside[0]) if whole else (beside[0], (new, rule, why))
+        texts, rules, whys = zip(*map(_words, (first, second)), strict=True)
+        self.edits.remove(beside[0])
+        joined = (", ".join(dict.fromkeys(rules)), "; ".join(dict.fromkeys(whys)))
+        self.edits.append(Edit(offset, offset, "", "".join(texts), *joined))
 
     def inverse(self) -> list[Edit]:
         """Return the edits of the new text that make the old one of it."""
@@ -160,8 +207,16 @@ class Script:
     def _find(self, node: cst.CSTNode, kind: str, reason: str, fix: str) -> None:
         start, end = self.span(node)
         found = Finding(start, end, kind, self.text[start:end], reason, fix)
-        if found not in self.findings:
+        if found not in self._told:
+            self._told[found] = None
             self.findings.append(found)
+            insort(self._starts, (start, end))
+            self._longest = max(self._longest, end - start)
+
+
+def _words(given: Edit | tuple[str, str, str]) -> tuple[str, str, str]:
+    """Return the new text, the rule and the reason of a change."""
+    return (given.new, given.rule, given.why) if isinstance(given, Edit) else given
 
 
 def _without_feeds(text: str) -> tuple[str, list[tuple[int, int]]]:

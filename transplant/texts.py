@@ -8,9 +8,11 @@ import libcst as cst
 
 from transplant.cuda import CUDA_WORD
 from transplant.devices import BACKEND, DEVICE, PLAIN, SURE, is_text, names_one
+from transplant.numbers import EVERY, whole
 from transplant.script import Script
 
 _DEVICE, _BACKEND, _TYPE, _VARIABLE = "device string", "backend", "type of a tensor", "variable"
+_CURRENT = "the current device in the place of a numbered one"
 _SORTED = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _PLACE = re.compile(r"[\w.\- ]*[/\\.][\w./\\\- ]*|[\w\-]+")
 """Names of files and the like."""
@@ -19,28 +21,28 @@ _ENVIRONMENT = re.compile(r"(?i)environ|getenv|setenv|env\b|patch")
 _CODE = re.compile(r"torch\.cuda|\.cuda\(|cuda:\d|device *[=(] *[\"']cuda")
 
 
-def rewrite_texts(script: Script, no_index: bool) -> None:
+def rewrite_texts(script: Script, no_index: str) -> None:
     """Find what is to be done about every string of a script.
 
     Args:
         script: gets the edits and findings.
-        no_index: devices of a fixed number become the current device.
+        no_index: which devices become the current one: ``FIXED`` numbers, or ``EVERY`` one; empty: none.
     """
     for node in script.nodes:
         if isinstance(node, cst.SimpleString) and CUDA_WORD.search(node.value):
             _plain(script, node, no_index)
         elif isinstance(node, cst.FormattedString) and CUDA_WORD.search(script.code(node)):
-            _formatted(script, node)
+            _formatted(script, node, no_index)
 
 
-def _plain(script: Script, node: cst.SimpleString, no_index: bool) -> None:
-    if script.taken(*script.span(node)) or _found(script, node):
+def _plain(script: Script, node: cst.SimpleString, no_index: str) -> None:
+    if script.taken(*script.span(node)) or script.told(*script.span(node)):
         return
     value = node.evaluated_value
-    if not isinstance(value, str) or node.raw_value != value:
-        script.todo(node, "a string of bytes or with escapes", "write sdaa where a device is meant")
-    elif is_text(script, node):
+    if is_text(script, node):
         script.keep(node, "text for people")
+    elif not isinstance(value, str) or (node.raw_value != value and (SURE.fullmatch(value) or PLAIN.fullmatch(value))):
+        script.todo(node, "a string of bytes or with escapes", "write sdaa where a device is meant")
     elif SURE.fullmatch(value):
         _sure(script, node, value, no_index)
     elif PLAIN.fullmatch(value):
@@ -51,15 +53,17 @@ def _plain(script: Script, node: cst.SimpleString, no_index: bool) -> None:
         _other(script, node, value)
 
 
-def _sure(script: Script, node: cst.SimpleString, value: str, no_index: bool) -> None:
+def _sure(script: Script, node: cst.SimpleString, value: str, no_index: str) -> None:
     if value.startswith("torch."):
         _word(script, node, "cuda", "sdaa", _TYPE, "tensors of the card")
     elif value.endswith("nccl"):
         _word(script, node, "cuda:nccl", "sdaa:tccl", _BACKEND, "the card and its backend")
     elif no_index and re.fullmatch(r"cuda:\d+", value):
-        _word(script, node, value, "sdaa", _DEVICE, "the current device in the place of a fixed one")
+        _word(script, node, value, "sdaa", _DEVICE, _CURRENT)
     else:
-        _word(script, node, "cuda", "sdaa", _DEVICE, "the card")
+        made = whole(script, node) if no_index == EVERY and value.startswith("cuda:") else None
+        if made is None or not script.replace(made, f"{node.quote}sdaa{node.quote}", _DEVICE, _CURRENT):
+            _word(script, node, "cuda", "sdaa", _DEVICE, "the card")
 
 
 def _by_place(script: Script, node: cst.SimpleString, value: str) -> None:
@@ -102,19 +106,16 @@ def _other(script: Script, node: cst.SimpleString, value: str) -> None:
         script.keep(node, "a text that names CUDA in other words")
 
 
-def _found(script: Script, node: cst.CSTNode) -> bool:
-    start, end = script.span(node)
-    return any(one.start <= start and end <= one.end for one in script.findings)
-
-
-def _formatted(script: Script, node: cst.FormattedString) -> None:
+def _formatted(script: Script, node: cst.FormattedString, no_index: str) -> None:
     """Change ``f"cuda:{index}"``; other formatted texts are for people, or for a person to look at."""
     first = node.parts[0] if node.parts else None
     rest = [part for part in node.parts[1:] if isinstance(part, cst.FormattedStringText)]
     text = is_text(script, node)
     if isinstance(first, cst.FormattedStringText) and re.fullmatch(r"cuda:?", first.value) and not rest and not text:
-        start = script.span(first)[0]
-        script.edit(start, start + 4, "sdaa", _DEVICE, "the card")
+        start, quote = script.span(first)[0], node.start.lstrip("fFrR")
+        every = no_index == EVERY and first.value == "cuda:"
+        if not every or not script.replace(node, f"{quote}sdaa{node.end}", _DEVICE, _CURRENT):
+            script.edit(start, start + 4, "sdaa", _DEVICE, "the card")
     elif any(isinstance(part, cst.FormattedStringText) and CUDA_WORD.search(part.value) for part in node.parts):
         parts = [part for part in node.parts if isinstance(part, cst.FormattedStringText)]
         for part in parts:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_fortieth_file_parses_comes_back_and_is_accounted_for() -> None:
     found = run(PACKAGES, most=20, again=True)
     for package, counts in found.items():

@@ -204,6 +204,7 @@ def test_a_file_that_cannot_be_read_is_a_line_and_the_rest_is_done(
         (["-i", "proj", "-o", "out", "-r", "nowhere.json"], "cannot be read"),
         (["-i", "proj", "-o", "out", "-r", "proj/train.py"], "is no JSON"),
         (["-i", "proj", "-o", "out", "--simlar"], "unrecognized arguments"),
+        (["-i", "proj", "-o", "out", "-s", "2"], "take no value"),
         (["-i", "proj", "-o", "out", "distributed"], "-m/--main"),
         (["-i", "proj", "-o", "out", "distributed", "-m", "other.py"], "is no Python file of the input"),
         (["-i", "proj", "-o", "out", "distributed", "-m", "train.py", "-t", "a b"], "no name of a variable"),
@@ -300,6 +301,29 @@ def test_a_notebook_changes_in_its_cells_only(project: Path) -> None:
     assert "ERROR note.ipynb:cell 4: is Python 2" in (out / "msFmkTranspltlog.txt").read_text(encoding="utf-8")
 
 
+def test_a_cell_with_what_only_a_notebook_has(project: Path) -> None:
+    cells = [
+        "import torch\nfiles = !ls\ntorch.zeros?\nx = torch.zeros(1).cuda()\n",
+        "%%time\ny = (1\n     % x.cuda())\n",
+    ]
+    sources = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": cell} for cell in cells]
+    (project / "note.ipynb").write_text(json.dumps({"cells": sources, "metadata": {}, "nbformat": 4}), encoding="utf-8")
+    new = json.loads((run(project) / "note.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert [cell["source"] for cell in new] == [
+        cells[0].replace("torch\n", "torch\nimport torch_sdaa\n", 1).replace("cuda", "sdaa"),
+        cells[1].replace("cuda", "sdaa"),
+    ]
+
+
+def test_a_rule_with_a_mistake_is_told_of_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = project.parent / "rules.json"
+    rules.write_text('{"rules": {"FuncNameModifyRule": [{"old_nam": "a", "new_name": "b"}]}}', encoding="utf-8")
+    assert main(["-i", str(project), "-o", str(project.parent / "out"), "-r", str(rules)]) == 1
+    out, err = capsys.readouterr()
+    assert (out + err).count("did you mean 'old_name'?") == 1
+
+
+@pytest.mark.slow
 def test_by_its_other_names(project: Path) -> None:
     for number, words in enumerate((["-m", "transplant"], [str(ROOT / "transplant" / "ms_fmk_transplt.py")])):
         command = [sys.executable, *words, "-i", str(project), "-o", f"out{number}"]

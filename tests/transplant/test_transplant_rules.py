@@ -79,6 +79,8 @@ def told(text: str, kind: str = TODO, **options: object) -> list[str]:
         ("d.init_process_group('cpu:gloo,cuda:nccl')", "d.init_process_group('cpu:gloo,sdaa:tccl')"),
         ("DataLoader(a, pin_memory_device='cuda')", "DataLoader(a, pin_memory_device='sdaa')"),
         ("import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '1'", "import os\nos.environ['SDAA_VISIBLE_DEVICES'] = '1'"),
+        ("e = dict(os.environ, CUDA_VISIBLE_DEVICES='1')", "e = dict(os.environ, SDAA_VISIBLE_DEVICES='1')"),
+        ("d = torch.device(type='cuda', index=1)", "d = torch.device(type='sdaa', index=1)"),
         ("a = torch.profiler.ProfilerActivity.CUDA", "a = torch.profiler.ProfilerActivity.PrivateUse1"),
         ("t.table(sort_by='cuda_time_total')", "t.table(sort_by='device_time_total')"),
         ("torch.autograd.profiler.profile(use_cuda=True)", 'torch.autograd.profiler.profile(use_device="sdaa")'),
@@ -132,6 +134,7 @@ def test_what_stays_and_needs_nobody(text: str) -> None:
         ("table = {'cuda': 1}", "'cuda'"),
         ("exec('x = torch.cuda.current_device()')", "'x = torch.cuda.current_device()'"),
         ("v = torch.version.cuda", "torch.version.cuda"),
+        ("run(cmd, CUDA_VISIBLE_DEVICES='0')", "CUDA_VISIBLE_DEVICES"),
         ("torch.library.impl('a::b', 'CUDA')", "'CUDA'"),
         ("from apex.normalization import FusedLayerNorm", "FusedLayerNorm"),
     ],
@@ -151,6 +154,9 @@ def test_what_is_left_to_a_person(text: str, what: str) -> None:
         ("from torch import cuda as c\nc.Event()\n", "import torch_sdaa\nfrom torch import sdaa as c\nc.Event()\n"),
         ("from torch.cuda.amp import (\n    autocast as ac,  # a\n)\n", "import torch_sdaa\nfrom torch.sdaa.amp import (\n    autocast as ac,  # a\n)\n"),
         ("from torch.cuda import nvtx, Event\n", "import torch_sdaa\nfrom torch.cuda import nvtx; from torch.sdaa import Event\n"),
+        ("from torch.cuda import (\n    nvtx,  # ranges\n    Event,  # times\n)  # all\n", "import torch_sdaa\nfrom torch.cuda import nvtx; from torch.sdaa import Event  # ranges  # times  # all\n"),
+        ("from apex import amp\nimport torch\n", "import torch_sdaa\nfrom apex import amp\nimport torch\n"),
+        ("import torch\nfrom apex.parallel import SyncBatchNorm\n", "import torch\nimport torch_sdaa\nfrom apex.parallel import SyncBatchNorm\n"),
         ("import torch; x = torch.zeros(1).cuda()\n", "import torch; import torch_sdaa; x = torch.zeros(1).sdaa()\n"),
         ('"""Doc."""\nfrom __future__ import annotations\nimport os\nimport torch\n\nx.cuda()\n', '"""Doc."""\nfrom __future__ import annotations\nimport os\nimport torch\nimport torch_sdaa\n\nx.sdaa()\n'),
         ("try:\n\timport torch\nexcept ImportError:\n\ttorch = None\nx.cuda()", "try:\n\timport torch\n\timport torch_sdaa\nexcept ImportError:\n\ttorch = None\nx.sdaa()"),
@@ -172,7 +178,7 @@ def test_a_script_that_is_started_imports_the_card_even_without_torch() -> None:
 
 def test_similar_names_only_where_they_are_asked_for() -> None:
     text = "from apex.normalization import FusedLayerNorm\nimport apex\nn = apex.parallel.SyncBatchNorm(3)\n"
-    assert apply(text, migrate(text, Options()).edits) == text
+    assert apply(text, migrate(text, Options()).edits) == "import torch_sdaa\n" + text
     new = apply(text, migrate(text, Options(similar=True)).edits)
     assert "from torch.nn import LayerNorm as FusedLayerNorm\n" in new
     assert "n = torch.nn.SyncBatchNorm(3)\n" in new
@@ -192,3 +198,19 @@ def test_every_reference_is_changed_or_has_a_reason() -> None:
     script = moved(text)[1]
     kept = [found.what for found in script.findings if found.kind == KEPT]
     assert kept == ["cuda_ok", "'cuda'", "nccl", "CudaThing"]
+
+
+def test_a_package_of_cuda_is_told_of_where_it_is_imported_only() -> None:
+    assert told(HEAD + "import horovod.torch as hvd\nhvd.init()\nn = hvd.size()\n") == ["horovod.torch as hvd"]
+
+
+def test_printed_texts_with_escapes_need_nobody() -> None:
+    assert told(HEAD + "print('on cuda\\n', \"\\tnccl\")\n") == []
+    assert told(HEAD + "x.to('cuda\\x3a0')\n") == ["'cuda\\x3a0'"]
+
+
+def test_a_long_script_takes_time_in_proportion() -> None:
+    text = HEAD + "x = torch.zeros(1)\n" + "y = x.cuda()\n" * 400
+    script = migrate(text, Options())
+    assert len(script.edits) == 401
+    assert max(map(len, script._bound.values())) >= 400  # it is kept: every later look-up is one of a dictionary

@@ -8,6 +8,7 @@ and, with `distributed`, run_distributed_sdaa.sh. What no rule can decide is lis
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,15 +52,15 @@ def main(argv: Sequence[str]) -> int:
     rules = read_rules(args.rule) if args.rule else UserRules()
     several = args.command == "distributed"
     entry = _entry(args.main, root, only) if several else ""
-    options = Options(args.similar, args.specify_device, rules, args.target_model if several else "", entry)
+    options = Options(
+        args.similar, args.specify_device, rules, args.target_model.rpartition(".")[2] if several else "", entry
+    )
     outcome = Project(root, only, options, by_name(stored_table().levels)).run()
     _check(outcome, args.input)
     if target is None:
         sys.stdout.write(diff_text(outcome))
     else:
         write(root, only, target, outcome, launcher_text(entry) if several else "")
-    for line in rules.wrong:
-        print(f"{line}; this rule is left out", file=sys.stderr)
     found = report(args.input.name or str(args.input), outcome, target, rules.wrong)
     files = publish(found, args, _brief(found)) if target is not None else _files_only(found, args)
     for file in files:
@@ -96,13 +97,21 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     several = commands.add_parser("distributed", help="of one card make several; stands last")
     several.add_argument("-m", "--main", type=Path, required=True, metavar="FILE", help="the script that is started")
     several.add_argument("-t", "--target_model", default="model", metavar="NAME", help="the model's variable (model)")
-    args = parser.parse_args(argv)
+    try:
+        args = parser.parse_args(argv)
+    except ConfigError as error:
+        told = re.match(r"argument distributed: invalid choice: ('.*?')", str(error))
+        if told is None:
+            raise
+        raise ConfigError(
+            f"{told[1]} is no argument here: -s and -sim take no value, and -m and -t stand behind `distributed`"
+        ) from error
     if args.output is None and not args.dry_run:
         parser.error("the following arguments are required: -o/--output")
     if args.output is not None and not args.dry_run:
         check_folder("--output", args.output)
     check_given("--input", args.input)
-    if args.command and not args.target_model.isidentifier():
+    if args.command and not all(part.isidentifier() for part in args.target_model.split(".")):
         parser.error(f"-t {args.target_model} is no name of a variable")
     return args
 
@@ -187,7 +196,7 @@ def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[st
             for one in outcome.operators
         ],
     }
-    notes = [*wrong]
+    notes = [f"{line}; this rule is left out" for line in wrong]
     missing = sum(1 for one in outcome.operators if one.level == "missing")
     if missing:
         notes.append(f"{plural(missing, 'call')} of operators that the card refuses: see unsupported_op.xlsx")
