@@ -1,4 +1,4 @@
-"""Makes ``example/training/{imagenet,bert,ddp}`` again out of their CUDA scripts: ``python -m tests.moved_examples``."""
+"""Makes the moved examples again out of their CUDA scripts: ``python -m tests.moved_examples``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ FOLDER = ROOT / "example" / "training"
 MADE = {
     "imagenet": (["-i", "cuda"], ["main.py"]),
     "bert": (["-i", "cuda"], ["model.py", "train.py"]),
-    "ddp": (["-i", "cuda", "distributed", "-m", "cuda/train.py", "-t", "model"], ["train.py", "run_distributed_sdaa.sh"]),
+    "ddp": (
+        ["-i", "cuda", "distributed", "-m", "cuda/train.py", "-t", "model"],
+        ["train.py", "run_distributed_sdaa.sh"],
+    ),
 }
 """Of each example: the tool's arguments, and which of the files that it writes are kept."""
 

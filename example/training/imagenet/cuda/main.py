@@ -60,8 +60,9 @@ def arguments() -> argparse.Namespace:
     add("--device", default="cuda", help="the card, one of several such as TYPE:1, or cpu (default: %(default)s)")
     add("--world-size", type=int, default=1, help="number of machines (default: 1)")
     add("--rank", type=int, default=0, help="number of this machine (default: 0)")
-    add("--addr", default="127.0.0.1", help="address of the first machine (default: 127.0.0.1)")
-    add("--port", default="29688", help="port of the first machine (default: 29688)")
+    known = os.environ.get
+    add("--addr", default=known("MASTER_ADDR", "127.0.0.1"), help="of the first machine (default: %(default)s)")
+    add("--port", default=known("MASTER_PORT", "29688"), help="of the first machine (default: %(default)s)")
     add("--dist-url", default="env://", help="where the processes meet; env:// takes --addr and --port")
     add("--dist-backend", default="nccl", help="default: %(default)s")
     add("--multiprocessing-distributed", action="store_true", help="a process for each card of --device-list")
@@ -125,8 +126,7 @@ def main() -> None:
     args = arguments()
     if args.seed is not None:
         cudnn.deterministic = True
-    os.environ.setdefault("MASTER_ADDR", args.addr)
-    os.environ.setdefault("MASTER_PORT", args.port)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = args.addr, args.port
     cards = [int(card) for card in args.device_list.split(",")]
     if not args.evaluate:
         with one_line("--out", OSError):
