@@ -84,7 +84,7 @@ def test_one_epoch_by_import_and_by_source(tmp_path: Path) -> None:
     moved = "teco transplant -i train.py -o moved --html moved.html\n"
     assert moved in SECTIONS["6"]
     runs = "".join(
-        f"python {script} --epochs 1 --losses {name}\n"
+        f"python {script} --epochs 1 --batch-size 704 --losses {name}\n"
         for script, name in (("by_import.py", "one"), ("moved/mine_msft/train.py", "other"))
     )
     bash(made + moved + runs + "cmp one other", folder, environment)
