@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 from support import ROOT
@@ -66,6 +67,27 @@ def test_checkpoints_gate_and_export(printed: dict[str, str]) -> None:
     assert len(metrics) == 3
     assert metrics[0] == metrics[1] == pytest.approx(metrics[2], abs=0.01)
     assert "no bad node" in printed["11"]
+
+
+@pytest.mark.slow
+def test_one_epoch_by_import_and_by_source(tmp_path: Path) -> None:
+    for name in ("torch", "sklearn", "libcst"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    environment = {**with_teco(ROOT, tmp_path / "bin"), "OMP_NUM_THREADS": "1"}
+    for action in actions(PAGE):
+        if action.kind == "file":
+            change(action, folder)
+    made = next(action.text for action in actions(SECTIONS["4"])).replace("python by_import.py", "")
+    moved = "teco transplant -i train.py -o moved --html moved.html\n"
+    assert moved in SECTIONS["6"]
+    runs = "".join(
+        f"python {script} --epochs 1 --batch-size 704 --losses {name}\n"
+        for script, name in (("by_import.py", "one"), ("moved/mine_msft/train.py", "other"))
+    )
+    bash(made + moved + runs + "cmp one other", folder, environment)
 
 
 def test_the_script_on_the_page_is_one() -> None:

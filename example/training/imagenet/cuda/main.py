@@ -13,7 +13,8 @@ import random
 import shutil
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 import torch.backends.cudnn as cudnn
@@ -56,39 +57,87 @@ def arguments() -> argparse.Namespace:
     add("-e", "--evaluate", action="store_true", help="only measure the accuracy on val/")
     add("--seed", type=int, help="makes a run repeatable")
     add("--losses", metavar="FILE", help="write the loss of every step as JSON lines")
-    add("--device", default="cuda", help="cuda, one of them such as cuda:1, or cpu (default: cuda)")
+    add("--device", default="cuda", help="the card, one of several such as TYPE:1, or cpu (default: %(default)s)")
     add("--world-size", type=int, default=1, help="number of machines (default: 1)")
     add("--rank", type=int, default=0, help="number of this machine (default: 0)")
-    add("--addr", default="127.0.0.1", help="address of the first machine (default: 127.0.0.1)")
-    add("--port", default="29688", help="port of the first machine (default: 29688)")
+    known = os.environ.get
+    add("--addr", default=known("MASTER_ADDR", "127.0.0.1"), help="of the first machine (default: %(default)s)")
+    add("--port", default=known("MASTER_PORT", "29688"), help="of the first machine (default: %(default)s)")
     add("--dist-url", default="env://", help="where the processes meet; env:// takes --addr and --port")
-    add("--dist-backend", default="nccl", help="default: nccl")
+    add("--dist-backend", default="nccl", help="default: %(default)s")
     add("--multiprocessing-distributed", action="store_true", help="a process for each card of --device-list")
     add("--device-list", default="0,1,2,3", help="cards of this machine (default: 0,1,2,3)")
     add("--sync-bn", action="store_true", help="batch normalisation over the batches of all cards")
     add("--amp", action="store_true", help="mixed precision by apex")
-    add("--opt-level", default="O2", help="of apex: O0, O1, O2 or O3 (default: O2)")
+    add("--opt-level", default="O2", choices=("O0", "O1", "O2", "O3"), help="of apex (default: O2)")
     add("--loss-scale", type=float, default=1024.0, help="of apex; -1 is dynamic (default: 1024)")
     add("--native-amp", action="store_true", help="mixed precision by torch.amp instead")
-    return parser.parse_args()
+    args = parser.parse_args()
+    for wrong in refused(args):
+        parser.error(wrong)
+    return args
+
+
+def refused(args: argparse.Namespace) -> Iterator[str]:
+    """Say which flags cannot be used, before any process is started."""
+    for name, least in (("batch_size", 1), ("image_size", 1), ("print_freq", 1), ("world_size", 1), ("epochs", 1)):
+        if getattr(args, name) < least:
+            yield f"--{name.replace('_', '-')} {getattr(args, name)} must be {least} or more"
+    for name in ("workers", "start_epoch", "lr", "momentum", "weight_decay", "rank"):
+        if not 0 <= getattr(args, name) < float("inf"):
+            yield f"--{name.replace('_', '-')} {getattr(args, name)} must be 0 or more"
+    if args.seed is not None and not 0 <= args.seed < 2**32:
+        yield f"--seed {args.seed} must be from 0 to {2**32 - 1}"
+    if args.arch not in models.list_models(module=models):
+        yield f"--arch {args.arch} is no classifier of torchvision.models"
+    cards = args.device_list.split(",")
+    if not all(card.isdecimal() for card in cards) or len({int(card) for card in cards}) < len(cards):
+        yield f"--device-list {args.device_list!r} must be different numbers of cards, such as 0,1"
+    if not (args.port.isdecimal() and 0 < int(args.port) < 2**16):
+        yield f"--port {args.port!r} must be a number from 1 to 65535"
+    if args.loss_scale != -1 and not 0 < args.loss_scale < float("inf"):
+        yield f"--loss-scale {args.loss_scale} must be above 0, or -1 for a dynamic one"
+    if args.amp and amp is None:
+        yield "--amp needs apex, which is not installed; use --native-amp"
+    if args.amp and args.native_amp:
+        yield "--amp and --native-amp exclude one another"
+    if args.device == "cpu" and (args.amp or args.native_amp):
+        yield "--amp and --native-amp need a card, and --device is cpu"
+    for part in ("train", "val"):
+        if not os.path.isdir(os.path.join(args.data, part)):
+            yield f"DATA {args.data!r} has no folder {part}/ with a folder of pictures for each class"
+    if args.resume and not os.path.isfile(args.resume):
+        yield f"--resume: no checkpoint found at {args.resume!r}"
+
+
+@contextmanager
+def one_line(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    """End in one line, and not in a traceback, where it is no fault of this script."""
+    try:
+        yield
+    except kinds as error:
+        lines = str(error).strip().splitlines()
+        text = lines[-1] if "Traceback" in str(error) else " ".join(line.strip() for line in lines)
+        sys.exit(f"{where}: {text or type(error).__name__}")
 
 
 def main() -> None:
     """Start the processes, or be one."""
     args = arguments()
-    if args.amp and amp is None:
-        sys.exit("--amp needs apex, which is not installed; use --native-amp")
-    if args.amp and args.native_amp:
-        sys.exit("--amp and --native-amp exclude one another")
     if args.seed is not None:
         cudnn.deterministic = True
-    os.environ.setdefault("MASTER_ADDR", args.addr)
-    os.environ.setdefault("MASTER_PORT", args.port)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = args.addr, args.port
     cards = [int(card) for card in args.device_list.split(",")]
+    if not args.evaluate:
+        with one_line("--out", OSError):
+            os.makedirs(args.out, exist_ok=True)
     if args.multiprocessing_distributed:
         args.world_size *= len(cards)
         args.rank *= len(cards)
-        mp.spawn(worker, nprocs=len(cards), args=(cards, args))
+        try:
+            mp.spawn(worker, nprocs=len(cards), args=(cards, args))
+        except mp.ProcessExitedException as error:  # the process itself has said why, if it was not killed
+            sys.exit(str(error) if error.signal_name else error.exit_code)
     elif "LOCAL_RANK" in os.environ:  # of torchrun, which counts the processes itself
         args.rank, args.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         args.distributed = True
@@ -106,8 +155,15 @@ def worker(process: int, cards: list[int], args: argparse.Namespace) -> None:
 
 
 def train_and_measure(gpu: int | None, args: argparse.Namespace) -> None:
-    """Train on one card for all epochs, with a checkpoint after each."""
-    device = start(gpu, args)
+    """Train on one card for all epochs, and say in one line what ended it early."""
+    with one_line(f"rank {args.rank}", OSError, RuntimeError, ValueError):
+        device = start(gpu, args)
+    with one_line(f"rank {args.rank}", OSError, ValueError, dist.DistError, torch.OutOfMemoryError):
+        run(device, args)
+
+
+def run(device: torch.device, args: argparse.Namespace) -> None:
+    """Train for all epochs, with a checkpoint after each."""
     train_set, train_loader, val_loader = loaders(args)
     model, criterion, optimizer, schedule, scaler = parts(len(train_set.classes), device, args)
     best = resume(args, device, model, optimizer, schedule, scaler) if args.resume else 0.0
@@ -142,6 +198,8 @@ def start(gpu: int | None, args: argparse.Namespace) -> torch.device:
         print(f"rank {args.rank}: {torch.cuda.get_device_name(device)}, number {torch.cuda.current_device()}")
     if args.distributed:
         dist.init_process_group(args.dist_backend, args.dist_url, world_size=args.world_size, rank=args.rank)
+        if args.batch_size < args.world_size:
+            raise ValueError(f"--batch-size {args.batch_size} is too small for {args.world_size} cards")
         args.batch_size //= args.world_size
         args.workers = (args.workers + args.world_size - 1) // args.world_size
     if args.seed is not None:
@@ -163,6 +221,10 @@ def loaders(args: argparse.Namespace) -> tuple[datasets.ImageFolder, DataLoader,
     train_set = datasets.ImageFolder(os.path.join(args.data, "train"), transforms.Compose(chosen))
     val_set = datasets.ImageFolder(os.path.join(args.data, "val"), transforms.Compose(as_they_are))
     ways = {"num_replicas": args.world_size, "rank": args.rank} if args.distributed else {"num_replicas": 1, "rank": 0}
+    if train_set.classes != val_set.classes:
+        raise ValueError(f"{args.data}: train/ and val/ have other classes")
+    if len(train_set) < args.batch_size * ways["num_replicas"]:
+        raise ValueError(f"--batch-size: {len(train_set)} pictures in {args.data}/train are less than one batch")
     sampler = DistributedSampler(train_set, seed=args.seed or 0, drop_last=True, **ways)
     common = {"batch_size": args.batch_size, "num_workers": args.workers, "pin_memory": True}
     return (
@@ -281,7 +343,6 @@ def checkpoint(epoch, best, model, optimizer, schedule, scaler, args) -> dict:
 
 def save(state: dict, is_best: bool, folder: str) -> None:
     """Write a checkpoint, and keep the best one."""
-    os.makedirs(folder, exist_ok=True)
     torch.save(state, os.path.join(folder, "checkpoint.pth.tar"))
     if is_best:
         shutil.copyfile(os.path.join(folder, "checkpoint.pth.tar"), os.path.join(folder, "model_best.pth.tar"))
@@ -289,20 +350,20 @@ def save(state: dict, is_best: bool, folder: str) -> None:
 
 def resume(args, device, model, optimizer, schedule, scaler) -> float:
     """Go on where a checkpoint ends; return the best accuracy before."""
-    if not os.path.isfile(args.resume):
-        sys.exit(f"=> no checkpoint found at '{args.resume}'")
-    kept = torch.load(args.resume, map_location=device, weights_only=True)
-    if kept["arch"] != args.arch:
-        sys.exit(f"=> '{args.resume}' holds {kept['arch']}, and --arch is {args.arch}")
+    with one_line(f"rank {args.rank}: {args.resume!r} is no checkpoint that can be read", Exception):
+        kept = torch.load(args.resume, map_location=device, weights_only=True)
+        if kept["arch"] != args.arch:
+            sys.exit(f"=> '{args.resume}' holds {kept['arch']}, and --arch is {args.arch}")
     plain = model.module if args.distributed else model
-    plain.load_state_dict(kept["state_dict"])
-    optimizer.load_state_dict(kept["optimizer"])
-    schedule.load_state_dict(kept["schedule"])
-    if args.native_amp and kept["scaler"]:
-        scaler.load_state_dict(kept["scaler"])
-    if args.amp and "amp" in kept:
-        amp.load_state_dict(kept["amp"])
-    args.start_epoch = kept["epoch"]
+    with one_line(f"rank {args.rank}: {args.resume!r} does not fit", KeyError, RuntimeError, TypeError, ValueError):
+        plain.load_state_dict(kept["state_dict"])
+        optimizer.load_state_dict(kept["optimizer"])
+        schedule.load_state_dict(kept["schedule"])
+        if args.native_amp and kept["scaler"]:
+            scaler.load_state_dict(kept["scaler"])
+        if args.amp and "amp" in kept:
+            amp.load_state_dict(kept["amp"])
+        args.start_epoch = kept["epoch"]
     if args.rank == 0:
         print(f"=> loaded checkpoint '{args.resume}' (epoch {kept['epoch']})")
     return kept["best"]
