@@ -47,9 +47,6 @@ def network() -> nn.Module:
 
 def main() -> None:
     """Train for all epochs, save the weights, and say how many digits are read right."""
-    torch.sdaa.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    torch.distributed.init_process_group("tccl")
-    atexit.register(torch.distributed.destroy_process_group)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.sdaa.manual_seed(args.seed)
@@ -84,4 +81,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    torch.sdaa.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    torch.distributed.init_process_group("tccl")
+    atexit.register(torch.distributed.destroy_process_group)
     main()
