@@ -4,6 +4,7 @@
 
 #if __has_include(<torch/csrc/distributed/c10d/Backend.hpp>)
 #define SDAA_COLLECTIVES
+#include <c10/util/Flags.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
@@ -13,7 +14,16 @@
 #include <sstream>
 #include <thread>
 
+C10_DECLARE_int(caffe2_log_level);
+
 namespace sdaa {
+
+// Keeps torch's own warnings, with the stack of its C++, away while a store is asked whose holder may have ended.
+struct Quietly {
+  Quietly() { FLAGS_caffe2_log_level = 3; }
+  ~Quietly() { FLAGS_caffe2_log_level = was; }
+  const int was = FLAGS_caffe2_log_level;
+};
 
 // When a process began, in the kernel's ticks; "" where it has ended (a zombie has).
 inline std::string began_at(int64_t pid) {
@@ -99,8 +109,7 @@ struct Ranks {
       first = said_;
     }
     failed = true;
-    if (members.at(size_t(rank)).number == 0 && !store_outlives)  // the others look into its store who was lost first
-      std::this_thread::sleep_for(std::chrono::seconds(1));
+    leave();
     return std::make_exception_ptr(c10::DistBackendError({name, __FILE__, uint32_t(__LINE__)}, first));
   }
 
@@ -110,12 +119,32 @@ struct Ranks {
     return false;
   }
  private:
+  bool ended(const Member& m) const {
+    return m.host == members[size_t(rank)].host && !m.began.empty() && began_at(m.pid) != m.began;
+  }
+
   // Those on this host whose process has ended.
   std::vector<const Member*> gone() const {
     std::vector<const Member*> found;
     for (const auto& m : members)
-      if (m.host == members[size_t(rank)].host && !m.began.empty() && began_at(m.pid) != m.began) found.push_back(&m);
+      if (ended(m)) found.push_back(&m);
     return found;
+  }
+
+  // Says that this rank knows who was lost. The others look that up in the store of rank 0, which waits for them.
+  void leave() const {
+    const auto key = [](const Member& m) { return "tccl/knows/" + std::to_string(m.number); };
+    const auto& own = members.at(size_t(rank));
+    try {
+      Quietly quiet;
+      store->set(key(own), std::vector<uint8_t>{1});
+      if (own.number != 0 || store_outlives) return;
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      const auto waited_for = [&](const Member& m) { return !ended(m) && !store->check({key(m)}); };
+      while (std::any_of(members.begin(), members.end(), waited_for) && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    } catch (const std::exception&) {  // who held the store is gone
+    }
   }
 
   std::string cause(const char* name, const std::string& text) const {
@@ -146,6 +175,7 @@ struct Ranks {
     for (const auto* m : dead)
       names += (names.empty() ? "rank " : ", rank ") + std::to_string(m->number) + " (process " + std::to_string(m->pid) + ")";
     if (asks) try {
+        Quietly quiet;
         const std::string key = "tccl/lost";
         if (store->check({key})) {
           const auto found = store->get(key);
