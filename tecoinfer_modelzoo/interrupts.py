@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code of an interrupted command (128 + SIGINT, as shells have it)."""
 
-_OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit")
+_OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

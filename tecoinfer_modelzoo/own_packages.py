@@ -11,7 +11,7 @@ from types import ModuleType, TracebackType
 
 from tecoinfer_modelzoo.distribution import HOME
 
-PACKAGES = ("engine", "utils", "tecoexec", "model_config", "toolkit")
+PACKAGES = ("engine", "utils", "tecoexec", "model_config", "toolkit", "transplant")
 """The zoo's packages whose names are not its alone."""
 
 

@@ -28,6 +28,7 @@ FLOORS = {
     "utils": 2,
     "tecoexec": 3,
     "model_config": 3,
+    "transplant": 3,
     "toolkit": 4,
     "example": 5,
     "contrib": 5,
@@ -74,7 +75,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "example/**/model.py",
         "example/**/weights.py",
         "example/custom_op/*.py",
-        "example/training/custom_op/*.py",
+        "example/training/**/*.py",
         "contrib/**/*.py",  # the published guide's scripts use it anywhere
     ),
     "torch_sdaa": (
@@ -82,8 +83,13 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "toolkit/ops/training/*.py",
         "example/training/**/*.py",
     ),  # inference has no business with it
-    "torchvision": ("utils/export/torchvision_models.py", "utils/export/torchvision_detectors.py"),
+    "torchvision": (
+        "utils/export/torchvision_models.py",
+        "utils/export/torchvision_detectors.py",
+        "example/training/imagenet/**/*.py",
+    ),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
+    "libcst": ("transplant/*.py",),
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
@@ -112,6 +118,7 @@ BLOCKED = (
     "pygame",
     "rich",
     "jinja2",
+    "libcst",
 )
 """What is not there in a bare environment."""
 
@@ -386,10 +393,10 @@ def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> No
     """Only the files whose business is torch or paddle may need them."""
     own = {
         file
-        for vendor in ("torch", "torch_sdaa", "torchvision", "paddle")
+        for vendor in ("torch", "torch_sdaa", "torchvision", "paddle", "libcst")
         for pattern in VENDORS[vendor]
         for file in ROOT.glob(pattern)
-    }
+    } | {ROOT / "toolkit/commands/transplant.py"}
     names = [module_of(name) for name in CORE if ROOT / name not in own and not name.endswith("__main__.py")]
     assert len(names) > 30
     done = run_python("-W", "error", "-c", IMPORT_ALL, *names)

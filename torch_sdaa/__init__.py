@@ -22,6 +22,11 @@ if not _step_aside():
 
     _start()
 
+    if os.environ.get("TORCH_SDAA_TRANSFER"):
+        from torch_sdaa.transfer.switch import start_where_asked as _transfer
+
+        _transfer()
+
     from torch_sdaa.banner import show as _show_banner
 
     _show_banner()

@@ -49,6 +49,15 @@ _LIKE = {
 """ATen operators, and the ONNX operator that takes as many operations per element."""
 
 _OWN = {"_fused_adam_": 12, "_fused_adamw_": 13, "_fused_sgd_": 4, "_fused_adagrad_": 6}
+_OWN |= {
+    "fused_adam": 12,
+    "fused_sgd": 4,
+    "fused_adadelta": 13,
+    "fused_lamb": 17,
+    "gather_grads": 2,
+    "copy_lists": 1,
+    "clip_grad_norm": 3,
+}
 """Operations per element of the fused optimizers' parameters, counted in their formulas."""
 
 _CUBIC = ("linalg_", "cholesky", "lu_", "triangular_solve", "svd", "symeig", "qr", "inverse", "ormqr", "geqrf", "lstsq")
@@ -57,6 +66,8 @@ _FOURIER = ("_fft_",)
 
 def has_no_rule(op: str) -> bool:
     """Say whether nothing here knows an operator's arithmetic: one of another library, or a factorisation."""
+    if op.startswith("sdaa::") and base_of(op) in _OWN:  # of torch_sdaa.apex
+        return False
     return not op.startswith("aten::") or base_of(op).startswith(_CUBIC)
 
 
@@ -103,6 +114,7 @@ def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[
 
 
 _LISTS = {"_fused_adam_": 4, "_fused_adamw_": 4, "_fused_sgd_": 2, "_fused_adagrad_": 3}
+_LISTS |= {"fused_sgd": 2, "clip_grad_norm": 1, "gather_grads": 1, "copy_lists": 2}
 
 
 def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:

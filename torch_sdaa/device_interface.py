@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from torch_sdaa import sdaa
-
-_DYNAMO, _INDUCTOR = "torch._dynamo", "torch._inductor.codegen.common"
+from torch_sdaa import late_imports, sdaa
 
 NO_INDUCTOR = (
     "torch.compile's own backend, inductor, writes no code for sdaa: pass backend='aot_eager' (or 'eager'), or call "
@@ -23,49 +16,8 @@ NO_INDUCTOR = (
 
 def register_when_imported() -> None:
     """Describe the device to dynamo and to inductor: now where they are imported, else as soon as they are."""
-    for name, action in ((_DYNAMO, register), (_INDUCTOR, refuse_inductor)):
-        if name in sys.modules:
-            action()
-        else:
-            sys.meta_path.insert(0, _AfterImport(name, action))
-
-
-class _AfterImport(MetaPathFinder):
-    """Finds a module as everybody else would, with a loader that does something after it."""
-
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        self.name, self.action = name, action
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's spec; ``None`` for every other one."""
-        if name != self.name:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(self, spec.loader)
-        return spec
-
-
-class _Registering(Loader):
-    """Loads a module as its own loader would, does what is to be done, and takes the finder away."""
-
-    def __init__(self, finder: _AfterImport, own: Loader) -> None:
-        self._finder, self._own = finder, own
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Return what its own loader makes."""
-        return self._own.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then what was waiting for it."""
-        if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self._own
-        self._own.exec_module(module)
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        self._finder.action()
+    late_imports.when_imported("torch._dynamo", register)
+    late_imports.when_imported("torch._inductor.codegen.common", refuse_inductor)
 
 
 def register() -> None:

@@ -14,6 +14,7 @@ import torch
 
 from engine.sdaa import CardDescription, Kernel, kernel_seconds
 from torch_sdaa.counts import elementwise, has_no_rule, operations
+from torch_sdaa.rings import PREFIX as COLLECTIVE, ring_of
 
 Meta = tuple[str, int, tuple[int, ...]]
 """dtype's name, bytes of an element, sizes."""
@@ -68,6 +69,8 @@ class Pricer:
         """
         if op in COPIES:
             return self._copy(op, sum(map(_bytes, inputs)) if op in COPIES[:3] else inputs[0][1] if inputs else 8)
+        if op.startswith(COLLECTIVE):
+            return self._collective(op, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
         if is_view(op):
             return Price(0.0, 0.0, launches=False)
         if has_no_rule(op):
@@ -107,6 +110,19 @@ class Pricer:
             self.assumed["copies between devices"] = f"as fast as device_to_host_gb_s, {rate:g}"
             return Price(launch + moving, assumed + moving)
         return Price(launch + moving, assumed + self._mark(name, moving, rate))
+
+    def _collective(self, op: str, read: int, written: int) -> Price:
+        """Return what a collective costs this rank: the copies of its ring; additions on the way are not counted."""
+        steps, moved = ring_of(op, read, written)
+        if not steps:
+            return Price(0.0, 0.0, launches=False)
+        card = self._card
+        seconds = steps * card.copy_launch_us * 1e-6 + moved / (card.device_to_host_gb_s * 1e9)
+        self.assumed["collectives"] = (
+            f"rings of copies between devices, each {card.copy_launch_us:g} us and device_to_host_gb_s, "
+            f"{card.device_to_host_gb_s:g}"
+        )
+        return Price(seconds, seconds)
 
     def _mark(self, name: str, seconds: float, value: float) -> float:
         """Return the seconds where the figure they come from is assumed, else 0."""

@@ -142,12 +142,15 @@ def _one_dnn(layers: int, has_biases: bool, train: bool, bidirectional: bool, ba
     return layer
 
 
+_LOWERED = (torch.float32, torch.float16, torch.bfloat16)
+
+
 def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
-    """Return tensors in autocast's dtype where it is on: PyTorch's autocast of this layer is for the CPU alone."""
+    """Return tensors in autocast's dtype where it is on, as CUDA's gives its own recurrent kernels all of them."""
     if not torch.is_autocast_enabled("sdaa"):
         return values
     dtype = torch.get_autocast_dtype("sdaa")
-    return tuple(value.to(dtype) if value.dtype is torch.float32 else value for value in values)
+    return tuple(value.to(dtype) if value.dtype in _LOWERED else value for value in values)
 
 
 def _for_one_dnn(x: Tensor) -> bool:
@@ -232,12 +235,14 @@ def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
         x: Tensor, hx: Tensor | list[Tensor], params: list[Tensor], has_biases: bool, num_layers: int, dropout: float,
         train: bool, bidirectional: bool, batch_first: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        states = [hx] if isinstance(hx, Tensor) else hx
+        states: Sequence[Tensor] = [hx] if isinstance(hx, Tensor) else hx
         layer = _whole(CELLS[name])
         given = x.transpose(0, 1) if batch_first else x
         if name == "lstm" and _for_one_dnn(x) and states[0].size(2) == states[1].size(2):
             layer = _one_dnn(num_layers, has_biases, train, bidirectional, batch_first)
             given, states = given.contiguous(), [state.contiguous() for state in states]
+        else:
+            given, states, params = _lowered(given)[0], _lowered(*states), list(_lowered(*params))
         out, *ends = _run(name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional)
         return (out.transpose(0, 1) if batch_first else out), *ends
 
@@ -252,7 +257,8 @@ def packed(name: str) -> Callable[..., tuple[Tensor, ...]]:
         num_layers: int, dropout: float, train: bool, bidirectional: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         layer = _packed(CELLS[name], batch_sizes.tolist())
-        states = [hx] if isinstance(hx, Tensor) else hx
+        states = _lowered(*([hx] if isinstance(hx, Tensor) else hx))
+        data, params = _lowered(data)[0], list(_lowered(*params))
         return _run(name, layer, data, states, params, has_biases, num_layers, dropout, train, bidirectional)
 
     return kernel

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from engine.sdaa import all_visible_devices, load_card
 from torch_sdaa import draws, faults, prices, publish, strict, summaries
 from torch_sdaa.core import C
+from torch_sdaa.sdaa import random
 
 
 def start() -> None:
@@ -28,6 +30,16 @@ def start() -> None:
     publish.prepare(numbers)
     strict.start()
     draws.start()
+
+
+def choose_devices(numbers: Sequence[int]) -> bool:
+    """Let this process see other devices, by their numbers on the host; return ``False`` where one was used before."""
+    if publish.is_on():
+        return False
+    C.set_device_count(len(numbers))
+    publish.prepare(numbers)
+    random.forget()
+    return True
 
 
 def stop() -> None:

@@ -7,7 +7,17 @@ import sys
 
 import torch
 
-from torch_sdaa import dlpack, nn_modules, operators, profiler_names, simulated
+from torch_sdaa import (
+    apex_import,
+    distributed,
+    dlpack,
+    fast_paths,
+    nn_modules,
+    operators,
+    profiler_names,
+    simulated,
+    torchvision_import,
+)
 from torch_sdaa.core import C
 
 _started = False
@@ -32,11 +42,16 @@ def start() -> None:
     )
     operators.register()
     nn_modules.mend()
+    fast_paths.mend()
     dlpack.mend()
     sdaa.random.let_be_pickled()
     profiler_names.add()
+    apex_import.offer()
     messages.improve()
+    sdaa.amp.grad_scaler.mend()
+    distributed.register()
     device_interface.register_when_imported()
+    torchvision_import.ease_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
     atexit.register(simulated.stop)  # is called before it

@@ -14,7 +14,7 @@ from tecoinfer_modelzoo import clone, install_command
 _CORE = ("PIL", "onnx", "onnx_ir", "onnxconverter_common", "onnxruntime", "onnxscript", "tqdm", "yaml")
 """What the install without optional parts brings, by the names that are imported."""
 
-_OWN = ("engine", "model_config", "tecoexec", "tecoinfer_modelzoo", "toolkit", "utils")
+_OWN = ("engine", "model_config", "tecoexec", "tecoinfer_modelzoo", "toolkit", "transplant", "utils")
 
 
 @contextmanager

@@ -25,9 +25,12 @@ if not WHY_NOT:  # torch.testing imports it, and its import fails where a test b
     import setuptools  # noqa: F401
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _only_new_garbage() -> Iterator[None]:
-    """Let what other tests have left out of the collections by which memory is counted: each would take a second."""
+    """Let what other tests have left out of the collections by which memory is counted: each would take a second.
+
+    So would this, were it done for each file.
+    """
     gc.collect()
     gc.freeze()
     yield

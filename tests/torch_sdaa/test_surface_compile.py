@@ -81,3 +81,18 @@ def test_inductor_says_which_backend_to_take() -> None:
     compiled = torch.compile(lambda x: x.relu() + 1)
     with pytest.raises(Exception, match=r"inductor, writes no code for sdaa: pass backend='aot_eager'"):
         compiled(torch.ones(2, device="sdaa"))
+
+
+@_BACKENDS
+def test_attention_is_traced(backend: str) -> None:
+    def attend(x: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    x = torch.randn(2, 2, 4, 8, generator=torch.Generator().manual_seed(0)).sdaa().requires_grad_()
+    attend(x).sum().backward()
+    expected, x.grad = x.grad, None
+    made = torch.compile(attend, backend=backend, fullgraph=True)(x)
+    made.sum().backward()
+
+    assert torch.allclose(made, attend(x), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(x.grad, expected, rtol=1e-5, atol=1e-6)

@@ -21,7 +21,9 @@ enum class What : uint8_t {
 inline bool is_launch(What what) { return what <= What::copy_between; }
 
 constexpr uint16_t kWorker = 0x8000;  // in a thread's number: one of autograd's, which works for the thread that called backward
-constexpr int kStreams = 33;          // of a device: the default one, and a pool
+constexpr int kPool = 32;             // streams of a device that go round
+constexpr int kStreams = kPool + 2;   // the default one, the pool, and that of collectives
+constexpr int32_t kRing = kPool + 1;
 
 // One distinct launch: what Python prices.
 struct Signature {
@@ -97,7 +99,7 @@ struct Clock {
   Entry source{};
 
   static size_t lane(int32_t stream) {
-    return stream >= 0 && stream < kStreams ? size_t(stream) : 1 + uint32_t(stream) % (kStreams - 1);
+    return stream >= 0 && stream < kStreams ? size_t(stream) : 1 + uint32_t(stream) % kPool;
   }
 
   // A thread's time; a new one was made by some other, at the latest now.

@@ -42,7 +42,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(Device d, int) const override {  // of a pool that goes round, as CUDA's does
     const auto i = seen(d.index());
-    return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, i), 1 + next_stream[i]++ % (kStreams - 1));
+    return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, i), 1 + next_stream[i]++ % kPool);
   }
   c10::Stream getStreamFromGlobalPool(Device d, bool) const override { return getNewStream(d, 0); }
   c10::Stream exchangeStream(c10::Stream s) const override {

@@ -10,13 +10,6 @@ namespace sdaa {
                               "(.cpu() before it, .sdaa() after), or give the device one with torch.library");
 }
 
-// As on CUDA: what a half-precision sigmoid has rounded to 0 or 1 has no logarithm.
-inline at::Tensor refuse_entropy(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t) {
-  TORCH_CHECK(false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: give the logits to "
-                     "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe, or "
-                     "compute the loss under torch.autocast('sdaa', enabled=False)");
-}
-
 inline void refuse_pinning(std::optional<bool> pin) {
   TORCH_CHECK(!pin.value_or(false), "Only dense CPU tensors can be pinned: make it on the CPU (device='cpu', pin_memory=True), "
                                     "then move it with .to('sdaa', non_blocking=True)");

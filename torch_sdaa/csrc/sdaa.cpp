@@ -1,5 +1,7 @@
 // The simulated card as a PyTorch device: one PrivateUse1 backend, compiled as one translation unit.
+#include "autocast.h"
 #include "boxed.h"
+#include "collectives.h"
 #include "common.h"
 #include "device.h"
 #include "generator.h"
@@ -8,6 +10,7 @@
 #include "memory.h"
 #include "norm.h"
 #include "profiler.h"
+#include "redirect.h"
 #include "strict.h"
 #include "threads.h"
 
@@ -24,28 +27,16 @@ SDAA_FALLBACK(SparsePrivateUse1, SparseCPU)
 SDAA_FALLBACK(SparseCsrPrivateUse1, SparseCsrCPU)
 SDAA_FALLBACK(QuantizedPrivateUse1, QuantizedCPU)
 SDAA_FALLBACK(NestedTensorPrivateUse1, NestedTensorCPU)
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+#ifdef SDAA_COLLECTIVES
+TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", torch::CppFunction::makeFromBoxedFunction<&sdaa::refuse_sparse>());
+}
+#endif
 
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &sdaa::fused_sdp_choice)
 }
-
-namespace at::autocast {
-namespace {
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {  // CUDA's lists
-#define SDAA_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
-#define SDAA_FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
-#define SDAA_SET_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
-#define SDAA_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
-  AT_FORALL_LOWER_PRECISION_FP(SDAA_LOWER)
-  AT_FORALL_FP32(SDAA_FLOAT32)
-  AT_FORALL_FP32_SET_OPT_DTYPE(SDAA_SET_DTYPE)
-  AT_FORALL_PROMOTE(SDAA_PROMOTE)
-  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
-  m.impl("binary_cross_entropy", TORCH_FN(sdaa::refuse_entropy));
-}
-}  // namespace
-}  // namespace at::autocast
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   at::RegisterPrivateUse1HooksInterface(&sdaa::hooks());
@@ -60,8 +51,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_log(m);
   sdaa::bind_faults(m);
   sdaa::bind_strict(m);
+  sdaa::bind_redirect(m);
   sdaa::register_profiler();
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);
+  sdaa::bind_collectives(m);
   m.attr("registered") = sdaa::registered;
 }

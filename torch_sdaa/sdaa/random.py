@@ -29,6 +29,11 @@ def _all() -> list[torch.Generator]:
     return _generators
 
 
+def forget() -> None:
+    """Ask for the generators again: this process sees other devices now."""
+    _generators.clear()
+
+
 class _Generators(Sequence[torch.Generator]):
     """The devices' generators, as a tuple would hold them; made when they are first asked for."""
 

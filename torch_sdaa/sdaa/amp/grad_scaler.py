@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
+
+from torch_sdaa.strict import is_strict, set_strict
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("sdaa", ...)``."""
+    """``torch.amp.GradScaler("sdaa", ...)``; with ``dynamic=False`` one whose scale stays as it is.
+
+    A static one skips steps that overflow, as a dynamic one does, and neither grows nor backs off.
+    """
 
     def __init__(
         self,
@@ -15,5 +23,34 @@ class GradScaler(torch.amp.GradScaler):
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
+        *,
+        dynamic: bool = True,
     ) -> None:
         super().__init__("sdaa", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        self._dynamic = dynamic
+
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """Update the scale for the next step; see ``torch.amp.GradScaler.update``."""
+        super().update(self._scale if new_scale is None and not self._dynamic and self._enabled else new_scale)
+
+
+def mend() -> None:
+    """Let the scaler run in strict mode: PyTorch takes the reciprocal of its one number in float64."""
+    if not getattr(torch.amp.GradScaler.unscale_, "of_sdaa", False):  # once
+        torch.amp.GradScaler.unscale_ = _not_judged(torch.amp.GradScaler.unscale_)
+
+
+def _not_judged(original: Any) -> Any:
+    @functools.wraps(original)
+    def unscale_(self: Any, optimizer: Any) -> None:
+        strict = is_strict() and self._device == "sdaa"
+        if strict:
+            set_strict(False)
+        try:
+            original(self, optimizer)
+        finally:
+            if strict:
+                set_strict(True)
+
+    unscale_.of_sdaa = True  # type: ignore[attr-defined]
+    return unscale_

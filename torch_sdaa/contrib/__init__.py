@@ -1,0 +1,1 @@
+"""What moves scripts onto the device: see :mod:`torch_sdaa.contrib.transfer_to_sdaa`."""

@@ -1,0 +1,94 @@
+"""What a script's code under ``torch.compile`` is told of a device: CUDA's answers, as elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_sdaa import late_imports
+from torch_sdaa.transfer.words import Changes
+
+
+def begin(changes: Changes) -> None:
+    """Change dynamo's answers, now or as soon as it is imported; what was compiled before is compiled anew."""
+    changes.later(_forget_what_was_compiled)
+    _forget_what_was_compiled()
+    changes.later(late_imports.when_imported("torch._dynamo", lambda: _answers(changes)))
+
+
+def _forget_what_was_compiled() -> None:
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+
+
+def _answers(changes: Changes) -> None:
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    changes.set(TensorVariable, "method_attr_is_cuda", _is_cuda(TensorVariable.method_attr_is_cuda, ConstantVariable))
+    changes.set(TensorVariable, "method_type", _kind(TensorVariable.method_type, ConstantVariable))
+    changes.set(ConstantVariable, "const_getattr", _attribute(ConstantVariable.const_getattr))
+    changes.set(BuiltinVariable, "call_function", _text(BuiltinVariable.call_function, ConstantVariable))
+
+
+def _asked_by_script(tracer: Any) -> bool:
+    package = str(tracer.f_globals.get("__name__")).partition(".")[0]
+    return package not in ("torch", "torch_sdaa")
+
+
+def _on_card(device: Any) -> bool:
+    return isinstance(device, torch.device) and device.type == "sdaa"
+
+
+def _is_cuda(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method_attr_is_cuda(self: Any, tx: Any) -> Any:
+        if _on_card(self.device) and _asked_by_script(tx):
+            return constant.create(True)
+        return original(self, tx)
+
+    return method_attr_is_cuda
+
+
+def _kind(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method_type(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, tx, *args, **kwargs)
+        if isinstance(found, constant) and _asked_by_script(tx) and str(found.value).startswith("torch.sdaa."):
+            return constant.create(found.value.replace("sdaa", "cuda", 1))
+        return found
+
+    return method_type
+
+
+def _attribute(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def const_getattr(self: Any, tx: Any, name: str) -> Any:
+        if name == "type" and _on_card(self.value) and _asked_by_script(tx):
+            return "cuda"
+        return original(self, tx, name)
+
+    return const_getattr
+
+
+def _text(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:
+    """Return a call of Python's own functions in which a device turns into text by CUDA's name."""
+
+    def named(tracer: Any, value: Any) -> Any:
+        if value.is_python_constant() and _on_card(device := value.as_python_constant()) and _asked_by_script(tracer):
+            return constant.create(str(device).replace("sdaa", "cuda", 1))
+        return value
+
+    @functools.wraps(original)
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.fn in (str, format, str.format):
+            args = [named(tx, value) for value in args]
+            kwargs = {name: named(tx, value) for name, value in kwargs.items()}
+        return original(self, tx, args, kwargs)
+
+    return call_function

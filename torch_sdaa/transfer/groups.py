@@ -1,0 +1,84 @@
+"""``torch.distributed`` where a script asks for nccl: the backend of sdaa's cards, ``tccl``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from torch_sdaa.transfer.words import COUNTS, Changes, redirected, refuse
+
+
+def begin(changes: Changes) -> None:
+    """Redirect the name of the backend, wherever one is given, and the type of a mesh."""
+    if not dist.is_available():
+        return
+    c10d = dist.distributed_c10d
+    for name, at in (("init_process_group", 0), ("new_group", 2)):
+        function = _with_backend(getattr(c10d, name), name, at)
+        for module in (c10d, dist, dist.device_mesh):
+            if hasattr(module, name):
+                changes.set(module, name, function)
+    changes.set(dist, "is_nccl_available", is_available)  # torch's own code asks another module
+    changes.set(dist, "get_backend", _told(c10d.get_backend))
+    mesh = dist.device_mesh
+    for module in (mesh, dist):
+        if hasattr(module, "init_device_mesh"):
+            changes.set(module, "init_device_mesh", _with_type(mesh.init_device_mesh))
+    changes.set(mesh.DeviceMesh, "__init__", _with_type(mesh.DeviceMesh.__init__, 1))
+
+
+def is_available() -> bool:
+    """Return whether there is a backend that stands for nccl."""
+    return "tccl" in dist.Backend.backend_list
+
+
+def backend(given: Any) -> Any:
+    """Return the backend that stands for one of CUDA: ``nccl``, ``cuda:nccl``; anything else as it is.
+
+    Raises:
+        NotOnSdaaError: there is none.
+    """
+    if not isinstance(given, str) or "nccl" not in given.lower():
+        return given
+    if not is_available():
+        raise refuse("the backend nccl", "this torch_sdaa registers no backend tccl: use gloo, with tensors of the CPU")
+    COUNTS["torch.distributed nccl"] += 1
+    parts = given.lower().replace("nccl", "tccl").split(",")
+    return ",".join(f"sdaa{part[4:]}" if part.startswith("cuda:") else part for part in parts)
+
+
+def _with_backend(original: Callable[..., Any], name: str, at: int) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > at:
+            args = (*args[:at], backend(args[at]), *args[at + 1 :])
+        elif "backend" in kwargs:
+            kwargs["backend"] = backend(kwargs["backend"])
+        return original(*args, **kwargs)
+
+    return function
+
+
+def _told(original: Callable[..., str]) -> Callable[..., str]:
+    """Return ``get_backend`` that says ``nccl`` where tccl stands for it: scripts compare it."""
+
+    @functools.wraps(original)
+    def get_backend(group: Any = None) -> str:
+        found = original(group)
+        return "nccl" if found == "tccl" else found
+
+    return get_backend
+
+
+def _with_type(original: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(redirected(arg) if i == at else arg for i, arg in enumerate(args))
+        if "device_type" in kwargs:
+            kwargs["device_type"] = redirected(kwargs["device_type"])
+        return original(*args, **kwargs)
+
+    return function

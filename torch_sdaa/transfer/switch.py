@@ -1,0 +1,90 @@
+"""Switches the redirection on and off, and says what it did."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from engine import ConfigError
+from torch_sdaa import sdaa
+from torch_sdaa.core import C
+from torch_sdaa.transfer import compiled, cuda_names, functions, groups, scripted, torch_names, visible
+from torch_sdaa.transfer.words import COUNTS, REFUSED, Changes
+from torch_sdaa.vendor import first_process
+
+VARIABLE = "TORCH_SDAA_TRANSFER"
+"""Environment variable that switches it on when ``torch_sdaa`` is imported: ``1``; ``0`` or nothing leaves it off."""
+
+_changes = Changes()
+_on = False
+_said = False
+
+
+def start() -> None:
+    """Let what is asked of CUDA go to sdaa from now on; a second call does nothing."""
+    global _on, _said
+    if _on:
+        return
+    _on = True
+    COUNTS.clear()
+    REFUSED.clear()
+    visible.follow()
+    functions.begin()
+    torch_names.begin(_changes)
+    cuda_names.begin(_changes)
+    groups.begin(_changes)
+    compiled.begin(_changes)
+    scripted.begin(_changes)
+    if not _said and first_process() and sys.stderr is not None:
+        count = sdaa.device_count()
+        sys.stderr.write(
+            f"torch_sdaa: what is asked of CUDA goes to sdaa, {count} simulated device{'s' if count != 1 else ''}; "
+            "transfer_to_sdaa.report() tells what did\n"
+        )
+    _said = True
+
+
+def restore() -> None:
+    """Let CUDA's names be CUDA's again; tensors stay where they are. A second call does nothing."""
+    global _on
+    if _on:
+        _on = False
+        _changes.take_back()
+        C.redirect_end()
+        visible.forget()
+
+
+def is_on() -> bool:
+    """Return whether CUDA's names are redirected."""
+    return _on
+
+
+def start_where_asked() -> None:
+    """Do what ``TORCH_SDAA_TRANSFER`` asks for.
+
+    Raises:
+        ConfigError: it is neither 0 nor 1.
+    """
+    text = os.environ.get(VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"environment variable {VARIABLE}={text!r} must be 1 (redirect CUDA's names to sdaa) or 0")
+    if text == "1":
+        start()
+
+
+def report() -> dict[str, dict[str, int]]:
+    """Return how often each name was redirected, and how often one was refused; the most frequent come first."""
+    counts = COUNTS.copy()
+    for name, count in C.redirect_counts().items():
+        counts[name] += count
+    return {"redirected": dict(counts.most_common()), "refused": dict(REFUSED.most_common())}
+
+
+def table() -> str:
+    """Return :func:`report` as lines to print."""
+    found = report()
+    width = max((len(name) for names in found.values() for name in names), default=0)
+    lines = []
+    for what, names in found.items():
+        lines += [f"{what}:", *(f"  {name:<{width}} {count:>9}" for name, count in names.items() or {"-": 0}.items())]
+    return "\n".join(lines)

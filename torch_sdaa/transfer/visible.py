@@ -1,0 +1,57 @@
+"""``CUDA_VISIBLE_DEVICES`` while ``torch.cuda`` stands for ``torch.sdaa``: the same choice of sdaa's devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from engine.sdaa import all_visible_devices
+from torch_sdaa import simulated
+from torch_sdaa.vendor import first_process
+
+CUDA, SDAA = "CUDA_VISIBLE_DEVICES", "SDAA_VISIBLE_DEVICES"
+
+_followed: str | None = None
+
+
+def follow() -> None:
+    """Do what ``CUDA_VISIBLE_DEVICES`` says now, where it says something new and nobody set ``SDAA_VISIBLE_DEVICES``.
+
+    As on CUDA it acts until a device is first used; afterwards one line says that it comes too late.
+    """
+    global _followed
+    wanted = os.environ.get(CUDA)
+    if wanted is None or wanted == _followed:
+        return
+    if SDAA in os.environ and _followed is None:
+        return  # somebody has chosen sdaa's devices, which counts for more
+    before, _followed = os.environ.pop(SDAA, None), wanted
+    there = all_visible_devices()
+    numbers = _numbers(wanted)
+    if numbers is None or not set(numbers) <= set(there) or len(set(numbers)) < len(numbers):
+        _say(f"{CUDA}={wanted!r} does not list devices from 0 to {there[-1]}, each once; it is ignored")
+    elif not simulated.choose_devices(numbers):
+        _say(f"{CUDA}={wanted!r} was set after the first use of a device and changes nothing; set it before")
+    else:
+        before = ",".join(map(str, numbers)) or None
+    if before is not None:
+        os.environ[SDAA] = before  # for the processes that this one starts
+
+
+def forget() -> None:
+    """Begin anew."""
+    global _followed
+    _followed = None
+
+
+def _numbers(text: str) -> list[int] | None:
+    """Return the devices that a value names; none for ``""`` and ``"-1"``; ``None`` where they are no numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    if parts[0] in ("", "-1"):
+        return []
+    return [int(part) for part in parts] if all(part.isdecimal() for part in parts) else None
+
+
+def _say(text: str) -> None:
+    if first_process() and sys.stderr is not None:
+        sys.stderr.write(f"torch_sdaa: {text}\n")

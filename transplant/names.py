@@ -1,0 +1,71 @@
+"""The table of names: what ``torch.sdaa`` has of ``torch.cuda``, and what to do where it has nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine import read_yaml
+
+TABLE = Path(__file__).resolve().parent / "names.yaml"
+
+CUDA = "torch.cuda"
+
+_GENERAL = "torch.sdaa does not show it; use what dir(torch.sdaa) lists"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The table as ``names.yaml`` has it; :func:`names` reads it.
+
+    Attributes:
+        same: module -> its names that ``torch.sdaa`` has too. absent: dotted name -> what to do instead.
+        elsewhere, harmless, packages: beginning of a dotted name -> what is said of it.
+        similar: dotted name -> what ``-sim`` puts in its place.
+    """
+
+    same: dict[str, frozenset[str]]
+    absent: dict[str, str]
+    elsewhere: dict[str, str]
+    harmless: dict[str, str]
+    packages: dict[str, str]
+    similar: dict[str, str]
+
+    def lacking(self, name: str) -> str | None:
+        """Return what to do instead of a name of ``torch.cuda`` that ``torch.sdaa`` has not; ``None``: it has it."""
+        path = ""
+        for part in name.split("."):
+            if path in self.same and part not in self.same[path]:
+                return self.absent.get(f"{path}.{part}", _GENERAL)
+            path = f"{path}.{part}" if path else part
+        return None
+
+    def of_elsewhere(self, name: str) -> str | None:
+        """Return what a person must do about a name outside ``torch.cuda``, or ``None``."""
+        return _longest(self.elsewhere, name)
+
+    def of_harmless(self, name: str) -> str | None:
+        """Return why a name of CUDA can stay, or ``None``."""
+        return _longest(self.harmless, name)
+
+    def of_package(self, name: str) -> str | None:
+        """Return what a person must do about a package of CUDA, or ``None``."""
+        return _longest(self.packages, name)
+
+
+def _longest(table: dict[str, str], name: str) -> str | None:
+    parts = name.split(".")
+    heads = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((table[head] for head in heads if head in table), None)
+
+
+@cache
+def names() -> Names:
+    """Read the table."""
+    found: dict[str, Any] = read_yaml(TABLE)
+    modules: dict[str, dict[str, Any]] = found["modules"]
+    same = {module: frozenset(entry["same"].split()) for module, entry in modules.items()}
+    absent = {f"{module}.{name}": text for module, entry in modules.items() for name, text in entry["absent"].items()}
+    return Names(same, absent, found["elsewhere"], found["harmless"], found["packages"], found["similar"])
