@@ -176,6 +176,10 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
 // Which form of attention the CPU would take; the composite operator asks for it by the stub, others by the operator.
 inline int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
                                 double dropout, bool causal, std::optional<double> scale, bool grouped) {
+  // a tensor that is traced has no memory: attention in its own steps, which a compiler sees
+  if (q.unsafeGetTensorImpl()->key_set().has_any(
+          c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize})))
+    return 0;  // math
   auto shown = [](const Tensor& t) {  // whether a gradient is asked for decides too
     auto alias = host(t);
     if (t.requires_grad() && at::GradMode::is_enabled()) alias.set_requires_grad(true);

@@ -16,7 +16,6 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._guards import CompileContext, TracingContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine import ModelError, refusal
 from torch_sdaa.dynamo import records
@@ -48,9 +47,7 @@ def aot_backend(gm: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Call
         partition_fn=min_cut_rematerialization_partition if options.recompute else default_partition,
         keep_inference_input_mutations=True,
     )
-    # Attention in its own steps: there is no fused kernel to keep, and each step has an ONNX form.
-    with sdpa_kernel(SDPBackend.MATH):
-        compiled: Callable[..., Any] = made(gm, inputs)
+    compiled: Callable[..., Any] = made(gm, inputs)
     return compiled
 
 

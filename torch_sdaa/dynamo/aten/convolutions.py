@@ -101,6 +101,8 @@ def _of_weight(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> V
     A product of matrices for each sample and group: channels out x places, and places x (channels in x kernel).
     """
     batch, groups, kernel = x.shape[0], how.groups, weight.shape[2:]
+    if groups == 1 and weight.numel > weight.shape[0] * weight.shape[1]:
+        return _as_convolution(b, grad, x, weight, how)
     places = int(grad.numel // (batch * grad.shape[1]))
     columns = _columns(b, x, kernel, grad.shape[2:], how)
     per, cut = grad.shape[1] // groups, weight.numel // weight.shape[0]
@@ -113,6 +115,29 @@ def _of_weight(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> V
     made = b.op("MatMul", [left, right], weight.dtype, (batch, groups, per, cut))
     made = b.reduce("ReduceSum", made, [0], keep=False)
     return b.reshape(made, weight.shape)
+
+
+def _as_convolution(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
+    """Write it as one convolution: channels are the samples, samples the channels, and the gradient is the kernel.
+
+    Stride and dilation change places; what the input has beyond the last place of the kernel is cut off.
+    """
+    rank = x.rank - 2
+    order = [1, 0, *range(2, x.rank)]
+
+    def turned(value: Value) -> Value:
+        shape = [value.shape[axis] for axis in order]
+        return b.reshape(value, shape) if value.shape[0] == 1 else b.transpose(value, order)
+
+    sizes = zip(x.shape[2:], grad.shape[2:], how.stride, how.padding, how.dilation, strict=True)
+    ends = [(size + 2 * p - s * (out - 1) - 1) // d + 1 for size, out, s, p, d in sizes]
+    more: dict[str, Any] = {"strides": how.dilation, "dilations": how.stride, "pads": [*how.padding, *how.padding]}
+    more["kernel_shape"] = list(grad.shape[2:])
+    made = b.op("Conv", [turned(x), turned(grad)], x.dtype, (x.shape[1], grad.shape[1], *ends), **more)
+    for axis in range(rank):
+        if made.shape[2 + axis] != weight.shape[2 + axis]:
+            made = b.slice(made, 2 + axis, 0, weight.shape[2 + axis])
+    return b.transpose(made, order)
 
 
 def _columns(b: Builder, x: Value, kernel: Sequence[int], out: Sequence[int], how: _How) -> Value:
