@@ -44,8 +44,9 @@ def _trained(
     """Write what a batch norm gives while it trains: result, mean, variance, and one over the deviation."""
     scale, shift = _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0)
     row = (x.dtype, scale.shape)
-    zeros = _row(b, 0.0, scale)  # with momentum 0, what comes out are this batch's own figures
-    given = [x, scale, shift, zeros, zeros]
+    # With momentum 0, what comes out are this batch's own figures. ONNX Runtime writes them over what comes in, so that
+    # no two batch norms may share it: each number is there once.
+    given = [x, scale, shift, *(_row(b, len(b.nodes) + half, scale) for half in (1.0, 1.5))]
     more = {"epsilon": float(eps), "momentum": 0.0, "training_mode": 1}
     out, mean, variance = b.ops("BatchNormalization", given, [(x.dtype, x.shape), row, row], **more)
     raised = b.op("Add", [variance, b.scalar(eps, x.dtype)], x.dtype, scale.shape)

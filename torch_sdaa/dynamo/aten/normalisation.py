@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from torch_sdaa.dynamo.aten.table import Meta, onnx_of
@@ -59,7 +60,7 @@ def layer_norm(
     if x.dtype is not torch.float32:
         raise Unsupported("a layer norm that is not float32")
     if weight is None:
-        weight = Value(b.constant(torch.ones(tuple(sizes)).numpy(), x.dtype), tuple(sizes), x.dtype)
+        weight = Value(b.constant(np.ones(tuple(sizes)), x.dtype), tuple(sizes), x.dtype)
     few = (x.dtype, (*x.shape[:axis], *(1 for _ in sizes)))
     given = [x, weight] if bias is None else [x, weight, bias]
     return b.ops("LayerNormalization", given, [(x.dtype, x.shape), few, few], axis=axis, epsilon=float(eps))

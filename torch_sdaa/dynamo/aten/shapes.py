@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from torch_sdaa.dynamo.aten.table import Meta, onnx_of, tensor
@@ -329,5 +330,5 @@ def scalar_tensor(b: Builder, meta: Meta, value: Any, **_: Any) -> Value:
 def arange(b: Builder, meta: Meta, *bounds: Any, **_: Any) -> Value:
     """Write numbers in a row: they are known beforehand."""
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
-    row = torch.arange(meta.shape[0], dtype=torch.float64 if meta.dtype.is_floating_point else torch.int64)
-    return Value(b.constant((row * step + start).numpy(), meta.dtype), meta.shape, meta.dtype)
+    row = np.arange(meta.shape[0], dtype=np.float64 if meta.dtype.is_floating_point else np.int64)
+    return Value(b.constant(row * step + start, meta.dtype), meta.shape, meta.dtype)
