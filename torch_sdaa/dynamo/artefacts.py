@@ -12,7 +12,7 @@ from engine import ConfigError, write_file
 from torch_sdaa.dynamo.options import Options
 
 
-def keep_model(options: Options, launch: str, model: bytes) -> None:
+def keep_model(options: Options, name: str, model: bytes) -> None:
     """Write a partition's ONNX model.
 
     Raises:
@@ -21,19 +21,20 @@ def keep_model(options: Options, launch: str, model: bytes) -> None:
     if options.keep:
         try:
             _folder(options).mkdir(parents=True, exist_ok=True)
-            write_file(_folder(options) / f"{launch}.onnx", model)
+            write_file(_folder(options) / f"{name}.onnx", model)
         except OSError as error:
             raise _unwritten(options, error) from error
 
 
-def keep_values(options: Options, launch: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+def keep_values(options: Options, name: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
     """Write the inputs and outputs of a plan's first run: ``input_0``, ..., ``output_0``, ...
 
     Raises:
         ConfigError: the folder cannot be written.
     """
-    if not options.keep or (path := _folder(options) / f"{launch}.npz").exists():
+    if not options.keep:
         return
+    path = _folder(options) / f"{name}.npz"
     arrays = {f"input_{i}": _array(value) for i, value in enumerate(inputs)}
     arrays |= {f"output_{i}": _array(value) for i, value in enumerate(outputs)}
     try:

@@ -81,10 +81,10 @@ class Builder:
         self._constants: dict[tuple[Any, ...], TensorProto] = {}
         self._count = 0
         self._name = ""
-        self.transposes: dict[str, Value] = {}
-        """Name of a transposed matrix -> the matrix."""
+        self._orders: dict[str, tuple[Value, list[int]]] = {}
+        """Name of a transposed value -> of what, and how."""
 
-    # ---------------------------------------------------------------------------------------------------- what goes in
+    # -------------------------------------------------------------------------------------------------- what goes in
 
     def begin(self, node: fx.Node) -> None:
         """Name what is written from here on after a node."""
@@ -111,7 +111,7 @@ class Builder:
             number = int(number)
         return self.constant(np.asarray(number), dtype)
 
-    # --------------------------------------------------------------------------------------------------- what is written
+    # ------------------------------------------------------------------------------------------------ what is written
 
     def op(
         self, kind: str, inputs: Sequence[str | Value], dtype: torch.dtype, shape: Sequence[int], **more: Any
@@ -157,13 +157,18 @@ class Builder:
     def transpose(self, value: Value, order: Sequence[int]) -> Value:
         """Return a value with its dimensions in another order."""
         order = [axis % value.rank for axis in order]
-        if list(order) == list(range(value.rank)):
-            return value
-        shape = [value.shape[axis] for axis in order]
-        made = self.op("Transpose", [value], value.dtype, shape, perm=order)
-        if order == [1, 0]:
-            self.transposes[made.name] = value
+        source, before = self._orders.get(value.name, (value, list(range(value.rank))))
+        order = [before[axis] for axis in order]  # two in a row are one, and may be none
+        if order == list(range(value.rank)):
+            return source
+        made = self.op("Transpose", [source], value.dtype, [source.shape[axis] for axis in order], perm=order)
+        self._orders[made.name] = source, order
         return made
+
+    def transposed(self, value: Value) -> Value | None:
+        """Return the matrix that a value is transposed of; ``None`` where it is not."""
+        source, order = self._orders.get(value.name, (value, []))
+        return source if order == [1, 0] else None
 
     def expand(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value repeated to larger sizes."""
@@ -186,7 +191,7 @@ class Builder:
         bounds = [self.constant([number]) for number in (start, max(stop, start), axis, step)]
         return self.op("Slice", [value, *bounds], value.dtype, shape)
 
-    # --------------------------------------------------------------------------------------------------- what comes out
+    # ------------------------------------------------------------------------------------------------- what comes out
 
     def model(self, outputs: Sequence[Value]) -> ModelProto:
         """Return the model; nodes that lead to no output are left out."""

@@ -112,6 +112,10 @@ def read(key: str) -> Entry | None:
         return None
 
 
+def _kernel(stored: dict[str, Any]) -> Kernel:
+    return Kernel(**{name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()})
+
+
 def write(key: str, entry: Entry) -> None:
     """Store an entry, and make room for it."""
     folder = cache_folder(_KIND) if budget() else None

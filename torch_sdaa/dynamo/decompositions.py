@@ -1,4 +1,4 @@
-"""Which operators are taken apart before a graph is divided: those of PyTorch's core set that have no ONNX form here."""
+"""Which operators are taken apart before a graph is divided: those of PyTorch's core set without an ONNX form here."""
 
 from __future__ import annotations
 

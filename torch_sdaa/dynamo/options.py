@@ -17,12 +17,15 @@ class Options:
 
     Attributes:
         cache: keep compiled partitions on the disk, and take those that are there.
-        keep: a folder for each partition's ONNX model, and the inputs and outputs of its first run (``.npz``); "": none.
+        keep: a folder for each partition's ONNX model, and the inputs and outputs of its first run (``.npz``); "":
+            nothing is kept.
+        const_name: call these files by stage and place alone, so that they are called the same in every version.
         recompute: let the backward pass compute again what is cheap, which saves memory; ``False`` keeps all of it.
     """
 
     cache: bool = True
     keep: str = ""
+    const_name: bool = False
     recompute: bool = True
 
 

@@ -73,7 +73,8 @@ class Partition(torch.nn.Module):
         tensors = [value for value, is_tensor in zip(values, self._tensors, strict=True) if is_tensor]
         with torch._C._AutoDispatchBelowAutograd():
             made = plan.call([self._token, *tensors])
-        artefacts.keep_values(self._options, plan.kept.launch, tensors, made)
+        if plan.kept.runs == 1:
+            artefacts.keep_values(self._options, plan.kept.file, tensors, made)
         if self._strided:
             made = [self._laid_out(place, each) for place, each in enumerate(made)]
         return made[0] if self._single else made
@@ -110,23 +111,22 @@ class Partition(torch.nn.Module):
         seconds = prices.add_graph(f"{prices.GRAPHS}::{launch}", entry.work)
         results = [(sizes.shape(value.shape), value.dtype) for value in self._results]
         spent = time.perf_counter() - began
-        kept = records.Plan(launch, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent)
+        file = f"{self._name}_{len(self._plans)}" if self._options.const_name else launch
+        kept = records.Plan(launch, file, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent)
         self._kept.plans.append(kept)
-        artefacts.keep_model(self._options, launch, entry.model)
+        artefacts.keep_model(self._options, file, entry.model)
         return _Plan(session, results, launch, kept)
 
     def _built(self, sizes: Sizes) -> cache.Entry:
         model = written(self._graph, sizes)
-        halves = {
-            name
-            for value in (*model.graph.input, *model.graph.output)
-            for name in [value.name]
-            if value.type.tensor_type.elem_type == KINDS[torch.float16]
-        }
+        half = KINDS[torch.float16]
+        ends = (*model.graph.input, *model.graph.output)
+        halves = any(value.type.tensor_type.elem_type == half for value in ends)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        whole: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
-        work = self._half_work(model) if halves or _casts_to_half(model) else whole.work
-        return cache.Entry(model.SerializeToString(), work, len(model.graph.node))
+        if halves or _casts_to_half(model):
+            return cache.Entry(model.SerializeToString(), self._half_work(model), len(model.graph.node))
+        made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
+        return cache.Entry(made.stored.SerializeToString(), made.work, len(model.graph.node))
 
     @staticmethod
     def _half_work(model: Any) -> ShardWork:

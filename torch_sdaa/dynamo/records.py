@@ -24,13 +24,14 @@ class Plan:
     """A partition with the sizes of a call.
 
     Attributes:
-        launch: its name in the launch log. shapes: of its inputs.
+        launch: its name in the launch log. file: what its artefacts are called. shapes: of its inputs.
         kernels: what the card launches in it. seconds: simulated, of one run.
         nodes: of the ONNX model. source: ``built``, ``cache`` (another process, or this one before, had built it).
         compile_seconds: of this machine.
     """
 
     launch: str
+    file: str
     shapes: tuple[tuple[int, ...], ...]
     kernels: int
     seconds: float

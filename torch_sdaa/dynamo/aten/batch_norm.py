@@ -85,7 +85,14 @@ def batch_norm(
 
 @onnx_of("_native_batch_norm_legit.no_stats")
 def batch_norm_alone(
-    b: Builder, meta: Meta, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
+    b: Builder,
+    meta: Meta,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> list[Value]:
     """Write a batch norm that keeps no running figures."""
     _check(x, weight, bias)

@@ -10,7 +10,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
 def _product(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
     """Write a product of two matrices, one that was transposed as it lies in memory."""
-    left, right = b.transposes.get(x.name), b.transposes.get(y.name)
+    left, right = b.transposed(x), b.transposed(y)
     if left is None and right is None:
         return b.op("MatMul", [x, y], meta.dtype, meta.shape)
     flips = {"transA": int(left is not None), "transB": int(right is not None)}
@@ -40,7 +40,7 @@ def bmm(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
 def addmm(b: Builder, meta: Meta, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     """Write a product of two matrices and a sum."""
     _float(meta)
-    left, right = b.transposes.get(x.name), b.transposes.get(y.name)
+    left, right = b.transposed(x), b.transposed(y)
     flips = {"transA": int(left is not None), "transB": int(right is not None)}
     scales = {"alpha": float(alpha), "beta": float(beta)}
     return b.op("Gemm", [left or x, right or y, bias], meta.dtype, meta.shape, **flips, **scales)
