@@ -11,6 +11,7 @@ from onnx import ModelProto
 from torch import fx
 from torch.fx.node import map_arg
 
+from engine import typed_reason
 from torch_sdaa.dynamo.aten import TABLE, Meta
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
@@ -102,6 +103,8 @@ def why_not(node: fx.Node, sizes: Sizes) -> str:
         return str(reason)
     except LookupError as reason:
         return str(reason).strip("'\"")
+    except Exception as error:  # noqa: BLE001 -- arguments that its form does not foresee: the device runs it, and that is said
+        return f"its ONNX form failed: {typed_reason(error, 200)}"
     return ""
 
 

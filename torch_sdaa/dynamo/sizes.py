@@ -29,7 +29,7 @@ class Sizes:
         """
         if isinstance(size, torch.SymInt):
             found = size.node.expr.xreplace(self._numbers)
-            if not found.is_number:
+            if not isinstance(found, int) and not found.is_number:
                 raise LookupError(f"the size {found} is not known before the call")
             return int(found)
         return int(size)
