@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import transformers
 
 import torch_sdaa
-import transformers
 from torch_sdaa import dynamo
 
 PICTURES = {

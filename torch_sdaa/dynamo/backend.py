@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile``: traced forward and backward, divided, each partition one launch of the card."""
+"""Backend ``sdaa`` of ``torch.compile``: traced both ways, divided, each partition one launch of the card."""
 
 from __future__ import annotations
 

@@ -161,9 +161,10 @@ def batch_norm_backward(
     if not training:
         return [times(grad, wide(factor)), of_weight, of_bias]
     share = b.scalar(1 / _count(x), x.dtype)
-    # What the batch's own mean and variance take off: a batch norm of the input by other figures, one kernel.
+    # What the batch's own mean and variance take off: a scale and a shift, which a batch norm is in one kernel. Of the
+    # distance to the mean, as ONNX Runtime takes the mean off last, where little would be left of it.
     scale, shift = times(times(of_weight, share), inverse), times(of_bias, share)
-    given = [x, scale, shift, mean, _row(b, 1.0, inverse)]
+    given = [apart, scale, shift, _row(b, 0.0, inverse), _row(b, 1.0, inverse)]
     taken = b.op("BatchNormalization", given, x.dtype, x.shape, epsilon=0.0)
     left = b.op("Sub", [grad, taken], x.dtype, x.shape)
     return [times(left, wide(factor)), of_weight, of_bias]

@@ -50,6 +50,8 @@ def gather(b: Builder, meta: Meta, x: Value, axis: int, index: Value, **_: Any) 
     """Write places of a dimension, others in every row."""
     if not x.rank or not index.rank:
         raise Unsupported("of one number")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise Unsupported("an index of a small integer dtype")
     return b.op("GatherElements", [x, index], meta.dtype, meta.shape, axis=axis % x.rank)
 
 

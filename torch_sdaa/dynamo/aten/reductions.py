@@ -150,6 +150,8 @@ def topk(
     b: Builder, meta: Meta, x: Value, k: int, dim: int = -1, largest: bool = True, sort: bool = True
 ) -> list[Value]:
     """Write the largest few and where they are."""
+    if not x.rank:
+        raise Unsupported("of one number")
     shape = [k if i == dim % x.rank else d for i, d in enumerate(x.shape)]
     more = {"axis": dim % x.rank, "largest": int(largest), "sorted": int(sort)}
     return b.ops("TopK", [x, b.constant([k])], [(x.dtype, shape), (torch.int64, shape)], **more)
