@@ -1,7 +1,8 @@
 """PyTorch's operator samples in ONNX: python -m tests.torch_sdaa.compiled_operators [NAME ...]
 
 Each sample of OpInfo (float32, forward) is traced, taken apart as the backend does, written as ONNX where each step has
-a form, run, and compared with the CPU. Prints what differs, and how many samples have a form. Exit code 1 where one differs.
+a form, run, and compared with the CPU. Prints what differs, and how many samples have a form. Exit code 1 where one
+differs.
 """
 
 from __future__ import annotations

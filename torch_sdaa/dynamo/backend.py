@@ -247,7 +247,7 @@ def _hints(places: Sequence[Any]) -> dict[Any, int]:
         for size in sizes:
             if isinstance(size, torch.SymInt):
                 for symbol in size.node.expr.free_symbols:
-                    symbols[symbol] = int(size.node.shape_env.var_to_val[symbol])
+                    symbols[symbol] = int(size.node.shape_env.backed_var_to_val[symbol])
     return symbols
 
 

@@ -34,7 +34,14 @@ def embedding_backward(
 
 
 def _added(b: Builder, x: Value, indices: Value, values: Value) -> Value:
-    return b.op("ScatterND", [x, indices, values], x.dtype, x.shape, reduction="add")
+    kind = _added_in(x)
+    made = b.op("ScatterND", [b.cast(x, kind), indices, b.cast(values, kind)], kind, x.shape, reduction="add")
+    return b.cast(made, x.dtype)
+
+
+def _added_in(x: Value) -> torch.dtype:
+    """Return the dtype in which numbers are added by place: ONNX Runtime does not add float16."""
+    return torch.float32 if x.dtype is torch.float16 else x.dtype
 
 
 @onnx_of("index_select")
@@ -80,7 +87,8 @@ def scatter_value(b: Builder, meta: Meta, x: Value, axis: int, index: Value, val
 @onnx_of("scatter_add")
 def scatter_add(b: Builder, meta: Meta, x: Value, axis: int, index: Value, source: Value) -> Value:
     """Write a value with others added at places of every row."""
-    return _scatter(b, x, axis, index, source, reduction="add")
+    kind = _added_in(x)
+    return b.cast(_scatter(b, b.cast(x, kind), axis, index, b.cast(source, kind), reduction="add"), x.dtype)
 
 
 # ------------------------------------------------------------------------------------------------------ several indices
@@ -142,12 +150,9 @@ def index_put(
     front = picked.to_front()
     whole = (*picked.shape, *picked.rest)
     values = b.transpose(b.expand(values, [whole[place] for place in _inverse(front)]), front)
-    more = {"reduction": "add"} if accumulate else {}
-    put = b.op(
-        "ScatterND",
-        [b.transpose(x, picked.order), picked.index, values],
-        x.dtype,
-        [x.shape[axis] for axis in picked.order],
-        **more,
-    )
+    moved = b.transpose(x, picked.order)
+    if accumulate:
+        put = _added(b, moved, picked.index, values)
+    else:
+        put = b.op("ScatterND", [moved, picked.index, values], x.dtype, moved.shape)
     return b.transpose(put, _inverse(picked.order))

@@ -63,12 +63,13 @@ def max_pool(
 def max_pool_backward(b: Builder, meta: Meta, grad: Value, x: Value, *more: Any) -> Value:
     """Write a max pool's gradient: added where the largest was."""
     indices = more[-1]
+    grad = b.cast(grad, torch.float32) if grad.dtype is torch.float16 else grad  # nothing adds float16 by place
     planes, size = x.numel // (x.shape[-1] * x.shape[-2]), x.shape[-1] * x.shape[-2]
     zeros = b.expand(Value(b.scalar(0, grad.dtype), (), grad.dtype), (planes, size))
     flat = (planes, grad.numel // planes)
     where, what = b.reshape(indices, flat), b.reshape(grad, flat)
     made = b.op("ScatterElements", [zeros, where, what], grad.dtype, (planes, size), axis=1, reduction="add")
-    return b.reshape(made, meta.shape)
+    return b.cast(b.reshape(made, meta.shape), meta.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------------- averages

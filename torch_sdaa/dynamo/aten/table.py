@@ -40,7 +40,7 @@ class Meta:
 
 
 def onnx_of(*names: str) -> Callable[[Writer], Writer]:
-    """Put a function into the table for operators of ``aten``, ``"add.Tensor"``; what this PyTorch lacks is left out."""
+    """Put a function into the table for operators of ``aten``, ``"add.Tensor"``; what PyTorch lacks is left out."""
 
     def put(function: Writer) -> Writer:
         for name in names:
