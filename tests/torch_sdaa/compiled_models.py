@@ -108,11 +108,15 @@ def checked(name: str, seed: int) -> bool:
     parts = [f"{graph.stage} {len(graph.partitions)}" for graph in report.graphs]
     left = [f"{each.op} x{each.count} ({each.reason})" for each in report.fallbacks]
     ratio = away(compiled, exact) / max(away(plain, exact), 1e-300)
-    print(
+    said(
         f"{name}: {', '.join(parts)}; left: {'; '.join(left) or 'nothing'}; error {ratio:.2f}; {seconds:.0f} s",
-        flush=True,
     )
     return ratio <= 2
+
+
+def said(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main(names: list[str]) -> int:
@@ -124,8 +128,8 @@ def main(names: list[str]) -> int:
                 wrong.append(name)
         except Exception as error:  # noqa: BLE001 -- the others are still checked
             wrong.append(name)
-            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:300]}", flush=True)
-    print(f"wrong: {', '.join(wrong)}" if wrong else f"all compile ({torch_sdaa.__name__})")
+            said(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:300]}")
+    said(f"wrong: {', '.join(wrong)}" if wrong else f"all compile ({torch_sdaa.__name__})")
     return bool(wrong)
 
 

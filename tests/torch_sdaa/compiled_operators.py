@@ -100,6 +100,11 @@ def counted(name: str) -> tuple[dict[str, int], list[str]]:
     return counts, why
 
 
+def said(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(names: list[str]) -> int:
     """Compare the operators that are named, else all of them that draw nothing."""
     warnings.simplefilter("ignore")
@@ -109,16 +114,14 @@ def main(names: list[str]) -> int:
         try:
             counts, why = counted(name)
         except Exception as error:  # noqa: BLE001 -- the samples of this operator cannot be made; the others can
-            print(
-                f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}", flush=True
-            )
+            said(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}")
             continue
         forms += bool(counts["same"])
         total = {key: total[key] + counts[key] for key in total}
         shown = [each for each in why if names or each.startswith("differs")]
         if shown:
-            print(f"{name}: {counts} {shown[:3]}", flush=True)
-    print(f"{forms} operators have a form; samples: {total}")
+            said(f"{name}: {counts} {shown[:3]}")
+    said(f"{forms} operators have a form; samples: {total}")
     return bool(total["differs"])
 
 
