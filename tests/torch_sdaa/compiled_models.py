@@ -2,8 +2,8 @@
 
 One forward and backward pass each, compiled and not, without dropout; prints partitions, what was left to the device,
 and the distance of the gradients from those of float64 over that of the uncompiled pass. Where an activation is so near
-0 that roundings decide its sign, one of both passes is far off by chance: up to three seeds are tried. Exit code 1 where
-a network does not compile, or is more than twice as far with each seed.
+0 that roundings decide its sign, one of both passes is far off by chance: up to three seeds are tried. Exit code 1
+where a network does not compile, or is more than twice as far with each seed.
 """
 
 from __future__ import annotations

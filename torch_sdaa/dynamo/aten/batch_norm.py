@@ -23,7 +23,7 @@ def _channels(b: Builder, x: Value, given: Value | None, number: float) -> Value
 
 
 def _check(x: Value, *parameters: Value | None) -> None:
-    if x.dtype is not torch.float32 or any(p is not None and p.dtype is not torch.float32 for p in parameters):
+    if x.dtype not in (torch.float32, torch.float16) or any(p is not None and p.dtype is not torch.float32 for p in parameters):
         raise Unsupported("a batch norm that is not float32")
     if x.rank < 2:
         raise Unsupported("a batch norm without channels")
@@ -76,11 +76,11 @@ def batch_norm(
     if not training:
         made = without_training(b, meta, x, weight, bias, running_mean, running_var, momentum, eps)
         return [*made, running_mean, running_var]
-    out, mean, variance, inverse = _trained(b, x, weight, bias, eps)
+    out, mean, variance, inverse = _trained(b, b.cast(x, torch.float32), weight, bias, eps)
     count = _count(x)
     means = _moved(b, running_mean, mean, momentum, 1.0)
     variances = _moved(b, running_var, variance, momentum, count / max(count - 1, 1))
-    return [out, mean, inverse, means, variances]
+    return [b.cast(out, x.dtype), mean, inverse, means, variances]
 
 
 @onnx_of("_native_batch_norm_legit.no_stats")
@@ -96,8 +96,8 @@ def batch_norm_alone(
 ) -> list[Value]:
     """Write a batch norm that keeps no running figures."""
     _check(x, weight, bias)
-    out, mean, _, inverse = _trained(b, x, weight, bias, eps)
-    return [out, mean, inverse]
+    out, mean, _, inverse = _trained(b, b.cast(x, torch.float32), weight, bias, eps)
+    return [b.cast(out, x.dtype), mean, inverse]
 
 
 @onnx_of("_native_batch_norm_legit_no_training")
@@ -114,10 +114,11 @@ def without_training(
 ) -> list[Value]:
     """Write a batch norm by its running figures; what it would keep for a gradient is empty."""
     _check(x, weight, bias, running_mean, running_var)
-    given = [x, _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0), running_mean, running_var]
-    out = b.op("BatchNormalization", given, x.dtype, x.shape, epsilon=float(eps))
-    nothing = Value(b.constant([], x.dtype), (0,), x.dtype)
-    return [out, nothing, nothing]
+    wide = b.cast(x, torch.float32)
+    given = [wide, _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0), running_mean, running_var]
+    out = b.op("BatchNormalization", given, wide.dtype, x.shape, epsilon=float(eps))
+    nothing = Value(b.constant([], wide.dtype), (0,), wide.dtype)
+    return [b.cast(out, x.dtype), nothing, nothing]
 
 
 @onnx_of("native_batch_norm_backward")
@@ -136,7 +137,9 @@ def batch_norm_backward(
     mask: Sequence[bool],
 ) -> list[Value | None]:
     """Write the gradients of a batch norm's input, weight and bias."""
-    _check(x, grad, weight)
+    _check(x, weight)
+    narrow = meta.dtype if meta.results[0] else x.dtype
+    x, grad = b.cast(x, torch.float32), b.cast(grad, torch.float32)
     if not training:
         if running_mean is None or running_var is None:
             raise Unsupported("a batch norm without figures")
@@ -159,7 +162,7 @@ def batch_norm_backward(
     of_weight = times(b.reduce("ReduceSum", times(grad, apart), axes, keep=False), inverse)
     factor = inverse if weight is None else times(inverse, weight)
     if not training:
-        return [times(grad, wide(factor)), of_weight, of_bias]
+        return [b.cast(times(grad, wide(factor)), narrow), of_weight, of_bias]
     share = b.scalar(1 / _count(x), x.dtype)
     # What the batch's own mean and variance take off: a scale and a shift, which a batch norm is in one kernel. Of the
     # distance to the mean, as ONNX Runtime takes the mean off last, where little would be left of it.
@@ -167,4 +170,4 @@ def batch_norm_backward(
     given = [apart, scale, shift, _row(b, 0.0, inverse), _row(b, 1.0, inverse)]
     taken = b.op("BatchNormalization", given, x.dtype, x.shape, epsilon=0.0)
     left = b.op("Sub", [grad, taken], x.dtype, x.shape)
-    return [times(left, wide(factor)), of_weight, of_bias]
+    return [b.cast(times(left, wide(factor)), narrow), of_weight, of_bias]
