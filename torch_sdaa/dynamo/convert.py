@@ -46,12 +46,12 @@ def placed(b: Builder, node: fx.Node) -> Any:
 def results_of(graph: fx.Graph) -> list[fx.Node]:
     """Return the nodes that a partition gives."""
     (given,) = graph.output_node().args
-    return list(given) if isinstance(given, (tuple, list)) else [given]  # type: ignore[list-item]
+    return list(given) if isinstance(given, (tuple, list)) else [given]
 
 
 def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
-        return values[node.args[0]][node.args[1]]  # type: ignore[index]
+        return values[node.args[0]][node.args[1]]
     writer = TABLE[node.target]
     b.begin(node)
     args = _plain(b, map_arg(node.args, values.__getitem__))

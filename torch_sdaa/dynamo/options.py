@@ -36,7 +36,7 @@ def read(given: Mapping[str, Any]) -> Options:
         ConfigError: an option does not exist, or has a value of another kind.
     """
     known = {field.name: type(field.default) for field in fields(Options)}
-    taken = {}
+    taken: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise ConfigError(

@@ -23,7 +23,8 @@ def _channels(b: Builder, x: Value, given: Value | None, number: float) -> Value
 
 
 def _check(x: Value, *parameters: Value | None) -> None:
-    if x.dtype not in (torch.float32, torch.float16) or any(p is not None and p.dtype is not torch.float32 for p in parameters):
+    figures = [p.dtype for p in parameters if p is not None]
+    if x.dtype not in (torch.float32, torch.float16) or any(dtype is not torch.float32 for dtype in figures):
         raise Unsupported("a batch norm that is not float32")
     if x.rank < 2:
         raise Unsupported("a batch norm without channels")
@@ -33,7 +34,7 @@ def _moved(b: Builder, running: Value, seen: Value, momentum: float, factor: flo
     """Write a running figure: ``(1 - momentum) * running + momentum * factor * seen``."""
     column = (*seen.shape, 1)
     one = b.constant([[1.0]], seen.dtype)
-    both = [b.reshape(seen, column), one, b.reshape(running, column)]
+    both: list[str | Value] = [b.reshape(seen, column), one, b.reshape(running, column)]
     made = b.op("Gemm", both, seen.dtype, column, alpha=float(momentum * factor), beta=float(1 - momentum))
     return b.reshape(made, seen.shape)
 

@@ -120,8 +120,14 @@ def _windows(size: int, out: int, kernel: int, stride: int, pad: int, counts_pad
     return made
 
 
+def _whole(arguments: Sequence[Any]) -> list[Any]:
+    """Return kernel, stride, padding, ceil_mode, count_include_pad and divisor; what was left out by its default."""
+    defaults: list[Any] = [(), (0,), False, True, None]
+    return [*arguments, *defaults[len(arguments) - 1 :]]
+
+
 def _averages(x: Sequence[int], out: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
-    kernel, stride, padding, _, counts_pad, divisor = (*arguments, *((), (0,), False, True, None)[len(arguments) - 1 :])
+    kernel, stride, padding, _, counts_pad, divisor = _whole(arguments)
     kernel = _full(kernel)
     stride, padding = _full(stride or kernel), _full(padding)
     rows = zip(x[-2:], out[-2:], kernel, stride, padding, strict=True)
@@ -134,10 +140,7 @@ def _averages(x: Sequence[int], out: Sequence[int], arguments: Sequence[Any]) ->
 @onnx_of("avg_pool2d")
 def average(b: Builder, meta: Meta, x: Value, *arguments: Any) -> Value:
     """Write averages of windows."""
-    kernel, stride, padding, ceil, counts_pad, divisor = (
-        *arguments,
-        *((), (0,), False, True, None)[len(arguments) - 1 :],
-    )
+    kernel, stride, padding, ceil, counts_pad, divisor = _whole(arguments)
     if ceil or divisor or x.rank != 4:
         return _times(b, x, _averages(x.shape, meta.shape, arguments))
     kernel = _full(kernel)
