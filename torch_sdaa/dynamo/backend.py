@@ -198,7 +198,7 @@ def _strided(node: fx.Node, visible: int) -> set[int]:
 def _sees_strides(value: fx.Node, reader: fx.Node, visible: int) -> bool:
     if reader.op == "output":
         (given,) = reader.args
-        return value in list(given)[:visible]  # type: ignore[call-overload]
+        return value in list(given)[:visible]
     return reader.target in (_aten.as_strided.default,)
 
 

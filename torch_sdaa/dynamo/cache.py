@@ -113,7 +113,8 @@ def read(key: str) -> Entry | None:
 
 
 def _kernel(stored: dict[str, Any]) -> Kernel:
-    return Kernel(**{name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()})
+    fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
+    return Kernel(**fields)
 
 
 def write(key: str, entry: Entry) -> None:

@@ -38,9 +38,9 @@ class Draw(torch.nn.Module):
         """Draw."""
         shape = self._numbers.sizes.shape(self._traced.shape)
         if self._like is None:
-            return self._target(shape, *self._rest, **self._kwargs)  # type: ignore[operator]
+            return self._target(shape, *self._rest, **self._kwargs)
         like = torch.empty(shape, dtype=self._like.dtype, device=self._like.device)
-        return self._target(like, *self._rest, **self._kwargs)  # type: ignore[operator]
+        return self._target(like, *self._rest, **self._kwargs)
 
 
 def hoisted(gm: fx.GraphModule, numbers: Numbers) -> int:
