@@ -100,9 +100,7 @@ def read(key: str) -> Entry | None:
         manifest, _, model = rest.partition(b"\n")
         found = json.loads(manifest)
         work = found["work"]
-        kernels = tuple(
-            Kernel(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}) for each in work["kernels"]
-        )
+        kernels = tuple(map(_kernel, work["kernels"]))
         os.utime(path)  # used last
         return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"])
     except FileNotFoundError:
