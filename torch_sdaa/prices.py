@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from engine.sdaa import CardDescription, Kernel, kernel_seconds
+from engine.sdaa import CardDescription, Kernel, ShardWork, kernel_seconds, load_card, price
 from torch_sdaa.counts import elementwise, has_no_rule, operations
 from torch_sdaa.rings import PREFIX as COLLECTIVE, ring_of
 
@@ -32,6 +32,19 @@ _SELECTING = ("embedding", "index_select", "gather", "index", "take", "embedding
 
 _LIKE_FLOAT16 = ("BFloat16", "Bool", "Char", "Byte", "Short", "QInt8", "QUInt8", "Float8_e4m3fn", "Float8_e5m2")
 _FLOATING = ("Half", "BFloat16", "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble")
+
+
+GRAPHS = "sdaa_graph"
+"""Namespace of the operators that ``torch.compile`` makes: each is a whole graph."""
+
+_graphs: dict[str, ShardWork] = {}
+
+
+def add_graph(op: str, work: ShardWork) -> float:
+    """Say what a compiled graph makes the card launch; return its simulated seconds."""
+    _graphs[op] = work
+    card = load_card()
+    return price(work, card, card.layout(LAYOUT)).compute
 
 
 class Price(NamedTuple):
@@ -71,6 +84,8 @@ class Pricer:
             return self._copy(op, sum(map(_bytes, inputs)) if op in COPIES[:3] else inputs[0][1] if inputs else 8)
         if op.startswith(COLLECTIVE):
             return self._collective(op, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
+        if op in _graphs:
+            return self._graph(_graphs[op])
         if is_view(op):
             return Price(0.0, 0.0, launches=False)
         if has_no_rule(op):
@@ -83,14 +98,7 @@ class Pricer:
         seconds = kernel_seconds(kernel, self._layout, rate)
         launch = self._layout.launch_us * 1e-6
         arithmetic = flops / (self._layout.compute_tflop_s * 1e12 * rate)
-        binds = "compute_tflop_s" if seconds - launch <= arithmetic else "memory_gb_s"
-        assumed = self._mark(f"layouts.{LAYOUT}.launch_us", launch, launch)
-        part = self._mark(f"layouts.{LAYOUT}.{binds}", seconds - launch, getattr(self._layout, binds))
-        if binds == "compute_tflop_s" and why:
-            part = seconds - launch
-            if part:
-                self.assumed[why] = f"{rate:g} of float16's"
-        return Price(seconds, assumed + part)
+        return Price(seconds, self._share(launch, seconds - launch, arithmetic, why, rate))
 
     def _operations(self, op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> float:
         counted = operations(op, inputs, outputs)
@@ -110,6 +118,30 @@ class Pricer:
             self.assumed["copies between devices"] = f"as fast as device_to_host_gb_s, {rate:g}"
             return Price(launch + moving, assumed + moving)
         return Price(launch + moving, assumed + self._mark(name, moving, rate))
+
+    def _graph(self, work: ShardWork) -> Price:
+        """Return what a compiled graph costs: the sum of the kernels that the card launches for it."""
+        seconds = assumed = 0.0
+        for kernel in work.kernels:
+            half = work.float16 and not kernel.float32
+            rate, why = (1.0, "") if half else self._rate("Float")
+            taken = kernel_seconds(kernel, self._layout, rate)
+            launch = kernel.launches * self._layout.launch_us * 1e-6
+            arithmetic = kernel.flops / (self._layout.compute_tflop_s * 1e12 * rate)
+            seconds += taken
+            assumed += self._share(launch, taken - launch, arithmetic, why, rate)
+        return Price(seconds, assumed, launches=bool(work.kernels))
+
+    def _share(self, launch: float, working: float, arithmetic: float, why: str, rate: float) -> float:
+        """Return what of a kernel's seconds rests on assumed figures."""
+        binds = "compute_tflop_s" if working <= arithmetic else "memory_gb_s"
+        assumed = self._mark(f"layouts.{LAYOUT}.launch_us", launch, self._layout.launch_us)
+        part = self._mark(f"layouts.{LAYOUT}.{binds}", working, getattr(self._layout, binds))
+        if binds == "compute_tflop_s" and why:
+            part = working
+            if part:
+                self.assumed[why] = f"{rate:g} of float16's"
+        return assumed + part
 
     def _collective(self, op: str, read: int, written: int) -> Price:
         """Return what a collective costs this rank: the copies of its ring; additions on the way are not counted."""

@@ -1,0 +1,166 @@
+"""Train one step of a network that torch.compile made for the card, and keep everything that was made on the way.
+
+Writes, below --out and for each stage (forward, backward): the ONNX model, the inputs and outputs of the step (.npz)
+and a saved engine; then runs the saved engine on the simulated card, and compares it with what the step gave and
+with the reference, target onnx. The step itself is compared with the uncompiled one, both against float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[2])]
+from engine import ConfigError, EngineSpec, add_version, differences, open_engine
+from engine.sdaa import CARD_VARIABLE, CARDS, saved_path
+from utils.extra import needed
+from utils.pipeline import cli
+from utils.places import check_folder
+
+with needed(__file__):
+    import numpy as np
+    import torch
+    import transformers
+
+MODELS = ("resnet50", "bert-large")
+
+
+def arguments() -> argparse.Namespace:
+    """Return the command line's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version(parser)
+    add = parser.add_argument
+    chips = sorted(path.stem for path in CARDS.glob("*.yaml"))
+    add("--chip", default="t1", choices=chips, help="the card (default: t1)")
+    add("--debug", default="", choices=("", "const_name"), help="const_name: files are called the same in every run")
+    add("--model", default="resnet50", choices=MODELS, help="default: resnet50")
+    add("--seed", type=int, default=0, help="of weights and inputs (default: 0)")
+    add("--layers", type=int, default=24, help="of bert-large (default: 24)")
+    add("--size", type=int, default=0, help="side of resnet50's picture, or bert-large's tokens (default: 224, 128)")
+    add("--out", type=Path, default=HERE / "artefacts", metavar="DIR", help="folder of the files (default: artefacts)")
+    args = parser.parse_args()
+    if args.layers < 1 or args.size < 0:
+        raise ConfigError(f"--layers {args.layers} --size {args.size}: layers are at least 1, a size at least 0")
+    return args
+
+
+def network(args: argparse.Namespace) -> tuple[torch.nn.Module, torch.Tensor]:
+    """Return a network with random weights, in training without dropout, and one input."""
+    torch.manual_seed(args.seed)
+    if args.model == "resnet50":
+        import torchvision  # behind torch_sdaa, which eases its import
+
+        size = args.size or 224
+        return torchvision.models.resnet50().train(), torch.randn(1, 3, size, size)
+    config = transformers.BertConfig(
+        hidden_size=1024,
+        num_hidden_layers=args.layers,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    tokens = torch.randint(0, config.vocab_size, (1, args.size or 128))
+    return transformers.BertForPreTraining(config).train(), tokens
+
+
+def step(model: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """Run forward and backward; return the loss."""
+    model.zero_grad()
+    made = model(inputs)
+    loss = made.square().mean() if isinstance(made, torch.Tensor) else made[0].square().mean() + made[1].square().mean()
+    loss.backward()
+    return loss
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the gradients on the host, in float64."""
+    return {name: p.grad.detach().cpu().double() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
+    """Return the distance to the exact gradients, as a share of their length."""
+    apart = sum(float(((found[name] - exact[name]) ** 2).sum()) for name in exact)
+    return float((apart / sum(float((each**2).sum()) for each in exact.values())) ** 0.5)
+
+
+def timed(model: Any, inputs: torch.Tensor) -> tuple[float, float]:
+    """Return this machine's seconds of a warm step, and the simulated ones."""
+    first, last = (torch.sdaa.Event(enable_timing=True) for _ in range(2))
+    began = time.perf_counter()
+    first.record()
+    step(model, inputs)
+    last.record()
+    torch.sdaa.synchronize()
+    return time.perf_counter() - began, first.elapsed_time(last) / 1e3
+
+
+def compared(path: Path) -> list[str]:
+    """Save a stage's engine, open it by itself, run it on what the step was given, and compare; return lines."""
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as stored:
+        names = list(stored)
+        inputs = [stored[name] for name in names if name.startswith("input_")]
+        outputs = [stored[name] for name in names if name.startswith("output_")]
+    spec = {"dtype": "float32", "divided": False, "batch_size": 1}
+    open_engine("sdaa", EngineSpec(ckpt=path, save_engine=True, **spec)).release()
+    lines = []
+    for target, ckpt in (("sdaa", saved_path(path)), ("onnx", path)):
+        with open_engine(target, EngineSpec(ckpt=ckpt, **spec)) as engine:
+            made = engine(inputs)
+        made = made if isinstance(made, list) else [made]
+        worst = max(differences([a], b, 0.0)[0].diff2 for a, b in zip(made, outputs, strict=True))
+        lines.append(f"{ckpt.name} on target {target}: {len(made)} outputs, largest difference {worst:.3g}")
+    return lines
+
+
+def main() -> int:
+    """Compile, train a step, keep, compare."""
+    args = arguments()
+    os.environ[CARD_VARIABLE] = args.chip
+    check_folder("--out", args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
+    import torch_sdaa
+
+    model, inputs = network(args)
+    device = torch.device("sdaa:0")
+    plain = copy.deepcopy(model).to(device)
+    step(plain, inputs.to(device))
+    uncompiled = gradients(plain)
+    seconds, simulated = timed(plain, inputs.to(device))
+    print(f"not compiled: warm step {seconds:.2f} s on this machine, {simulated * 1e3:.2f} ms simulated")
+    del plain
+    gc.collect()
+
+    options = {"keep": str(args.out), "const_name": args.debug == "const_name"}
+    trained = copy.deepcopy(model).to(device)
+    compiled = torch.compile(trained, backend=torch_sdaa.aot_backend, options=options)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+    step(compiled, inputs.to(device))
+    found = gradients(trained)
+    seconds, simulated = timed(compiled, inputs.to(device))
+    print(f"compiled: warm step {seconds:.2f} s on this machine, {simulated * 1e3:.2f} ms simulated")
+    optimizer.step()
+    report = torch_sdaa.dynamo.report()
+    print(report)
+    del trained, compiled, optimizer
+    gc.collect()
+
+    exact = model.double()
+    step(exact, inputs.double() if inputs.is_floating_point() else inputs)
+    reference = gradients(exact)
+    print(f"gradients against float64: compiled {error(found, reference):.3g}, ", end="")
+    print(f"not compiled {error(uncompiled, reference):.3g}")
+    for plan in (plan for graph in report.graphs for part in graph.partitions for plan in part.plans):
+        print("\n".join(compared(args.out / f"{plan.file}.onnx")))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,137 @@
+"""Whole networks compiled for the device: python -m tests.torch_sdaa.compiled_models [NAME ...]
+
+One forward and backward pass each, compiled and not, without dropout; prints partitions, what was left to the device,
+and the distance of the gradients from those of float64 over that of the uncompiled pass. Where an activation is so near
+0 that roundings decide its sign, one of both passes is far off by chance: up to three seeds are tried. Exit code 1
+where a network does not compile, or is more than twice as far with each seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+import torch_sdaa
+from torch_sdaa import dynamo
+
+PICTURES = {
+    "alexnet": 96,
+    "convnext_tiny": 64,
+    "densenet121": 64,
+    "efficientnet_b0": 64,
+    "googlenet": 96,
+    "mnasnet0_5": 64,
+    "mobilenet_v2": 64,
+    "mobilenet_v3_small": 64,
+    "regnet_y_400mf": 64,
+    "resnext50_32x4d": 64,
+    "shufflenet_v2_x1_0": 64,
+    "squeezenet1_0": 64,
+    "swin_t": 64,
+    "vgg11_bn": 64,
+    "vit_b_16": 224,
+}
+"""Networks of torchvision, and the side of the picture."""
+
+_SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+
+
+def _language() -> dict[str, Callable[[], torch.nn.Module]]:
+    t = transformers
+    return {
+        "bert": lambda: t.BertForMaskedLM(t.BertConfig(**_SMALL)),
+        "distilbert": lambda: t.DistilBertForMaskedLM(
+            t.DistilBertConfig(dim=64, n_layers=2, n_heads=4, hidden_dim=128)
+        ),
+        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
+        "roberta": lambda: t.RobertaForMaskedLM(t.RobertaConfig(**_SMALL)),
+        "t5": lambda: t.T5EncoderModel(t.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4)),
+        "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**_SMALL, vocab_size=1000)),
+    }
+
+
+def network(name: str, seed: int = 0) -> tuple[torch.nn.Module, torch.Tensor]:
+    """Return a network with random weights and an input."""
+    torch.manual_seed(seed)
+    if name in PICTURES:
+        import torchvision
+
+        more = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
+        side = PICTURES[name]
+        model = getattr(torchvision.models, name)(**more)
+        inputs = torch.randn(2, 3, side, side)
+    else:
+        model, inputs = _language()[name](), torch.randint(0, 1000, (2, 16))
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0
+    return model.train(), inputs
+
+
+def gradients(model: Any, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the gradients of one pass, on the host."""
+    made = model(inputs)
+    made = made if isinstance(made, torch.Tensor) else made[0]
+    made.square().mean().backward()
+    return {name: p.grad.detach().cpu().double() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def away(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
+    """Return the distance from the exact gradients as a share of their length."""
+    found = {name.removeprefix("_orig_mod."): value for name, value in found.items()}
+    apart = sum(float(((found[name] - exact[name]) ** 2).sum()) for name in exact)
+    return float((apart / sum(float((each**2).sum()) for each in exact.values())) ** 0.5)
+
+
+def checked(name: str, seed: int) -> bool:
+    """Compile one network, print its line, and return whether it is as near to float64 as the uncompiled one."""
+    model, inputs = network(name, seed)
+    device = torch.device("sdaa:0")
+    plain = gradients(copy.deepcopy(model).to(device), inputs.to(device))
+    torch.compiler.reset()
+    dynamo.clear()
+    began = time.perf_counter()
+    compiled = gradients(torch.compile(copy.deepcopy(model).to(device), backend="sdaa"), inputs.to(device))
+    seconds = time.perf_counter() - began
+    exact = gradients(copy.deepcopy(model).double(), inputs.double() if inputs.is_floating_point() else inputs)
+    report = dynamo.report()
+    parts = [f"{graph.stage} {len(graph.partitions)}" for graph in report.graphs]
+    left = [f"{each.op} x{each.count} ({each.reason})" for each in report.fallbacks]
+    ratio = away(compiled, exact) / max(away(plain, exact), 1e-300)
+    said(
+        f"{name}: {', '.join(parts)}; left: {'; '.join(left) or 'nothing'}; error {ratio:.2f}; {seconds:.0f} s",
+    )
+    return ratio <= 2
+
+
+def said(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(names: list[str]) -> int:
+    """Check each of the networks that are named, else all."""
+    wrong = []
+    for name in names or [*PICTURES, *_language()]:
+        try:
+            if not any(checked(name, seed) for seed in range(3)):
+                wrong.append(name)
+        except Exception as error:  # noqa: BLE001 -- the others are still checked
+            wrong.append(name)
+            said(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:300]}")
+    said(f"wrong: {', '.join(wrong)}" if wrong else f"all compile ({torch_sdaa.__name__})")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""A traced graph as an ONNX model, and whether one node of it has such a form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx import ModelProto
+from torch import fx
+from torch.fx.node import map_arg
+
+from engine import typed_reason
+from torch_sdaa.dynamo.aten import TABLE, Meta
+from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
+from torch_sdaa.dynamo.sizes import Sizes
+
+
+def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
+    """Return a partition as a model: its tensor inputs in order, its outputs in order.
+
+    Raises:
+        Unsupported: a node has no ONNX form. LookupError: a size is not known.
+    """
+    b, values = Builder(sizes), {}
+    outputs: Sequence[Any] = ()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            values[node] = placed(b, node)
+        elif node.op == "call_function":
+            values[node] = _written(b, node, values)
+        elif node.op == "output":
+            outputs = [values[each] for each in results_of(graph)]
+    return b.model(outputs)
+
+
+def placed(b: Builder, node: fx.Node) -> Any:
+    """Return an input: a value of the graph, or a number."""
+    traced = node.meta["val"]
+    if isinstance(traced, torch.Tensor):
+        return b.input(node.name, b.sizes.shape(traced.shape), traced.dtype)
+    return b.sizes.number(traced)
+
+
+def results_of(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that a partition gives."""
+    (given,) = graph.output_node().args
+    return list(given) if isinstance(given, (tuple, list)) else [given]
+
+
+def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    if node.target is operator.getitem:
+        return values[node.args[0]][node.args[1]]
+    writer = TABLE[node.target]
+    b.begin(node)
+    args = _plain(b, map_arg(node.args, values.__getitem__))
+    kwargs = _plain(b, map_arg(node.kwargs, values.__getitem__))
+    return writer(b, _meta(b, node), *args, **kwargs)
+
+
+def _plain(b: Builder, argument: Any) -> Any:
+    """Return arguments with numbers for symbols."""
+    if isinstance(argument, (tuple, list)):
+        return (
+            type(argument)(_plain(b, each) for each in argument)
+            if type(argument) in (tuple, list)
+            else [_plain(b, each) for each in argument]
+        )
+    if isinstance(argument, dict):
+        return {name: _plain(b, each) for name, each in argument.items()}
+    return b.sizes.number(argument) if isinstance(argument, torch.SymInt) else argument
+
+
+def _meta(b: Builder, node: fx.Node) -> Meta:
+    traced = node.meta["val"]
+    if isinstance(traced, torch.Tensor):
+        return Meta([_described(b, traced)])
+    used = {user.args[1] for user in node.users if user.target is operator.getitem}
+    return Meta(
+        [_described(b, each) if place in used and each is not None else None for place, each in enumerate(traced)]
+    )
+
+
+def _described(b: Builder, traced: Any) -> tuple[tuple[int, ...], torch.dtype]:
+    kind_of(traced.dtype)
+    return b.sizes.shape(traced.shape), traced.dtype
+
+
+# --------------------------------------------------------------------------------------------------------- one node
+
+
+def why_not(node: fx.Node, sizes: Sizes) -> str:
+    """Return why a node has no ONNX form ("": it has one), by writing it alone."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return why_not(source, sizes) if isinstance(source, fx.Node) else "no operator"
+    if node.target not in TABLE:
+        return "there is no ONNX form of it in torch_sdaa.dynamo.aten"
+    try:
+        alone(node, sizes)
+    except Unsupported as reason:
+        return str(reason)
+    except LookupError as reason:
+        return str(reason).strip("'\"")
+    except Exception as error:  # noqa: BLE001 -- arguments that its form does not foresee: the device runs it, and that is said
+        return f"its ONNX form failed: {typed_reason(error, 200)}"
+    return ""
+
+
+def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
+    """Return a model of one node.
+
+    Raises:
+        Unsupported: it has no ONNX form.
+    """
+    b = Builder(sizes)
+    values: dict[fx.Node, Any] = {}
+    for source in node.all_input_nodes:
+        if isinstance(source.meta.get("val"), (tuple, list)):
+            raise Unsupported("an input is several tensors")
+        values[source] = placed(b, source)
+        if isinstance(values[source], Value) and source.meta["val"].device.type == "cpu" and source.meta["val"].dim():
+            raise Unsupported("an input lies on the host")
+    made = _written(b, node, values)
+    meta, results = _meta(b, node), []
+    for place, value in enumerate(made if isinstance(made, (tuple, list)) else [made]):
+        expected = meta.results[place] if place < len(meta.results) else None
+        if expected is None or value is None:
+            continue
+        if (value.shape, value.dtype) != expected:
+            raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
+        results.append(value)
+    return b.model(results)

@@ -1,0 +1,157 @@
+"""What was compiled: graphs, their partitions and costs, what stayed with the device and why, and recompilations."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from threading import Lock
+
+log = logging.getLogger("torch_sdaa.dynamo")
+
+
+@dataclass
+class Fallback:
+    """An operator that a graph runs as it is, outside partitions: how often, and why."""
+
+    op: str
+    reason: str
+    count: int
+
+
+@dataclass
+class Plan:
+    """A partition with the sizes of a call.
+
+    Attributes:
+        launch: its name in the launch log. file: what its artefacts are called. shapes: of its inputs.
+        kernels: what the card launches in it. seconds: simulated, of one run.
+        nodes: of the ONNX model. source: ``built``, ``cache`` (another process, or this one before, had built it).
+        compile_seconds: of this machine.
+    """
+
+    launch: str
+    file: str
+    shapes: tuple[tuple[int, ...], ...]
+    kernels: int
+    seconds: float
+    nodes: int
+    source: str
+    compile_seconds: float
+    runs: int = 0
+
+
+@dataclass
+class Partition:
+    """A part of a graph that is one launch."""
+
+    name: str
+    nodes: int
+    plans: list[Plan] = field(default_factory=list)
+
+
+@dataclass
+class Graph:
+    """A graph that was compiled.
+
+    Attributes:
+        stage: ``forward``, ``backward`` or ``inference``. compile_id: PyTorch's, ``frame/times compiled``.
+        nodes: operators in it. draws: random tensors that the device draws beforehand.
+        written_back: inputs that are changed at its end.
+    """
+
+    stage: str
+    compile_id: str
+    nodes: int
+    draws: int = 0
+    written_back: int = 0
+    partitions: list[Partition] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """One line, and one for each operator that stayed with the device."""
+        parts = len(self.partitions)
+        plans = [plan for partition in self.partitions for plan in partition.plans]
+        lines = [
+            f"{self.compile_id} {self.stage}: {self.nodes} operators, {parts} partition{'s' * (parts != 1)}, "
+            f"{sum(each.count for each in self.fallbacks)} left to the device, {self.draws} drawn beforehand"
+        ]
+        lines += [
+            f"  {plan.launch}: {plan.kernels} kernels, {plan.seconds * 1e3:.3f} ms simulated, {plan.runs} runs, "
+            f"{plan.source} in {plan.compile_seconds:.2f} s"
+            for plan in plans
+        ]
+        lines += [f"  {each.op} x{each.count}: {each.reason}" for each in self.fallbacks]
+        return "\n".join(lines)
+
+
+@dataclass
+class Recompilation:
+    """A function that was compiled again, and the guard that failed."""
+
+    compile_id: str
+    function: str
+    reason: str
+
+
+@dataclass
+class Report:
+    """All graphs since the start, or since :func:`clear`."""
+
+    graphs: list[Graph] = field(default_factory=list)
+    recompilations: list[Recompilation] = field(default_factory=list)
+
+    @property
+    def fallbacks(self) -> list[Fallback]:
+        """Operators left to the device in any graph, most frequent first."""
+        found = Counter({(each.op, each.reason): 0 for graph in self.graphs for each in graph.fallbacks})
+        for graph in self.graphs:
+            for each in graph.fallbacks:
+                found[each.op, each.reason] += each.count
+        return [Fallback(*what, count) for what, count in found.most_common()]
+
+    def __str__(self) -> str:
+        """All of it as text."""
+        lines = [str(graph) for graph in self.graphs]
+        lines += [f"compiled again {each.compile_id} {each.function}: {each.reason}" for each in self.recompilations]
+        return "\n".join(lines) or "nothing was compiled for sdaa"
+
+
+_graphs: list[Graph] = []
+_lock = Lock()
+
+
+def add(graph: Graph) -> None:
+    """Keep a graph, and log it."""
+    with _lock:
+        _graphs.append(graph)
+    log.info("%s", graph)
+    for each in graph.fallbacks:
+        log.warning(
+            "%s %s: %s x%d is left to the device: %s", graph.compile_id, graph.stage, each.op, each.count, each.reason
+        )
+
+
+def clear() -> None:
+    """Forget what was compiled."""
+    with _lock:
+        _graphs.clear()
+
+
+def report() -> Report:
+    """Return what was compiled so far."""
+    with _lock:
+        graphs = list(_graphs)
+    return Report(graphs, _recompilations({graph.compile_id for graph in graphs}))
+
+
+def _recompilations(ids: set[str]) -> list[Recompilation]:
+    """Return what PyTorch says of compilations that were not the first of their function."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    found = {}
+    for each in get_compilation_metrics():
+        if each.compile_id in ids and each.recompile_reason:
+            found[each.compile_id] = Recompilation(each.compile_id, str(each.co_name), str(each.recompile_reason))
+    return list(found.values())
