@@ -1,9 +1,9 @@
 """The file that keeps the operators of a training: one HDF5 group for every call, written and read without PyTorch.
 
-``/OP/N`` is the N-th call of an operator, such as ``/aten.addmm.default/0``. It has a data set ``call`` (JSON: what was
-called, where, with which arguments) and the groups ``input``, ``output`` and, of an operator that draws, ``state``, whose
-data sets are numbered. A group means the same in another file, so that ``h5copy`` may take it out. Equal tensors are kept
-once. There is no pickle in it.
+``/OP/N`` is the N-th call of an operator, such as ``/aten.addmm.default/0``. It has a data set ``call`` (JSON: what
+was called, where, with which arguments) and the groups ``input``, ``output`` and, of an operator that draws,
+``state``, whose data sets are numbered. A group means the same in another file, so that ``h5copy`` may take it out.
+Equal tensors are kept once. There is no pickle in it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KeptTensor:
     """A tensor of a call.
 
     Attributes:
-        dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in the order of indices.
+        dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in order.
         digest: of dtype, shape and values; two tensors with the same one are equal.
     """
 
@@ -55,17 +55,18 @@ class OpCall:
     """One call of an operator.
 
     Attributes:
-        op: as PyTorch writes it, ``aten.addmm.default``. number: how many calls of it come before; ``-1`` while unknown.
+        op: as PyTorch writes it, ``aten.addmm.default``. number: how many calls of it come before.
         index: how many calls of any operator come before. step: how many steps of optimizers had ended.
         phase: ``forward``, ``backward`` or ``optimizer``.
-        module: path of the innermost module, its root's class first (``ResNet.layer1.0.conv1``); of the backward the one
-            whose forward made it; the optimizer's class; or "".
+        module: path of the innermost module, its root's class first (``ResNet.layer1.0.conv1``); of the backward the
+            one whose forward made it; the optimizer's class; or "".
         source: ``file.py:12 in function`` of the script, of the backward that of its forward.
         device: the device it ran on. loss_scale: that of the step; ``None`` without one.
         args, kwargs: as JSON; a tensor is ``{"tensor": k}``, the k-th input.
         inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
         written: for each output, the number of the input it was written into; -1 where it is a new one.
         view: whether it computes nothing. draws: whether it is random; ``empty``: whether its values mean nothing.
+        overflow: whether it made NaN or infinity of finite numbers.
     """
 
     op: str
@@ -122,7 +123,7 @@ class Recorded:
 def kept_tensor(array: Array, dtype: str, stride: Sequence[int]) -> KeptTensor:
     """Return what is said of a tensor; the array is as :func:`as_numbers` takes it."""
     whole = np.ascontiguousarray(array)
-    told = hashlib.blake2b(f"{dtype}{whole.shape}".encode(), digest_size=16)
+    told = hashlib.blake2b(f"{dtype}{array.shape}".encode(), digest_size=16)
     told.update(whole.reshape(-1).view(np.uint8).data)
     return KeptTensor(dtype, tuple(array.shape), tuple(stride), told.hexdigest())
 
@@ -165,7 +166,6 @@ class TrainingDumpWriter:
     def __init__(self, path: Path, about: Mapping[str, Any], limit: int | None = None) -> None:
         h5py = h5py_module()
         self.path, self.limit, self.size = path, limit, 0
-        self._numbers: dict[str, int] = {}
         self._places: dict[str, str] = {}
         if path.exists():
             raise ConfigError(f"dump_path {path} exists; name a new file, or remove it")
@@ -177,10 +177,6 @@ class TrainingDumpWriter:
             self._file.flush()
         except OSError as error:
             raise DataError(f"{path} cannot be written: {one_line(error)}; choose another dump_path") from error
-
-    def number(self, op: str) -> int:
-        """Return the number that the next call of an operator gets."""
-        return self._numbers.get(op, 0)
 
     def needed(self, recorded: Recorded) -> int:
         """Return how many bytes a call takes: those of tensors that are not there yet."""
@@ -215,7 +211,6 @@ class TrainingDumpWriter:
             self._file.flush()
         except (OSError, RuntimeError) as error:
             raise DataError(f"{self.path} cannot be written: {one_line(error)}; the disk may be full") from error
-        self._numbers[call.op] = call.number + 1
         self.size += need
         return call.where
 
@@ -232,13 +227,13 @@ class TrainingDumpWriter:
         free = shutil.disk_usage(folder).free - SPARE
         if need > free:
             raise DataError(
-                f"{self.path}: the next call, {what}, needs {need / 2**20:.1f} MiB and the disk has {max(0, free) / 2**20:.1f} "
-                f"MiB to spare; dump fewer steps or a smaller batch, or choose a dump_path on another disk"
+                f"{self.path}: the next call, {what}, needs {need / 2**20:.1f} MiB and the disk has "
+                f"{max(0, free) / 2**20:.1f} MiB to spare; dump fewer steps or a smaller batch, or choose a dump_path on another disk"
             )
         if self.limit is not None and self.size + need > self.limit:
             raise DataError(
-                f"{self.path}: the next call, {what}, would make it {(self.size + need) / 2**20:.1f} MiB, above the limit of "
-                f"{self.limit / 2**20:.1f} MiB; dump fewer steps or a smaller batch, or raise the limit"
+                f"{self.path}: the next call, {what}, would make it {(self.size + need) / 2**20:.1f} MiB, above the "
+                f"limit of {self.limit / 2**20:.1f} MiB; dump fewer steps or a smaller batch, or raise the limit"
             )
 
     def close(self, more: Mapping[str, Any] | None = None, whole: bool = True) -> None:
