@@ -107,7 +107,9 @@ def _check(fault: OpFault, what: str) -> None:
         raise ConfigError(f"{what}: size {fault.size:g} must be a number other than 0")
     name, names = _bare(fault.op).split(".")[0], _names()
     if name not in names:
-        raise ConfigError(f"{what}: there is no operator {fault.op!r};{did_you_mean(name, names)} one is written aten::mm")
+        raise ConfigError(
+            f"{what}: there is no operator {fault.op!r};{did_you_mean(name, names)} one is written aten::mm"
+        )
 
 
 def _names() -> Sequence[str]:

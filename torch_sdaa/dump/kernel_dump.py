@@ -144,7 +144,9 @@ def _read(path: Path) -> _Dump:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; name the JSON file that configures the dump") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; name the JSON file that configures the dump"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {one_line(error)}") from error
     said: Any = found.get("dump") if isinstance(found, dict) else None
@@ -152,7 +154,9 @@ def _read(path: Path) -> _Dump:
         raise ConfigError(f'{path} lacks "dump": {{...}} with {", ".join(_FIELDS)}')
     for name in said:
         if name not in _FIELDS:
-            raise ConfigError(f"{path}: dump has no field {name!r};{did_you_mean(name, _FIELDS)} it has {', '.join(_FIELDS)}")
+            raise ConfigError(
+                f"{path}: dump has no field {name!r};{did_you_mean(name, _FIELDS)} it has {', '.join(_FIELDS)}"
+            )
     fields = {**_FIELDS, **said}
     names, mode, switch = fields["dump_list"], fields["dump_mode"], fields["dump_op_switch"]
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):

@@ -55,7 +55,9 @@ class Recorder(TorchDispatchMode):
         device = _device(tensors, args, kwargs)
         call = self._call(func, self._places.of_call(), device, told)
         if self._feed is not None and not call.view:
-            args, kwargs, tensors = _replaced(args, kwargs, tensors, self._feed(call, tensors), _written_arguments(func))
+            args, kwargs, tensors = _replaced(
+                args, kwargs, tensors, self._feed(call, tensors), _written_arguments(func)
+            )
         found = [kept(one) for one in tensors]
         state = rng_state(device, _generator(args, kwargs)).numpy().copy() if call.draws else None
         call = replace(call, inputs=tuple(one for one, _ in found))
@@ -202,4 +204,3 @@ def _replaced(
 
 def _overlaps(tensor: torch.Tensor) -> bool:
     return any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
-

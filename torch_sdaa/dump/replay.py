@@ -36,9 +36,7 @@ def replayed(recorded: Recorded, device: torch.device | str = "cpu") -> list[np.
     call, place = recorded.call, torch.device(device)
     if len(recorded.inputs) < _tensors([*call.args, *call.kwargs.values()]):
         raise DataError(f"{call.where} was dumped without its inputs; dump again with dump_mode all")
-    tensors = [
-        as_tensor(one, array, place) for one, array in zip(call.inputs, recorded.inputs, strict=True)
-    ]
+    tensors = [as_tensor(one, array, place) for one, array in zip(call.inputs, recorded.inputs, strict=True)]
     args = decoded(list(call.args), tensors, place)
     kwargs = {name: decoded(one, tensors, place) for name, one in call.kwargs.items()}
     if recorded.state is not None:
@@ -58,4 +56,3 @@ def _tensors(value: Any) -> int:
             return int(value["tensor"]) + 1
         return max((_tensors(one) for one in value.values()), default=0)
     return max((_tensors(one) for one in value), default=0) if isinstance(value, list) else 0
-
