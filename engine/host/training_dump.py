@@ -228,7 +228,8 @@ class TrainingDumpWriter:
         if need > free:
             raise DataError(
                 f"{self.path}: the next call, {what}, needs {need / 2**20:.1f} MiB and the disk has "
-                f"{max(0, free) / 2**20:.1f} MiB to spare; dump fewer steps or a smaller batch, or choose a dump_path on another disk"
+                f"{max(0, free) / 2**20:.1f} MiB to spare; dump fewer steps or a smaller batch, or "
+                "choose a dump_path on another disk"
             )
         if self.limit is not None and self.size + need > self.limit:
             raise DataError(

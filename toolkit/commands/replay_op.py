@@ -1,7 +1,7 @@
 """Repeat one operator of a training from its dump alone, and compare what it gives with what the run has.
 
-FILE is a dump of torch_sdaa.utils.dumper, or what h5copy took out of one. OP is a call as 'teco compare-train' names it,
-aten.addmm.default/3; without a number it is the first of its operator. Without OP the calls are listed.
+FILE is a dump of torch_sdaa.utils.dumper, or what h5copy took out of one. OP is a call as 'teco compare-train' names
+it, aten.addmm.default/3; without a number it is the first of its operator. Without OP the calls are listed.
 """
 
 from __future__ import annotations

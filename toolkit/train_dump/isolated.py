@@ -37,5 +37,5 @@ class Repeater:
             return self._replay.replayed(recorded, self.device)
         except DataError:
             raise
-        except Exception as error:  # noqa: BLE001 -- an operator raises what it likes, and a fault may refuse it
+        except Exception as error:  # an operator raises what it likes, and a fault may refuse it
             raise DataError(f"{recorded.call.where} fails when it is repeated: {one_line(error)}") from error

@@ -1,8 +1,8 @@
 """Which operator went wrong first: each against the other run, and each by itself, repeated on its own inputs.
 
-A value may be off for what it inherits. An operator is at fault where it, repeated on what it read, gives something else
-than the run has; where its arguments differ; where it was refused; or where it reads, in the first step, another batch
-or other weights.
+A value may be off for what it inherits. An operator is at fault where it, repeated on what it read, gives something
+else than the run has; where its arguments differ; where it was refused; or where it reads, in the first step, another
+batch or other weights.
 """
 
 from __future__ import annotations
@@ -104,6 +104,9 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
     judge = _Judge(a, b, result, repeater)
     for ours, theirs in found.pairs:
         result.pairs.append(judge.pair(ours, theirs))
+    if repeater is not None:
+        result.pairs += [judge.alone(call) for call in found.only_b]
+        result.pairs.sort(key=lambda pair: pair.b.index)
     result.notes += _notes(a, b, result, repeater)
     return result
 
@@ -127,7 +130,7 @@ class _Judge:
         if not b.outputs:
             pair.status = "no results"
             return pair
-        if self._is_same(a, b) and not self._needs_repeating(b):
+        if self._is_same(a, b):
             pair.difference = Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
             return pair
         held_a, held_b = self._a.read(a), self._b.read(b)
@@ -146,9 +149,12 @@ class _Judge:
             for x, y in ((a.inputs, b.inputs), (a.outputs, b.outputs))
         ) and not other_arguments(a, b, 0.0)
 
-    def _needs_repeating(self, b: OpCall) -> bool:
-        """Say whether a call that did the same in both runs is repeated all the same: both may be wrong."""
-        return False
+    def alone(self, call: OpCall) -> Pair:
+        """Return what is to be said of a call that the reference has not: of it by itself."""
+        pair = Pair(call, call, "only in the judged run")
+        if call.outputs:
+            self._isolate(pair, held := self._b.read(call), held)
+        return pair
 
     def _walk(self, index: int) -> None:
         """Note what the judged run has made so far; a view of what it has not made is not made."""
@@ -291,7 +297,7 @@ def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater 
     first = result.first_off
     if first is not None and not any(pair.why for pair in result.pairs) and first.difference is not None:
         notes.append(
-            f"values are off from {first.b.where} on (diff2 {first.difference.diff2:.3g}), though every operator computes "
-            "rightly from its inputs: rounding that adds up, or is made larger"
+            f"values are off from {first.b.where} on (diff2 {first.difference.diff2:.3g}), though every operator "
+            "computes rightly from its inputs: rounding that adds up, or is made larger"
         )
     return notes

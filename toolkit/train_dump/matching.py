@@ -79,7 +79,8 @@ def _check_models(a: TrainingDump, b: TrainingDump) -> None:
     if ours and theirs and len(ours & theirs) < _SAME * min(len(ours), len(theirs)):
         shared = plural(len(ours & theirs), "module")
         raise DataError(
-            f"{a.path} and {b.path} are dumps of different models: they share {shared}, and only one has {min(ours ^ theirs)}"
+            f"{a.path} and {b.path} are dumps of different models: they share {shared}, and only one has "
+            f"{min(ours ^ theirs)}"
         )
 
 

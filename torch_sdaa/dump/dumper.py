@@ -29,8 +29,8 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
 
     Args:
         use_dump: keep every operator.
-        use_load: let the operators that ``load_file_path`` has compute on its inputs; ``use_dump`` with such a file does
-            so too, and so each operator is compared by itself.
+        use_load: let the operators that ``load_file_path`` has compute on its inputs; ``use_dump`` with such a file
+            does so too, and so each operator is compared by itself.
         dump_path: a new ``.h5`` file, or a folder for one: ``dump.h5``, of an overflow check ``overflow.h5``.
         load_file_path: a file of a run before, or what ``h5copy`` took out of one.
         check_overflow: look for operators that make NaN or infinity of finite numbers: each is said in a line (with

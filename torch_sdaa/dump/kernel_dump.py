@@ -20,7 +20,7 @@ from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
 
 CONFIG = "acl.json"
-"""Configuration beside the script, which ``dumper(load_with_acl_dump=True)`` reads where ``set_dump`` was not called."""
+"""Configuration beside the script: ``dumper(load_with_acl_dump=True)`` reads it where ``set_dump`` was not called."""
 
 _FIELDS = {"dump_list": [], "dump_path": "", "dump_mode": "output", "dump_op_switch": "off"}
 _MODES = ("output", "input", "all")

@@ -27,8 +27,7 @@ class Parted:
     why: str
 
     def __str__(self) -> str:
-        call = self.first or self.second
-        assert call is not None
+        call: OpCall = self.first or self.second  # type: ignore[assignment]  # one is there
         where = f" of {call.module}" if call.module else ""
         source = f" ({call.source})" if call.source else ""
         return f"{call.where}{where}, {call.phase} of step {call.step}{source}: {self.why}"
