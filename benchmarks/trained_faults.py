@@ -26,7 +26,7 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.drop = nn.Dropout(0.1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         y = self.norm1(x)
         scores = self.query(y) @ self.key(y).transpose(-1, -2) / y.shape[-1] ** 0.5
         x = x + self.drop(self.out(scores.softmax(-1) @ self.value(y)))
@@ -42,7 +42,7 @@ class Texts(nn.Module):
         self.blocks = nn.ModuleList(Block(32) for _ in range(2))
         self.head = nn.Linear(32, 5)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:  # noqa: D102
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
@@ -59,7 +59,7 @@ class Pictures(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(2)
         self.hidden, self.head = nn.Linear(64, 32), nn.Linear(32, 5)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         x = self.pool(self.body(self.stem(x))).flatten(1)
         return self.head(torch.relu(self.hidden(x)))
 

@@ -66,7 +66,7 @@ class OpCall:
         inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
         written: for each output, the number of the input it was written into; -1 where it is a new one.
         view: whether it computes nothing. draws: whether it is random; ``empty``: whether its values mean nothing.
-        overflow: whether it made NaN or infinity of finite numbers.
+        overflow: whether it made NaN or infinity of finite numbers. failed: the error it raised, in a line.
     """
 
     op: str
@@ -87,6 +87,7 @@ class OpCall:
     draws: bool = False
     empty: bool = False
     overflow: bool = False
+    failed: str = ""
 
     @property
     def where(self) -> str:

@@ -37,6 +37,7 @@ LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 ALONE = 0.1
 """Share of that limit from which an operator by itself is: it inherits nothing."""
 
+_COPIES = ("aten._to_copy.", "aten.clone.", "aten.copy_.")
 _COARSE = ("bfloat16", "float16")
 
 
@@ -125,8 +126,11 @@ class _Judge:
         """Return what is to be said of two calls."""
         self._walk(b.index)
         pair = Pair(a, b)
+        if a.failed or b.failed:
+            return self._refused(pair)
         if len(a.outputs) != len(b.outputs):
-            return self._other_outputs(pair)
+            pair.status = f"{len(b.outputs)} results, {len(a.outputs)} in the reference"
+            return pair
         if not b.outputs:
             pair.status = "no results"
             return pair
@@ -152,26 +156,27 @@ class _Judge:
     def alone(self, call: OpCall) -> Pair:
         """Return what is to be said of a call that the reference has not: of it by itself."""
         pair = Pair(call, call, "only in the judged run")
-        if call.outputs:
+        if call.failed:
+            pair.why = f"was refused: {call.failed}"
+        elif call.outputs:
             self._isolate(pair, held := self._b.read(call), held)
         return pair
 
     def _walk(self, index: int) -> None:
-        """Note what the judged run has made so far; a view of what it has not made is not made."""
+        """Note what the judged run has made so far; a view, cast or copy of what it has not made is not made."""
         while self._walked < len(self._b.calls) and self._b.calls[self._walked].index < index:
             call = self._b.calls[self._walked]
-            if not call.view or any(one.digest in self._made for one in call.inputs):
+            passes_on = call.view or call.op.startswith(_COPIES)
+            if not passes_on or any(one.digest in self._made for one in call.inputs):
                 self._made.update(one.digest for one in call.outputs)
             self._walked += 1
 
-    def _other_outputs(self, pair: Pair) -> Pair:
-        if pair.b.outputs and pair.a.outputs:
-            pair.status = f"{len(pair.b.outputs)} results, {len(pair.a.outputs)} in the reference"
-        else:
-            pair.at = "b" if pair.a.outputs else "a"
-            pair.status = pair.why = (
-                "was refused: the run ended in it" if pair.at == "b" else "the reference ended in it"
-            )
+    def _refused(self, pair: Pair) -> Pair:
+        """Say that a call ended one of the runs; two that end in the same one are equally wrong."""
+        pair.at = "b" if pair.b.failed else "a"
+        words = pair.b.failed or f"in the reference: {pair.a.failed}"
+        pair.status = "was refused"
+        pair.why = "" if pair.a.failed and pair.b.failed else f"was refused: {words}"
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import KeptTensor, OpCall, Recorded, as_numbers
+from engine import KeptTensor, OpCall, Recorded, as_numbers, one_line
 from torch_sdaa.dump.places import Place, Places
 from torch_sdaa.dump.scales import loss_scale
 from torch_sdaa.dump.values import can_be_kept, encoded, kept, rng_state
@@ -64,7 +64,8 @@ class Recorder(TorchDispatchMode):
         recorded = Recorded(call, [array for _, array in found], [], state)
         try:
             result = func(*args, **kwargs)
-        except Exception:
+        except Exception as error:
+            recorded.call = replace(call, failed=one_line(error))
             self._keep(recorded)  # what it failed on
             raise
         self._keep(_with_outputs(recorded, outputs_of(func, args, kwargs, result), tensors))

@@ -36,7 +36,7 @@ class GradScaler(torch.amp.GradScaler):
 
 
 def mend() -> None:
-    """Let the scaler run in strict mode, where PyTorch takes a reciprocal in float64, and dumps ask it for its scale."""
+    """Let the scaler run in strict mode, where PyTorch takes a reciprocal in float64; let dumps ask for its scale."""
     if not getattr(torch.amp.GradScaler.unscale_, "of_sdaa", False):  # once
         torch.amp.GradScaler.unscale_ = _not_judged(torch.amp.GradScaler.unscale_)
         torch.amp.GradScaler.__init__ = _noted(torch.amp.GradScaler.__init__)
@@ -44,11 +44,11 @@ def mend() -> None:
 
 def _noted(original: Any) -> Any:
     @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         note(self)  # a dump says each call's loss scale
 
-    return __init__
+    return init
 
 
 def _not_judged(original: Any) -> Any:
