@@ -53,7 +53,7 @@ class Row:
 
     Attributes:
         planted: the call at fault, or the module. named: what the tool named. found: whether it is that one.
-        replays: whether the call, repeated from the file alone, shows the fault again; ``None``: not of the device.
+        replays: whether the call, repeated from the file alone, shows the fault again; ``None``: nothing was named.
     """
 
     training: str
@@ -125,8 +125,9 @@ class Bench:
         told = self._told(path)
         bad = told["first_bad"] or {"call": "", "module": ""}
         right = bad["module"].partition(".")[2] == name and bad["phase"] == "forward"
+        again = _same_again(path, bad["call"])
         path.unlink()
-        return self._row(kind, name, f"{bad['call']} of {bad['module']}", right, None, begin)
+        return self._row(kind, name, f"{bad['call']} of {bad['module']}", right, again, begin)
 
     def _compare(self, path: Path) -> str:
         bad = self._told(path)["first_bad"]
@@ -205,10 +206,11 @@ def overflows(name: str, precision: str, phase: str, folder: Path) -> Row:
     )
 
 
-def _same_again(path: Path, call: OpCall | None) -> bool | None:
-    if call is None:
+def _same_again(path: Path, where: str) -> bool | None:
+    """Say whether a call, repeated on the CPU from the file alone, gives what the run has, bit for bit."""
+    if not where:
         return None
-    held = read_call(path, call.where)
+    held = read_call(path, where)
     return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(held.outputs, replayed(held, "cpu"), strict=True))
 
 

@@ -51,7 +51,7 @@ def clear() -> None:
 
 
 def calls() -> list[int]:
-    """Return, for each fault, how many calls of its operator there were; it struck where they are more than ``call``."""
+    """Return, for each fault, how many calls of its operator there were; it struck if more than ``call``."""
     found: list[int] = C.op_fault_calls()
     return found
 
