@@ -13,7 +13,6 @@ from engine import OpCall, Recorded
 from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
 
-
 _OVERWRITES = tuple(f"aten.{name}_." for name in ("fill", "zero", "copy", "uniform", "normal", "bernoulli", "random"))
 """Operators to which what they write into means nothing before."""
 
@@ -87,7 +86,9 @@ def _parts(one: OpCall | None, other: OpCall | None) -> str:
         return "its inputs differ, which no operator before it made: a batch, weights or numbers of the host"
     if (one.args, one.kwargs) != (other.args, other.kwargs):
         return "its arguments differ"
-    return "equal inputs gave other results" if results[0] != results[1] else ""
+    if results[0] == results[1]:
+        return ""
+    return "it draws other random numbers" if one.draws else "equal inputs gave other results"
 
 
 def _states() -> list[tuple[torch.Generator, torch.Tensor]]:
