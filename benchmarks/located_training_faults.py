@@ -202,7 +202,14 @@ def overflows(name: str, precision: str, phase: str, folder: Path) -> Row:
     right = first is not None and first.module.partition(".")[2] == layer and first.phase == phase
     right = right and first.loss_scale == way.scale and first.step == 0
     return Row(
-        name, precision, f"overflow {phase}", layer, named, right, _same_again(path, first), time.perf_counter() - begin
+        name,
+        precision,
+        f"overflow {phase}",
+        layer,
+        named,
+        right,
+        _same_again(path, first.where if first else ""),
+        time.perf_counter() - begin,
     )
 
 

@@ -81,6 +81,7 @@ def test_a_healthy_run_has_no_bad_operator(half: bool, dumped: Dumped) -> None:
         assert max(row["diff2"] for row in told["rows"] if "diff2" in row) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "call", "module", "phase"),
     [
