@@ -50,6 +50,17 @@ if TYPE_CHECKING:
         write_file as write_file,
     )
     from engine.host.source_file import import_file as import_file
+    from engine.host.training_dump import (
+        KeptTensor as KeptTensor,
+        OpCall as OpCall,
+        Recorded as Recorded,
+        TrainingDump as TrainingDump,
+        TrainingDumpWriter as TrainingDumpWriter,
+        as_numbers as as_numbers,
+        kept_tensor as kept_tensor,
+        open_training_dump as open_training_dump,
+        read_call as read_call,
+    )
     from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
     from engine.measures import (
@@ -226,6 +237,17 @@ _HOMES = {
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
+    "engine.host.training_dump": (
+        "KeptTensor",
+        "OpCall",
+        "Recorded",
+        "TrainingDump",
+        "TrainingDumpWriter",
+        "as_numbers",
+        "kept_tensor",
+        "open_training_dump",
+        "read_call",
+    ),
     "engine.host.version_flag": ("add_version",),
     "engine.yaml_files": (
         "YamlError",

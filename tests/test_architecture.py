@@ -70,6 +70,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "toolkit/ops/training/recorder.py",  # runs a training on the CPU, in a process of its own
         "toolkit/ops/training/device.py",  # asks the device, in a process of its own
         "toolkit/ops/training/__main__.py",
+        "toolkit/train_dump/isolated.py",  # repeats operators of a dump
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
@@ -81,6 +82,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch_sdaa": (
         "torch_sdaa/**/*.py",
         "toolkit/ops/training/*.py",
+        "toolkit/train_dump/isolated.py",
         "example/training/**/*.py",
     ),  # inference has no business with it
     "torchvision": (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from engine.sdaa import all_visible_devices, load_card
-from torch_sdaa import draws, faults, prices, publish, strict, summaries
+from torch_sdaa import draws, faults, op_faults, prices, publish, strict, summaries
 from torch_sdaa.core import C
 from torch_sdaa.sdaa import random
 
@@ -27,6 +27,7 @@ def start() -> None:
     C.set_pricer(pricer)
     summaries.set_pricer(pricer)
     faults.start(card, len(numbers))
+    op_faults.start(len(numbers))
     publish.prepare(numbers)
     strict.start()
     draws.start()
@@ -47,3 +48,4 @@ def stop() -> None:
     publish.stop()
     strict.set_strict(False)
     faults.stop()
+    op_faults.clear()

@@ -1,5 +1,6 @@
 // One kernel for every operator that has a CPU kernel: it runs that on the same bytes.
 #pragma once
+#include "op_faults.h"
 #include "alias.h"
 #include "common.h"
 #include "device.h"
@@ -296,13 +297,32 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   if (call.cast) stack->back() = stack->back().toTensor().to(*call.cast);
 }
 
+// Spoils what a call wrote into and what it returned anew; a view of something else is left alone.
+inline void spoil_results(const c10::OperatorHandle& op, const Struck& struck, const std::vector<c10::IValue>& written,
+                          const torch::jit::Stack& stack) {
+  for (const auto& one : written) spoil(one, struck);
+  const auto& returns = op.schema().returns();
+  for (size_t k = 0; k < returns.size(); k++)
+    if (!returns[k].alias_info()) spoil(stack[stack.size() - returns.size() + k], struck);
+}
+
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
   check_denied(op);
   Call call(op, facts, kind);
   Working working(call.device);
   arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
+  Struck struck;
+  std::vector<c10::IValue> written;  // aliases of what it writes into: with its results, what a fault spoils
+  if (any_op_faults.load(std::memory_order_relaxed) && call.device >= 0) {
+    struck = strike(op.operator_name().name, op.operator_name().overload_name, call.device);
+    for (size_t k = 0; struck && k < facts.arguments; k++) {
+      const auto* alias = op.schema().arguments()[k].alias_info();
+      if (alias && alias->isWrite()) written.push_back((*stack)[stack->size() - facts.arguments + k]);
+    }
+  }
   call_host(call, stack);
+  if (struck) spoil_results(op, struck, written, *stack);
   if (facts.mutates) call.write_back_all();
   results_to_device(call, *stack);
   if (watchful.load(std::memory_order_relaxed)) inspect(call, *stack);

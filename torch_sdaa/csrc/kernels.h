@@ -1,5 +1,6 @@
 // Operators that the boxed kernel cannot serve: memory, copies, views, and those without a CPU kernel.
 #pragma once
+#include "op_faults.h"
 #include "alias.h"
 #include "boxed.h"
 #include "common.h"
@@ -149,6 +150,8 @@ inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<
   const auto bias = b && b->defined() ? std::optional(host(*b)) : b;
   auto y = taken(at::convolution(host(x), host(w), bias, stride, padding, dilation, transposed, out_padding, groups),
                  x.device().index());
+  if (any_op_faults)
+    if (const auto struck = strike("aten::convolution", "", on)) spoil(host(y), struck);
   log_convolution("aten::convolution", {&x, &w}, y, convolution_flops(transposed ? x : y, w));
   return y;
 }
@@ -167,6 +170,9 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                padding, dilation, transposed, out_padding, groups, mask);
   auto own = [&](const Tensor& t) { return t.defined() ? taken(t, device) : t; };
   std::tuple<Tensor, Tensor, Tensor> made{own(gx), own(gw), own(gb)};
+  if (any_op_faults)
+    if (const auto struck = strike("aten::convolution_backward", "", on))
+      for (const auto& t : {gx, gw, gb}) spoil(t, struck);
   const double one = convolution_flops(transposed ? x : grad, w);
   const auto& shown = std::get<0>(made).defined() ? std::get<0>(made) : std::get<1>(made).defined() ? std::get<1>(made) : grad;
   log_convolution("aten::convolution_backward", {&grad, &x, &w}, shown, one * (mask[0] + mask[1]));

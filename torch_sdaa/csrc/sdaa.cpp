@@ -9,6 +9,7 @@
 #include "log.h"
 #include "memory.h"
 #include "norm.h"
+#include "op_faults.h"
 #include "profiler.h"
 #include "redirect.h"
 #include "strict.h"
@@ -50,6 +51,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_threads(m);
   sdaa::bind_log(m);
   sdaa::bind_faults(m);
+  sdaa::bind_op_faults(m);
   sdaa::bind_strict(m);
   sdaa::bind_redirect(m);
   sdaa::register_profiler();

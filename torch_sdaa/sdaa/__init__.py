@@ -7,6 +7,7 @@ from typing import Any as _Any
 
 from torch import AcceleratorError, OutOfMemoryError
 
+from torch_sdaa.dump.kernel_dump import finalize_dump, init_dump, set_dump
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
@@ -101,6 +102,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "finalize_dump",
     "get_allocator_backend",
     "get_amp_supported_dtype",
     "get_device_capability",
@@ -113,6 +115,7 @@ __all__ = [
     "has_half",
     "has_magma",
     "init",
+    "init_dump",
     "initial_seed",
     "ipc_collect",
     "is_available",
@@ -140,6 +143,7 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_dump",
     "set_offset",
     "set_per_process_memory_fraction",
     "set_rng_state",
