@@ -297,6 +297,7 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
 }
 
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
+  Within span(Doing::runtime, "kernel");
   check_denied(op);
   Call call(op, facts, kind);
   Working working(call.device);
