@@ -119,7 +119,7 @@ def device_layers(found: Collected) -> list[dict[str, Any]]:
                 "idle": idle,
                 "compute": compute,
                 "copies": copies,
-                "overlap": compute + copies - busy,
+                "overlap": max(0.0, compute + copies - busy),
                 "assumed": after["assumed"] - before["assumed"],
                 "launches": int(after["launches"] - before["launches"]),
             }
