@@ -24,6 +24,7 @@ COMMANDS = {
     "ops": ("toolkit.commands.ops:main", "which operators a model needs, and whether the target has them"),
     "optest": ("toolkit.commands.optest:main", "cut one node out of a model as a test case"),
     "train-gate": ("toolkit.commands.train_gate:main", "whether a script trains on a device as it does on the CPU"),
+    "profile-train": ("toolkit.commands.profile_train:main", "where a training's time goes, and what slows it down"),
     "transplant": ("toolkit.commands.transplant:main", "move a CUDA training script onto the card, by its source"),
     "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
 }

@@ -217,7 +217,7 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
     seen = list(dict.fromkeys(", ".join(one["inputs"][:2]) for one in firsts if one["file"] == file))[:4]
     text = (
         f"operands of new shapes in {len(by_step)} of {plural(len(later), 'later step')}, first {firsts[0]['op']} on "
-        f"{'; '.join(seen)}: {plural(len(every), 'launch')[:-1] + 'ches' if len(every) > 1 else '1 launch'} to compile"
+        f"{'; '.join(seen)}; {len(every)} distinct launches that were not there before"
     )
     source = f"{file}:{line}" if line else ""
     yield Bottleneck(
