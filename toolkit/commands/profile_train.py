@@ -66,7 +66,13 @@ def _arguments(words: Sequence[str]) -> Namespace:
     add = parser.add_argument
     add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file that trains")
     add("--steps", type=positive, default=10, metavar="N", help="of its optimizers, then it is ended (10)")
-    add("--timeout", type=positive, default=600, metavar="SECONDS", help="after which it is ended, without an answer (600)")
+    add(
+        "--timeout",
+        type=positive,
+        default=600,
+        metavar="SECONDS",
+        help="after which it is ended, without an answer (600)",
+    )
     add("--top", type=positive, default=15, metavar="N", help="operators to print (15)")
     add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")
     add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two JSON files, running nothing")

@@ -66,7 +66,9 @@ def compare(before: Profile, now: Profile) -> Comparison:
     )
 
 
-def _pair(old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]], op: str, i: int) -> tuple[float, float]:
+def _pair(
+    old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]], op: str, i: int
+) -> tuple[float, float]:
     return old.get(op, (0.0, 0.0))[i], new.get(op, (0.0, 0.0))[i]
 
 

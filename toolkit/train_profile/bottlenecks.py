@@ -75,9 +75,7 @@ def _grouped(rows: Iterable[Launch], key: Callable[[Launch], Any]) -> list[list[
     return list(groups.values())
 
 
-def _made(
-    profile: Profile, kind: str, rows: Sequence[Launch], whole: float, text: str, fix: str
-) -> Bottleneck:
+def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, text: str, fix: str) -> Bottleneck:
     ranked = sorted(rows, key=lambda row: -row.seconds)
     seconds = total(rows)
     return Bottleneck(

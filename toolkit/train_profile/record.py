@@ -15,7 +15,24 @@ LARGEST = 1 << 30
 """Bytes of a file that is read."""
 
 _FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
-_ROW = {"op": str, "inputs": list, "count": int, "seconds": (int, float), "by_step": dict, "line": int, "file": str}
+_ROW: dict[str, Any] = {
+    **dict.fromkeys(("op", "phase", "node", "module", "file", "engine"), str),
+    **dict.fromkeys(("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds"), (int, float)),
+    "inputs": list,
+    "count": int,
+    "by_step": dict,
+    "line": int,
+    "waits": bool,
+}
+_FRESH: dict[str, Any] = {"step": int, "op": str, "inputs": list, "module": str, "file": str, "line": int}
+_KIND: dict[str, Any] = {
+    **dict.fromkeys(("op", "engine"), str),
+    **dict.fromkeys(("inputs", "outputs"), list),
+    "count": int,
+    "seconds": (int, float),
+    "phases": dict,
+}
+_TABLES = {"launches": _ROW, "fresh": _FRESH, "op_info": _KIND}
 _MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
 
 
@@ -88,9 +105,25 @@ class Launch:
 def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
     count = sum(row["by_step"].get(str(step), 0) for step in steps)
     part = count / max(row["count"], 1)
-    figures = (part * row[name] for name in ("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds"))
-    words = (row[name] for name in ("phase", "node", "module", "file", "line", "engine", "waits"))
-    return Launch(row["op"], tuple(row["inputs"]), *words, count, *figures)
+    seconds, launch, arithmetic, memory = (
+        part * row[name] for name in ("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds")
+    )
+    return Launch(
+        row["op"],
+        tuple(row["inputs"]),
+        row["phase"],
+        row["node"],
+        row["module"],
+        row["file"],
+        row["line"],
+        row["engine"],
+        row["waits"],
+        count,
+        seconds,
+        launch,
+        arithmetic,
+        memory,
+    )
 
 
 def read_profile(path: Path) -> Profile:
@@ -126,9 +159,9 @@ def checked(data: Any, name: str) -> Profile:
     for field, kind in _FIELDS.items():
         if not isinstance(data.get(field), kind):
             raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")
-    for row in data["launches"]:
-        if not _is_row(row, _ROW):
-            raise DataError(f"{name}: a row of 'launches' is damaged; profile again")
+    for table, fields in _TABLES.items():
+        if not all(_is_row(row, fields) for row in data[table]):
+            raise DataError(f"{name}: a row of {table!r} is damaged; profile again")
     return Profile(Path(str(data.get("script") or name)).name, data)
 
 

@@ -61,7 +61,13 @@ def op_rows(profile: Profile) -> list[dict[str, Any]]:
 def shown_rows(profile: Profile, top: int) -> ToolReport:
     """Return the operators that take most, for people."""
     rows = [
-        {**row, "seconds": seconds(row["seconds"]), "share": f"{row['share']:.1%}"} for row in op_rows(profile)[:top]
+        {
+            **row,
+            "inputs": shortened(row["inputs"], 60),
+            "seconds": seconds(row["seconds"]),
+            "share": f"{row['share']:.1%}",
+        }
+        for row in op_rows(profile)[:top]
     ]
     return ToolReport(COMMAND, profile.name, "", _COLUMNS, rows, notes=notes(profile))
 

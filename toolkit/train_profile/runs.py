@@ -44,7 +44,9 @@ def profile_script(
         raise ConfigError(f"{script} is no file; name the Python file of a training script")
     if importlib.util.find_spec("torch") is None:
         raise TargetError(f"teco profile-train needs torch; run: {install_command('torch')}")
-    code = _run([sys.executable, "-m", _CHILD, str(folder), str(steps), str(script), *arguments], steps, timeout, folder)
+    code = _run(
+        [sys.executable, "-m", _CHILD, str(folder), str(steps), str(script), *arguments], steps, timeout, folder
+    )
     failure, answer = folder / "failure.txt", folder / "record.json"
     if failure.is_file():
         why = shortened(failure.read_text(encoding="utf-8"), 300)
@@ -77,7 +79,9 @@ def _run(command: Sequence[str], steps: int, timeout: float, folder: Path) -> in
                 time.sleep(_INTERVAL)
         return process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise ModelError(f"the script took longer than {timeout:g} s and was ended; see --timeout and --steps") from None
+        raise ModelError(
+            f"the script took longer than {timeout:g} s and was ended; see --timeout and --steps"
+        ) from None
     finally:
         if process is not None:
             with suppress(OSError):  # nothing of it is left

@@ -125,7 +125,9 @@ def chosen(whole: dict[str, Any], end_to_end: bool, config: profileConfig) -> di
     if config.wants("AICPU"):
         made["rough"] = sorted(pricer().rough)
     if config.metrics != "none":
-        made["metrics"] = [{"op": row["op"], "inputs": row["inputs"], **_metrics(row, config)} for row in made["op_info"]]
+        made["metrics"] = [
+            {"op": row["op"], "inputs": row["inputs"], **_metrics(row, config)} for row in made["op_info"]
+        ]
     if config.wants("TRAINING_TRACE"):
         made["training_trace"] = _by_step(whole["launches"])
     return made
@@ -150,4 +152,3 @@ def _by_step(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             one = steps.setdefault(int(step), {"step": int(step), "forward": 0.0, "backward": 0.0, "update": 0.0})
             one[row["phase"]] += each * count
     return [steps[step] for step in sorted(steps)]
-

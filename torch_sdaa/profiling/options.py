@@ -43,7 +43,8 @@ class profileConfig:  # noqa: N801 -- the name that scripts use
         for name, value in options.items():
             if name not in DEFAULTS:
                 known = (*DEFAULTS, "aiCoreMetricsType")
-                raise TypeError(f"profileConfig has no option {name!r};{did_you_mean(name, known)} {', '.join(known)}")
+                near = did_you_mean(name, known)
+                raise TypeError(f"profileConfig has no option {name!r};{near} options: {', '.join(known)}")
             if not isinstance(value, bool):
                 raise TypeError(f"profileConfig: {name} is True or False, not {value!r}")
             self._on[name] = value

@@ -1,4 +1,4 @@
-"""What was collected as plain figures: the four layers, the launches by origin, OP_INFO. JSON types, for files and tools.
+"""What was collected as plain figures (JSON types): the four layers, the launches by origin, OP_INFO.
 
 Host figures are seconds of this machine, measured; those of a device are simulated. No sum has both.
 """
@@ -100,21 +100,31 @@ def _clipped(spans: Iterable[HostSpan], doing: set[int], window: tuple[int, int]
     ]
 
 
+def window_begin(found: Collected, device: int) -> float:
+    """Return where a device's profile begins on its clock.
+
+    The clock stands where the last launch ends. A stream that was idle may begin before that, and counts from there.
+    """
+    starts = (one.start for one in found.device if one.device == device)
+    return min((found.clocks[device][0]["now"], *starts))
+
+
 def device_layers(found: Collected) -> list[dict[str, Any]]:
     """Return simulated seconds of each device used; busy and idle add up to ``simulated``, as its clock tells it."""
     out = []
     for i, (before, after) in sorted(found.clocks.items()):
+        begin = window_begin(found, i)
         spans = [one for one in found.device if one.device == i]
         stretches = merged((one.start, one.end) for one in spans)
         busy = covered(stretches)
-        edges = [before["now"], *(edge for stretch in stretches for edge in stretch)]
-        idle = sum(max(0.0, begin - end) for end, begin in zip(edges[::2], edges[1::2], strict=False))
+        edges = [begin, *(edge for stretch in stretches for edge in stretch)]
+        idle = sum(later - end for end, later in zip(edges[::2], edges[1::2], strict=False))
         compute = covered((one.start, one.end) for one in spans if not one.what)
         copies = covered((one.start, one.end) for one in spans if one.what)
         out.append(
             {
                 "device": f"sdaa:{i}",
-                "simulated": after["now"] - before["now"],
+                "simulated": after["now"] - begin,
                 "busy": busy,
                 "idle": idle,
                 "compute": compute,
@@ -141,9 +151,7 @@ def _launches(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]
     return sorted(rows, key=lambda row: (-row["seconds"], row["op"]))
 
 
-def _row(
-    found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceSpan, Origin | None]]
-) -> dict[str, Any]:
+def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceSpan, Origin | None]]) -> dict[str, Any]:
     number, device, what, (phase, line, module, node) = key
     signature = found.signatures[number]
     file, function, at = found.lines[line] if line >= 0 else _NO_PLACE
@@ -185,13 +193,9 @@ def op_info(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     kinds: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = row["op"], tuple(row["inputs"]), tuple(row["outputs"])
-        one = kinds.setdefault(
-            key,
-            {
-                **{name: row[name] for name in ("op", "inputs", "outputs", "engine")},
-                **{"count": 0, "seconds": 0.0, "host_seconds": 0.0, "flops": 0.0, "bytes": 0, "phases": {}},
-            },
-        )
+        what = {name: row[name] for name in ("op", "inputs", "outputs", "engine")}
+        nothing = {"count": 0, "seconds": 0.0, "host_seconds": 0.0, "flops": 0.0, "bytes": 0, "phases": {}}
+        one = kinds.setdefault(key, what | nothing)
         for name in ("count", "seconds", "host_seconds", "flops", "bytes"):
             one[name] += row[name]
         one["phases"][row["phase"]] = one["phases"].get(row["phase"], 0) + row["count"]
@@ -238,5 +242,3 @@ def _synchronisations(found: Collected) -> list[dict[str, Any]]:
         place = {"file": file, "line": line, "function": function}
         out.append({**place, "count": len(calls), "by_step": by_step})
     return out
-
-

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch_sdaa.prices import COPIES
 from torch_sdaa.profiling.collect import LAUNCH, RUNTIME, Collected
-from torch_sdaa.profiling.record import ENGINES, shapes
+from torch_sdaa.profiling.record import ENGINES, shapes, window_begin
 from torch_sdaa.rings import PREFIX as COLLECTIVE
 
 FRAMEWORK_ROW, RUNTIME_ROW, LAUNCH_ROW, DEVICE_ROW = 1, 2, 3, 10
@@ -66,8 +66,8 @@ def _host(found: Collected, runtime: bool) -> Iterator[dict[str, Any]]:
 
 
 def _devices(found: Collected, collectives: bool) -> Iterator[dict[str, Any]]:
-    for i, (before, _) in sorted(found.clocks.items()):
-        row = DEVICE_ROW + i
+    for i in sorted(found.clocks):
+        row, began = DEVICE_ROW + i, window_begin(found, i)
         yield from _named(row, f"sdaa:{i} (simulated time)", row)
         for number, engine in enumerate((*ENGINES[:4], "", "collectives")):
             if engine:
@@ -82,7 +82,7 @@ def _devices(found: Collected, collectives: bool) -> Iterator[dict[str, Any]]:
             if signature.op not in COPIES:
                 args["flops"] = signature.flops if signature.flops >= 0 else None
             thread = _COLLECTIVES if ring else min(one.what, 3)
-            start, end = ((time - before["now"]) * 1e9 for time in (one.start, one.end))
+            start, end = ((time - began) * 1e9 for time in (one.start, one.end))
             yield _span(row, thread, signature.op, round(start), round(end), args)
 
 
