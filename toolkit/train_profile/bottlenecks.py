@@ -211,7 +211,7 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
     (file, line), _ = Counter((one["file"], one["line"]) for one in firsts).most_common(1)[0]
     every = [one for fresh in by_step.values() for one in fresh]
     ops = tuple(op for op, _ in Counter(one["op"] for one in every).most_common())
-    modules = tuple(dict.fromkeys(one["module"] for one in every if one["module"]))
+    modules = tuple(dict.fromkeys(one["module"] for one in firsts if one["module"]))
     seen = list(dict.fromkeys(", ".join(one["inputs"][:2]) for one in firsts if one["file"] == file))[:4]
     text = (
         f"operands of new shapes in {len(by_step)} of {plural(len(later), 'later step')}, first {firsts[0]['op']} on "
