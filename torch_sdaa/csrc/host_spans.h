@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include "clock.h"
 #include "common.h"
+#include "faults.h"
 
 namespace sdaa {
 
@@ -114,7 +115,7 @@ inline void end_span(const Opened& opened, uint64_t at = 0) {
 // A call of the device's runtime, or the launch in it. Of calls in one another the outermost counts.
 struct Within {
   Within(Doing doing, const char* name) {
-    if (!host_is_watched.load(std::memory_order_relaxed)) return;
+    if (!host_is_watched.load(std::memory_order_relaxed) || forked) return;
     runtime = doing == Doing::runtime;
     if (!runtime || !runtime_depth) opened = begin_span(doing, name, op_depth || !runtime ? -1 : line_here());
     runtime_depth += runtime;
@@ -134,7 +135,7 @@ struct OpenedOp final : at::ObserverContext {
   bool counted = false;
 };
 inline std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction& fn) {
-  if (runtime_depth) return nullptr;  // the host's operators that compute a device's values
+  if (runtime_depth || forked) return nullptr;  // the host's operators that compute a device's values; a worker's
   const auto scope = fn.scope();
   const auto doing = scope == at::RecordScope::FUNCTION            ? Doing::op
                      : scope == at::RecordScope::BACKWARD_FUNCTION ? Doing::backward
