@@ -27,7 +27,7 @@ def train(body: Callable[[nn.Module, torch.Tensor, torch.Tensor, int], torch.Ten
     """Train for a few steps; ``body`` makes the loss of one."""
     torch.manual_seed(0)
     model = network().to("sdaa")
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, foreach=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for step, (x, y) in zip(range(STEPS), batches(), strict=False):
         optimizer.zero_grad()
         loss = body(model, x.to("sdaa"), y.to("sdaa"), step)
@@ -228,7 +228,7 @@ def gaps_in_a_module() -> None:
 def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6))).to("sdaa")
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     for _, (x, _) in zip(range(STEPS), batches(), strict=False):
         optimizer.zero_grad()
         model(x.to("sdaa")).mean().backward()
@@ -241,7 +241,7 @@ def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
 def recompilation_by_sequences_of_any_length() -> None:
     torch.manual_seed(0)
     model = network().to("sdaa")
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, foreach=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for step in range(STEPS):
         optimizer.zero_grad()
         x = torch.randn(8 + 3 * step, 64).to("sdaa")  # planted

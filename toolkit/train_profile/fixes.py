@@ -25,6 +25,9 @@ CONTIGUOUS = (
 LOOPS = (
     "compute whole tensors at once in place of the loop (stack, then one matrix product or sum), or use torch.compile"
 )
-OPTIMIZER = "let one launch step many tensors: foreach=True, fused=True, or apex.optimizers.SdaaFusedAdam and its like"
+OPTIMIZER = (
+    "let one launch step all tensors: SdaaFusedAdam, SdaaFusedSGD and their like of apex.optimizers, or fused=True "
+    "(foreach=True launches tensor by tensor here)"
+)
 SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks in place of selected rows"
 GUARDS = "torch.compile(dynamic=True), or keep what the reason names fixed: shapes, numbers and options of the function"

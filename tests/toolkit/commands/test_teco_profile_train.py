@@ -37,7 +37,7 @@ from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 4)).to("cuda")
-optimizer = torch.optim.SGD(model.parameters(), 0.01, foreach=True)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
 for step in range(200):
     optimizer.zero_grad()
     out = model(torch.randn(8, 16).to("cuda"))
