@@ -33,6 +33,7 @@ COMMANDS = {
         "toolkit.commands.msaccucmp:main",
         "compare and convert dumps of trainings, in another vendor's words",
     ),
+    "profile-train": ("toolkit.commands.profile_train:main", "where a training's time goes, and what slows it down"),
     "transplant": ("toolkit.commands.transplant:main", "move a CUDA training script onto the card, by its source"),
     "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
 }

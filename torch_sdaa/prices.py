@@ -55,6 +55,16 @@ class Price(NamedTuple):
     launches: bool = True
 
 
+class Parts(NamedTuple):
+    """What a launch's price is made of: simulated seconds, floating-point operations, and bytes read and written."""
+
+    launch: float
+    arithmetic: float
+    memory: float
+    flops: float
+    bytes: int
+
+
 class Pricer:
     """Prices launches of one card; called by the extension with those it has not seen before.
 
@@ -99,6 +109,20 @@ class Pricer:
         launch = self._layout.launch_us * 1e-6
         arithmetic = flops / (self._layout.compute_tflop_s * 1e12 * rate)
         return Price(seconds, self._share(launch, seconds - launch, arithmetic, why, rate))
+
+    def parts(self, op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Parts:
+        """Return what the price of one launch is made of; arithmetic and memory go on side by side."""
+        if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
+            seconds = self.price(op, inputs, outputs, flops).seconds
+            launch = min(seconds, self._card.copy_launch_us * 1e-6)
+            return Parts(launch, 0.0, seconds - launch, 0.0, sum(map(_bytes, inputs)))
+        if flops < 0:
+            flops = self._operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
+        rate, _ = self._rate(_computed_in(inputs, outputs))
+        moved = sum(_traffic(op, inputs, outputs))
+        arithmetic = flops / (self._layout.compute_tflop_s * 1e12 * rate)
+        memory = moved / (self._layout.memory_gb_s * 1e9)
+        return Parts(self._layout.launch_us * 1e-6, arithmetic, memory, flops, moved)
 
     def _operations(self, op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> float:
         counted = operations(op, inputs, outputs)

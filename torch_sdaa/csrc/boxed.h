@@ -307,6 +307,7 @@ inline void spoil_results(const c10::OperatorHandle& op, const Struck& struck, c
 }
 
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
+  Within span(Doing::runtime, "kernel");
   check_denied(op);
   Call call(op, facts, kind);
   Working working(call.device);

@@ -64,6 +64,7 @@ struct Span {
   uint16_t thread;
   int32_t stream;
   double start, end;
+  uint64_t at;  // number in the log
 };
 struct Tracer {
   uint64_t first = 0;  // of the log's entries
@@ -116,7 +117,7 @@ struct Clock {
   }
 
   void trace(uint64_t at, const Entry& e, double start, double end) {
-    for (auto* tracer : tracers) tracer->add(at, {e.id, e.link, e.what, e.device, e.thread, e.stream, start, end});
+    for (auto* tracer : tracers) tracer->add(at, {e.id, e.link, e.what, e.device, e.thread, e.stream, start, end, at});
   }
 
   void run(const Entry& e, const Signature& what, const Price& price, double& host, uint64_t at) {

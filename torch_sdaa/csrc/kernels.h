@@ -27,6 +27,7 @@ inline Tensor filled(Tensor t) {
 }
 
 inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption device, Flag pin, FormatOption format) {
+  Within span(Doing::runtime, "allocate");
   refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
   return filled(at::detail::empty_generic(size, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -34,6 +35,7 @@ inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption de
 }
 
 inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, LayoutOption, DeviceOption device, Flag pin) {
+  Within span(Doing::runtime, "allocate");
   refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
   return filled(at::detail::empty_strided_generic(size, stride, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -41,6 +43,7 @@ inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, L
 }
 
 inline Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  Within span(Doing::runtime, "copy");
   take_owners_state();
   auto written = host(to);
   written.copy_(host_beside(from, to, written));
@@ -143,6 +146,7 @@ inline double convolution_flops(const Tensor& meets, const Tensor& weight) {
 inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, IntArrayRef stride,
                           IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef out_padding, int64_t groups) {
   static const Tensor none;
+  Within span(Doing::runtime, "kernel");
   expect_on("aten::convolution", x.device(), {&w, b ? &*b : &none});
   take_owners_state();
   const int on = x.device().index();
@@ -160,6 +164,7 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                                IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
                                                                bool transposed, IntArrayRef out_padding, int64_t groups,
                                                                std::array<bool, 3> mask) {
+  Within span(Doing::runtime, "kernel");
   expect_on("aten::convolution_backward", x.device(), {&grad, &w});
   take_owners_state();
   const auto device = x.device().index();

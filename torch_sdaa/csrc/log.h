@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "common.h"
 #include "faults.h"
+#include "host_spans.h"
 
 namespace sdaa {
 
@@ -202,6 +203,7 @@ void launched(What what, uint64_t hash, DeviceIndex device, int32_t stream, Make
     uint32_t id = 0, epoch = 0;
   };
   static thread_local std::array<Seen, 512> cache;
+  Within span(Doing::launch, "launch");
   const bool watching = watchful.load(std::memory_order_relaxed);
   if (watching) watch(device);
   auto& seen = cache[hash % cache.size()];
@@ -214,6 +216,7 @@ void launched(What what, uint64_t hash, DeviceIndex device, int32_t stream, Make
     id = seen.id;
     if (peer) log.entries.push_back({id, correlation, What::from, int8_t(peer->device), thread, peer->stream});
     log.entries.push_back({id, correlation, what, int8_t(device), thread, stream});
+    span.at = log.walked + log.entries.size() - 1;
     log.counts[id]++;
     log.total++;
     full = limits.reached(log.entries.size());

@@ -8,6 +8,8 @@ from typing import Any as _Any
 from torch import AcceleratorError, OutOfMemoryError
 
 from torch_sdaa.dump.kernel_dump import finalize_dump, init_dump, set_dump
+from torch_sdaa.profiling.context import profile
+from torch_sdaa.profiling.options import profileConfig
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
@@ -136,6 +138,8 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "profile",
+    "profileConfig",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",

@@ -1,0 +1,276 @@
+"""Small trainings: some without a bottleneck, the others with one, at the line that the word ``planted`` marks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+STEPS = 6
+
+Step = Callable[[int], torch.Tensor]
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 8))
+
+
+def batches(size: int = 24) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    while True:
+        yield torch.randn(size, 64, generator=draw), torch.randint(0, 8, (size,), generator=draw)
+
+
+def train(body: Callable[[nn.Module, torch.Tensor, torch.Tensor, int], torch.Tensor]) -> None:
+    """Train for a few steps; ``body`` makes the loss of one."""
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step, (x, y) in zip(range(STEPS), batches(), strict=False):
+        optimizer.zero_grad()
+        loss = body(model, x.to("sdaa"), y.to("sdaa"), step)
+        loss.backward()
+        optimizer.step()
+
+
+def plain(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(x), y)
+
+
+# ----------------------------------------------------------------------------------------------------------- healthy
+
+
+def healthy_steps() -> None:
+    train(lambda model, x, y, step: plain(model, x, y))
+
+
+def healthy_with_the_loss_read_each_step() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        loss = plain(model, x, y)
+        loss.item()
+        return loss
+
+    train(body)
+
+
+def healthy_with_a_last_batch_that_is_smaller() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return plain(model, x, y) if step < STEPS - 1 else plain(model, x[:7], y[:7])
+
+    train(body)
+
+
+def healthy_under_autocast() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        with torch.autocast("sdaa", dtype=torch.float16):
+            return plain(model, x, y)
+
+    train(body)
+
+
+# ----------------------------------------------------------------------------------------------------- slow operator
+
+
+def slow_distances_by_broadcasting() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        rows = x.repeat(12, 1)
+        return plain(model, x, y) + (rows[:, None] - rows[None]).mean() * 1e-3  # planted
+
+    train(body)
+
+
+def slow_arithmetic_in_float64() -> None:
+    table = torch.randn(700, 700, dtype=torch.float64, device="sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return plain(model, x, y) + (table @ table).sum().float() * 1e-9  # planted
+
+    train(body)
+
+
+def slow_matrix_product_of_all_with_all() -> None:
+    table = torch.randn(1800, 1800, device="sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return plain(model, x, y) + (table @ table)[0, 0] * 1e-6  # planted
+
+    train(body)
+
+
+class WideHead(nn.Module):
+    """A layer whose weights are far too many for what comes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(8, 300000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(x)  # planted
+
+
+def slow_layer() -> None:
+    head = WideHead().to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(x), y) + head(model(x)).mean()
+
+    train(body)
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+
+
+def copies_by_item_in_a_loop() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        out = model(x)
+        for row in out:
+            row[0].item()  # planted
+        return nn.functional.cross_entropy(out, y)
+
+    train(body)
+
+
+def copies_of_features_to_the_host() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        out = model(x)
+        for part in out.split(6):
+            part.detach().cpu()  # planted
+        return nn.functional.cross_entropy(out, y)
+
+    train(body)
+
+
+def copies_of_samples_one_by_one() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        host = torch.randn(24, 64)
+        rows = torch.stack([row.to("sdaa") for row in host])  # planted
+        return plain(model, rows, y)
+
+    train(body)
+
+
+def copies_by_asking_for_a_branch() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        loss = plain(model, x, y)
+        for weight in model.parameters():
+            if weight.isnan().any():  # planted
+                return loss * 0
+        return loss
+
+    train(body)
+
+
+def copies_by_synchronising() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        for part in model:
+            x = part(x)
+            torch.sdaa.synchronize()  # planted
+        return nn.functional.cross_entropy(x, y)
+
+    train(body)
+
+
+def copies_to_other_layouts() -> None:
+    picture = torch.ones(96, 40, 64, 24, device="sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        turned = picture.transpose(1, 3).contiguous()  # planted
+        return plain(model, x, y) + turned[0, 0, 0, 0] * 1e-3
+
+    train(body)
+
+
+# ---------------------------------------------------------------------------------------------------- framework gaps
+
+
+def gaps_by_a_loop_over_rows() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        total = torch.zeros((), device="sdaa")
+        for row in x.detach().repeat(2, 1):
+            total = total + row.mul(row).sum()  # planted
+        return plain(model, x, y) + total * 1e-6
+
+    train(body)
+
+
+def gaps_by_a_loop_over_time() -> None:
+    cell = nn.Linear(64, 64).to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        state = x
+        for _ in range(40):
+            state = torch.tanh(torch.nn.functional.linear(state, cell.weight))  # planted
+        return plain(model, x + state * 1e-3, y)
+
+    train(body)
+
+
+class ManyRoots(nn.Module):
+    """Computes element by element what one operator would."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for column in range(x.shape[1]):
+            x = torch.where(torch.arange(x.shape[1], device=x.device) == column, x.abs(), x)  # planted
+        return x
+
+
+def gaps_in_a_module() -> None:
+    part = ManyRoots()
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(part(x.detach()[:, :48].repeat(1, 2)[:, :64])), y)
+
+    train(body)
+
+
+def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6))).to("sdaa")
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    for _, (x, _) in zip(range(STEPS), batches(), strict=False):
+        optimizer.zero_grad()
+        model(x.to("sdaa")).mean().backward()
+        optimizer.step()  # planted
+
+
+# ----------------------------------------------------------------------------------------------------- recompilation
+
+
+def recompilation_by_sequences_of_any_length() -> None:
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x = torch.randn(8 + 3 * step, 64).to("sdaa")  # planted
+        model(x).mean().backward()
+        optimizer.step()
+
+
+def recompilation_by_rows_that_are_selected() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        kept = x[: 9 + 2 * step] * 1.0  # planted
+        return plain(model, kept, y[: 9 + 2 * step])
+
+    train(body)
+
+
+def recompilation_by_padding_to_the_longest() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        longer = nn.functional.pad(x, (0, 0, 0, 1 + step))  # planted
+        return plain(model, longer[:24], y) + longer.mean() * 0.1
+
+    train(body)
+
+
+TRAININGS = {name: found for name, found in globals().items() if name.startswith(("healthy", "slow", "copies"))}
+TRAININGS |= {name: found for name, found in globals().items() if name.startswith(("gaps", "recompilation"))}
+
+if __name__ == "__main__":
+    import torch_sdaa  # noqa: F401 -- makes sdaa a device
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("training", choices=TRAININGS)
+    TRAININGS[parser.parse_args().training]()

@@ -1,0 +1,235 @@
+"""Finds the four classic bottlenecks in a profiled training: slow operator, copies, framework gaps, recompilation.
+
+Judged are simulated times and counts alone, so that a verdict does not depend on how fast this machine is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolkit.train_profile import fixes
+from toolkit.train_profile.record import Launch, Profile, total
+from utils.text import plural
+
+ALONE, SLOW_SHARE = 0.35, 0.2
+"""Share of the device's time from which an operator is slow: whatever binds it, and where memory does."""
+
+NOTICED = 0.10
+"""Share of the device's time from which anything else is named."""
+
+READS, CALLS = 3, 2
+"""Reads by the host, and calls that wait, from so many a step on at one line."""
+
+UPLOADS, UPLOAD_SHARE = 0.05, 0.20
+"""Share of uploads that is named: of three and more at one line, and of fewer."""
+
+LOOP, REPEATED = 32, 8
+"""Small launches of one line in a step from which it is a loop, and how often one operator must be among them."""
+
+WARM = 2
+"""Steps in which everything may be new."""
+
+_READ = "aten::_local_scalar_dense"
+_D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """One of the four, at one place.
+
+    Attributes:
+        kind: one of :mod:`toolkit.train_profile.fixes`. text: what it is. fix: what helps.
+        ops: operators, those that take most first. modules: of the network. source: ``file:line`` ("": none is known).
+        per_step: launches in a step. seconds: simulated, of a step. share: of the device's time.
+    """
+
+    kind: str
+    text: str
+    fix: str
+    ops: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    source: str = ""
+    per_step: float = 0.0
+    seconds: float = 0.0
+    share: float = 0.0
+
+
+def bottlenecks(profile: Profile) -> list[Bottleneck]:
+    """Return what stands out, the largest share of the device's time first within each kind."""
+    rows = profile.launches()
+    whole = total(rows)
+    found = []
+    if whole:
+        for finder in (_slow, _copies, _gaps):
+            found += sorted(finder(profile, rows, whole), key=lambda one: -one.share)
+    return [*found, *_synchronisations(profile), *_shapes(profile), *_compiled(profile)]
+
+
+def _grouped(rows: Iterable[Launch], key: Callable[[Launch], Any]) -> list[list[Launch]]:
+    groups: dict[Any, list[Launch]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return list(groups.values())
+
+
+def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, text: str, fix: str) -> Bottleneck:
+    ranked = sorted(rows, key=lambda row: -row.seconds)
+    seconds = total(rows)
+    return Bottleneck(
+        kind,
+        text,
+        fix,
+        tuple(dict.fromkeys(row.op for row in ranked)),
+        tuple(dict.fromkeys(row.module for row in ranked if row.module)),
+        ranked[0].source,
+        profile.per_step(sum(row.count for row in rows)),
+        profile.per_step(seconds),
+        seconds / whole,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- slow operators
+
+
+def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
+    """Yield operators, each with its backward, that take most of the time by their work, not by being launched."""
+    heavy = [row for row in rows if row.engine == "compute" and row.op not in _D2D and not row.launch_bound]
+    for group in _grouped(heavy, lambda row: (row.file, row.line, row.module)):
+        share = total(group) / whole
+        first = max(group, key=lambda row: row.seconds)
+        wide = any(text.startswith(("float64", "complex128")) for text in first.inputs)
+        by_memory = first.memory > first.arithmetic
+        if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
+            continue
+        fix = fixes.FLOAT64 if wide else fixes.MEMORY if by_memory else fixes.COMPUTE
+        bound = "float64" if wide else "memory" if by_memory else "compute"
+        if first.phase == "update":
+            fix = fixes.UPDATE
+        text = f"{first.op} on {', '.join(first.inputs[:3])} and its like take {share:.0%} of the device's time"
+        yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+
+
+def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
+    groups = _grouped((row for row in rows if _way(row)), lambda row: (row.file, row.line, _way(row)))
+    for group in groups:
+        way = _way(group[0])
+        share, count = total(group) / whole, profile.per_step(sum(row.count for row in group))
+        if way == "upload":
+            named = share >= UPLOAD_SHARE or (share >= UPLOADS and count >= READS)
+        else:
+            named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
+        if named:
+            yield _made(profile, fixes.COPIES, group, whole, _said(way, group[0], count, share), _FIXES[way])
+
+
+_FIXES = {
+    "read": fixes.READS,
+    "decides": fixes.DECIDES,
+    "upload": fixes.UPLOADS,
+    "between": fixes.BETWEEN,
+    "contiguous": fixes.CONTIGUOUS,
+}
+
+
+def _way(row: Launch) -> str:
+    """Return what kind of copy a launch is; "": none."""
+    if row.engine == "copy out" or row.op == _READ:
+        return "read"
+    if row.engine == "copy in" and not row.op.startswith("tccl::"):
+        return "upload"
+    if row.engine == "copy between":
+        return "between"
+    if row.waits:
+        return "decides"
+    return "contiguous" if row.op in _D2D and not row.launch_bound else ""
+
+
+def _said(way: str, row: Launch, count: float, share: float) -> str:
+    what = {
+        "read": "the host reads from the device",
+        "decides": f"the host waits for {row.op}",
+        "upload": "the host copies to the device",
+        "between": "devices copy to one another",
+        "contiguous": "tensors are copied on the device",
+    }[way]
+    return f"{what} {count:.3g} times a step, {share:.0%} of the device's time"
+
+
+def _synchronisations(profile: Profile) -> Iterator[Bottleneck]:
+    for one in profile.data.get("synchronisations") or ():
+        count = sum(one["by_step"].get(str(step), 0) for step in profile.steady)
+        if profile.per_step(count) >= CALLS:
+            text = f"the script waits for the device {profile.per_step(count):.3g} times a step by a call of its own"
+            source = f"{one['file']}:{one['line']}" if one["line"] else ""
+            ops = ("synchronize",)
+            yield Bottleneck(fixes.COPIES, text, fixes.WAITS, ops, source=source, per_step=profile.per_step(count))
+
+
+# ---------------------------------------------------------------------------------------------------- framework gaps
+
+
+def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
+    """Yield lines that launch the same small operators over and over, each for less work than its launch takes."""
+    small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
+    for group in _grouped(small, lambda row: (row.file, row.line, row.module)):
+        count, share = profile.per_step(sum(row.count for row in group)), total(group) / whole
+        most = max(_by_op(group).values()) / len(profile.steady)
+        if count < LOOP or most < REPEATED or share < NOTICED:
+            continue
+        update = all(row.phase == "update" for row in group)
+        fix = fixes.OPTIMIZER if update else fixes.LOOPS
+        text = f"{count:.0f} small launches a step from one line, {share:.0%} of the device's time for little work"
+        yield _made(profile, fixes.GAPS, group, whole, text, fix)
+
+
+def _by_op(rows: Iterable[Launch]) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row.op] += row.count
+    return counts
+
+
+# ----------------------------------------------------------------------------------------------------- recompilation
+
+
+def _shapes(profile: Profile) -> Iterator[Bottleneck]:
+    """Yield the line from which new shapes come in step after step: each is compiled anew on such cards."""
+    later = range(WARM, profile.steps)
+    by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for one in profile.data["fresh"]:
+        if one["step"] in later:
+            by_step[one["step"]].append(one)
+    if len(by_step) < 2 or len(by_step) < min(3, len(later) / 2):
+        return
+    firsts = [fresh[0] for fresh in by_step.values()]
+    (file, line), _ = Counter((one["file"], one["line"]) for one in firsts).most_common(1)[0]
+    every = [one for fresh in by_step.values() for one in fresh]
+    ops = tuple(op for op, _ in Counter(one["op"] for one in every).most_common())
+    modules = tuple(dict.fromkeys(one["module"] for one in firsts if one["module"]))
+    seen = list(dict.fromkeys(", ".join(one["inputs"][:2]) for one in firsts if one["file"] == file))[:4]
+    text = (
+        f"operands of new shapes in {len(by_step)} of {plural(len(later), 'later step')}, first {firsts[0]['op']} on "
+        f"{'; '.join(seen)}; {len(every)} distinct launches that were not there before"
+    )
+    source = f"{file}:{line}" if line else ""
+    yield Bottleneck(
+        fixes.RECOMPILATION, text, fixes.SHAPES, ops, modules, source, per_step=len(every) / max(len(later), 1)
+    )
+
+
+def _compiled(profile: Profile) -> Iterator[Bottleneck]:
+    """Yield functions that torch.compile compiled again more than once; one time makes a size dynamic."""
+    again: dict[tuple[str, int, str], list[str]] = defaultdict(list)
+    for one in profile.data.get("compilations") or ():
+        if one["reason"]:
+            again[one["file"], one["line"], one["function"]].append(one["reason"])
+    for (file, line, function), reasons in again.items():
+        if len(reasons) > 1:
+            text = f"torch.compile compiled {function} again {plural(len(reasons), 'time')}: {reasons[-1]}"
+            yield Bottleneck(fixes.RECOMPILATION, text, fixes.GUARDS, (function,), (), f"{file}:{line}")

@@ -1,0 +1,33 @@
+"""What helps against each bottleneck, in the words that are said."""
+
+from __future__ import annotations
+
+SLOW, COPIES, GAPS, RECOMPILATION = "slow operator", "copies", "framework gaps", "recompilation"
+"""The four classic bottlenecks."""
+
+FLOAT64 = "compute it in float32 (.float(), dtype=torch.float32): such cards have no float64"
+MEMORY = (
+    "let it move less: smaller intermediate tensors, an equivalent that makes none (a matrix product in place of a "
+    "broadcast), or float16 (torch.autocast('sdaa'))"
+)
+COMPUTE = "replace it by a cheaper equivalent, or compute it in float16 (torch.autocast('sdaa'))"
+UPDATE = "a larger batch, or gradients of several batches for one step, share each update"
+READS = (
+    "keep it on the device: sum tensors there, and read them once in many steps (.item(), .cpu() wait for the device)"
+)
+WAITS = "take the call out of the loop: reading a value waits by itself"
+DECIDES = "its result has a shape that follows from values, so the host waits: use torch.where or a mask of fixed shape"
+UPLOADS = "move whole batches, once: stack on the host, pin_memory=True and .to(device, non_blocking=True)"
+BETWEEN = "keep what works together on one device"
+CONTIGUOUS = (
+    "avoid the copy: keep one layout and dtype, and compute rather than permute, transpose or cast back and forth"
+)
+LOOPS = (
+    "compute whole tensors at once in place of the loop (stack, then one matrix product or sum), or use torch.compile"
+)
+OPTIMIZER = (
+    "let one launch step all tensors: SdaaFusedAdam, SdaaFusedSGD and their like of apex.optimizers, or fused=True "
+    "(foreach=True launches tensor by tensor here)"
+)
+SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks in place of selected rows"
+GUARDS = "torch.compile(dynamic=True), or keep what the reason names fixed: shapes, numbers and options of the function"

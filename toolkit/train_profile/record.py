@@ -1,0 +1,174 @@
+"""What a profiled training left behind, as ``torch_sdaa.profiling.record`` writes it; read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError, DataError
+
+KIND, SCHEMA_VERSION = "training profile", 1
+LARGEST = 1 << 30
+"""Bytes of a file that is read."""
+
+_FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
+_ROW: dict[str, Any] = {
+    **dict.fromkeys(("op", "phase", "node", "module", "file", "engine"), str),
+    **dict.fromkeys(("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds"), (int, float)),
+    "inputs": list,
+    "count": int,
+    "by_step": dict,
+    "line": int,
+    "waits": bool,
+}
+_FRESH: dict[str, Any] = {"step": int, "op": str, "inputs": list, "module": str, "file": str, "line": int}
+_KIND: dict[str, Any] = {
+    **dict.fromkeys(("op", "engine"), str),
+    **dict.fromkeys(("inputs", "outputs"), list),
+    "count": int,
+    "seconds": (int, float),
+    "phases": dict,
+}
+_TABLES = {"launches": _ROW, "fresh": _FRESH, "op_info": _KIND}
+_MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profiled training.
+
+    Attributes:
+        name: of the script or file. data: the record, JSON types.
+    """
+
+    name: str
+    data: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that returned."""
+        return int(self.data["steps"])
+
+    @property
+    def steady(self) -> frozenset[int]:
+        """Numbers of the steps that are judged: not the first, which loads and builds, where there are others."""
+        return frozenset(range(1, self.steps)) if self.steps > 1 else frozenset((0,))
+
+    def launches(self) -> list[Launch]:
+        """Return the launches of the steps that are judged, as rows."""
+        rows = (_of_steps(row, self.steady) for row in self.data["launches"])
+        return [row for row in rows if row.count]
+
+    def per_step(self, count: float) -> float:
+        """Return how many of something there are in a step that is judged."""
+        return count / len(self.steady)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launches of one operator with the same operands from the same place, in the steps that are judged.
+
+    Attributes:
+        op, inputs, phase, node, module, file, line, engine, waits: as the record has them.
+        count: of the launches. seconds: simulated. launch, arithmetic, memory: what these seconds are made of.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    phase: str
+    node: str
+    module: str
+    file: str
+    line: int
+    engine: str
+    waits: bool
+    count: int
+    seconds: float
+    launch: float
+    arithmetic: float
+    memory: float
+
+    @property
+    def source(self) -> str:
+        """The line it comes from; "": none is known."""
+        return f"{self.file}:{self.line}" if self.line else ""
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether starting it takes longer than all else."""
+        return self.launch >= 0.8 * self.seconds
+
+
+def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
+    count = sum(row["by_step"].get(str(step), 0) for step in steps)
+    part = count / max(row["count"], 1)
+    seconds, launch, arithmetic, memory = (
+        part * row[name] for name in ("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds")
+    )
+    return Launch(
+        row["op"],
+        tuple(row["inputs"]),
+        row["phase"],
+        row["node"],
+        row["module"],
+        row["file"],
+        row["line"],
+        row["engine"],
+        row["waits"],
+        count,
+        seconds,
+        launch,
+        arithmetic,
+        memory,
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile out of a JSON file.
+
+    Raises:
+        ConfigError: there is no such file. DataError: it is no profile of a training, or of another version.
+    """
+    if path.is_dir():
+        path = path / "profile.json"
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file; {_MADE_BY}")
+    if path.stat().st_size > LARGEST:
+        raise DataError(f"{path} has more than {LARGEST >> 20} MiB; {_MADE_BY} with fewer --steps")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no JSON file that can be read; {_MADE_BY}") from error
+    return checked(data, str(path))
+
+
+def checked(data: Any, name: str) -> Profile:
+    """Return what was read as a profile.
+
+    Raises:
+        DataError: it is none, or of another version.
+    """
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise DataError(f"{name} is no profile of a training; {_MADE_BY}")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        version = str(data.get("schema_version"))[:20]
+        raise DataError(f"{name} has schema version {version}, and this reads {SCHEMA_VERSION}; profile again")
+    for field, kind in _FIELDS.items():
+        if not isinstance(data.get(field), kind):
+            raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")
+    for table, fields in _TABLES.items():
+        if not all(_is_row(row, fields) for row in data[table]):
+            raise DataError(f"{name}: a row of {table!r} is damaged; profile again")
+    return Profile(Path(str(data.get("script") or name)).name, data)
+
+
+def _is_row(row: Any, fields: dict[str, Any]) -> bool:
+    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+
+
+def total(rows: Sequence[Launch]) -> float:
+    """Return the simulated seconds of rows."""
+    return sum(row.seconds for row in rows)
