@@ -6,6 +6,7 @@ launch that the device would make of it, and gets the price that the launch woul
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,16 +22,39 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine import ConfigError
 from engine.sdaa import load_card
 from torch_sdaa import prices
+from torch_sdaa.core import C
 
 _TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
 _TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
 _TYPES |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 
 _EMPTY = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "_efficientzerotensor")
-_NOTHING = (*_EMPTY, "detach", "alias", "_unsafe_view", "lift_fresh", "lift", "set_", "resize_", "record_stream", "is_same_size")
+_NOTHING = (
+    *_EMPTY,
+    "detach",
+    "alias",
+    "_unsafe_view",
+    "lift_fresh",
+    "lift",
+    "set_",
+    "resize_",
+    "record_stream",
+    "is_same_size",
+)
 """Operators that launch nothing: memory alone."""
 
-_FILLING = ("ones_like", "zeros_like", "full_like", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor")
+_FILLING = (
+    "ones_like",
+    "zeros_like",
+    "full_like",
+    "zeros",
+    "ones",
+    "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "scalar_tensor",
+)
 """Operators that the device makes of ``empty`` and one launch that fills."""
 
 _OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
@@ -72,7 +96,9 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     """
     recorder = _Recorder()
     torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
-    with FakeTensorMode(), _moved_as_fake():
+    with FakeTensorMode(), _moved_as_fake(), warnings.catch_warnings():
+        # a combined buffer is known again by its address, which fake tensors have, too
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         step = build()
         with recorder:
             for _ in range(steps_before):
@@ -82,6 +108,32 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     pricer = prices.Pricer(load_card())
     priced = [(launch, pricer.price(*launch)) for launch in recorder.launches]
     return Foretold(tuple(each for each in priced if each[1].launches))
+
+
+def observe(step: Callable[[], Any], steps_before: int = 1) -> Foretold:
+    """Run a step, and return what the launch log says that it launched; the order is not that of the launches.
+
+    Args:
+        step: what to run. steps_before: how often it is run before it is observed.
+    """
+    for _ in range(steps_before):
+        step()
+    before = _logged()
+    step()
+    found = []
+    for launch, (count, price) in _logged().items():
+        new = count - before.get(launch, (0, price))[0]
+        found += [((launch[0], list(launch[1]), list(launch[2]), launch[3]), price)] * (new if price.seconds else 0)
+    return Foretold(tuple(found))
+
+
+def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
+    """Return every distinct launch so far, how often it was, and its price."""
+    out: dict[tuple[Any, ...], tuple[int, prices.Price]] = {}
+    for (op, inputs, outputs, flops), count, seconds, assumed in C.signatures():
+        key = op, tuple(inputs), tuple(outputs), flops
+        out[key] = out.get(key, (0, None))[0] + count, prices.Price(seconds, assumed)
+    return out
 
 
 @contextmanager
@@ -96,7 +148,10 @@ def _moved_as_fake() -> Iterator[None]:
             made = fn(param.detach())
             param.data = made
             param.fake_device = made.fake_device
-        self._buffers.update({name: fn(held) for name, held in self._buffers.items() if held is not None})
+        for name, held in self._buffers.items():
+            if held is not None:
+                held.constant = None  # of a number fake tensors know the value, and would compute with it
+                self._buffers[name] = fn(held)
         return self
 
     torch.nn.Module._apply = apply  # type: ignore[method-assign]
@@ -139,7 +194,10 @@ class _Recorder(TorchDispatchMode):
             self.launches.append(_convolution(name, args, outputs))
         elif short in _OF_A_PART:
             filled = _meta(outputs[0])
-            self.launches += [("aten::fill_", [filled], [filled], -1), ("aten::copy_", [_meta(inputs[0])], [_meta(inputs[0])], -1)]
+            self.launches += [
+                ("aten::fill_", [filled], [filled], -1),
+                ("aten::copy_", [_meta(inputs[0])], [_meta(inputs[0])], -1),
+            ]
         elif not _has_kernel(name):
             raise ConfigError(
                 f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "

@@ -38,7 +38,7 @@ struct Signature {
         "aten::_local_scalar_dense", "aten::equal",       "aten::is_nonzero", "aten::nonzero",          "aten::masked_select",
         "aten::_unique",             "aten::_unique2",    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
         "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave",
-        "torchvision::nms",             "sdaa::fast_rcnn_inference"};
+        "torchvision::nms",             "sdaa::fast_rcnn_inference", "sdaa::nms"};
     waits = waiting.count(op) > 0;
     on = op == "aten::_local_scalar_dense" ? What::copy_out : what;
   }

@@ -4,6 +4,7 @@ The guides that scripts for such cards were written by have them at ``torch.cont
 are those of ``apex.optimizers``.
 """
 
+from engine import did_you_mean
 from torch_sdaa.apex.optimizers import Lamb, SdaaFusedAdadelta, SdaaFusedAdam, SdaaFusedLamb, SdaaFusedSGD
 from torch_sdaa.contrib.optimized_lib.boxes import Found, fast_rcnn_inference_single_image, pairwise_iou
 from torch_sdaa.contrib.optimized_lib.preloader import PreLoader
@@ -24,8 +25,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, __all__, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(__all__)}"
+    hint = did_you_mean(name, __all__) or f"; it has {', '.join(__all__)}"
     raise AttributeError(f"torch_sdaa.contrib.optimized_lib has no {name!r}{hint}")

@@ -45,7 +45,9 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Tensor:
     Raises:
         DataError: they are no such tensors.
     """
-    left, right = (_rows(getattr(boxes, "tensor", boxes), name) for boxes, name in ((boxes1, "boxes1"), (boxes2, "boxes2")))
+    left, right = (
+        _rows(getattr(boxes, "tensor", boxes), name) for boxes, name in ((boxes1, "boxes1"), (boxes2, "boxes2"))
+    )
     made: Tensor = _Iou.apply(left, right)
     return made
 

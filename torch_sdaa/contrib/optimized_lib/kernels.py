@@ -59,6 +59,7 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None]]
         _iou_backward,
         lambda grad, left, right: (torch.empty_like(left), torch.empty_like(right)),
     ),
+    "nms": ("(Tensor boxes, Tensor scores, float most) -> Tensor", plain.kept, None),
     "fast_rcnn_inference": (f"({_BOXES}) -> (Tensor, Tensor, Tensor, Tensor)", plain.fast_rcnn_inference, None),
 }
 """Schema, kernel, and shapes of the results; ``None``: they follow from values."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+Nms = Callable[[Tensor, Tensor, float], Tensor]
+"""From boxes, scores and the largest overlap to the numbers of the boxes that are kept."""
 
 
 def shuffle(parts: Sequence[Tensor], groups: int) -> Tensor:
@@ -32,38 +35,40 @@ def fast_rcnn_inference(
     nms_thresh: float,
     topk: int,
     limit: int,
+    nms: Nms | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the boxes that a detector found in an image, with score, class and number of the proposal.
 
     Args:
         boxes: N x 4 for each class, or N x 4 for all. scores: N x classes and the background, which is left out.
         limit: more numbers than that in the boxes, and classes are suppressed one by one, as torchvision does.
+        nms: suppresses the boxes of one class; :func:`kept` where none is given.
     """
     finite = boxes.isfinite().all(1) & scores.isfinite().all(1)
     if not finite.all():
         boxes, scores = boxes[finite], scores[finite]
     scores = scores[:, :-1]
-    most = torch.tensor([width, height, width, height], dtype=boxes.dtype)
+    most = torch.tensor([width, height, width, height], dtype=boxes.dtype).to(boxes.device)
     boxes = torch.minimum(boxes.reshape(-1, 4).clamp(min=0), most).view(len(scores), -1, 4)
     chosen = scores > score_thresh
     rows = chosen.nonzero()
     boxes = boxes[rows[:, 0], 0] if boxes.shape[1] == 1 else boxes[chosen]
     scores, classes = scores[chosen], rows[:, 1]
-    keep = _kept_by_class(boxes.float(), scores, classes, nms_thresh, limit)
+    keep = _kept_by_class(boxes.float(), scores, classes, nms_thresh, limit, nms or kept)
     keep = keep[:topk] if topk >= 0 else keep
     return boxes[keep], scores[keep], classes[keep], rows[keep, 0]
 
 
-def _kept_by_class(boxes: Tensor, scores: Tensor, classes: Tensor, most: float, limit: int) -> Tensor:
+def _kept_by_class(boxes: Tensor, scores: Tensor, classes: Tensor, most: float, limit: int, nms: Nms) -> Tensor:
     if boxes.numel() <= limit:  # all at once: boxes of another class are moved to where they meet none
         if not boxes.numel():
-            return torch.empty(0, dtype=torch.int64)
+            return torch.empty(0, dtype=torch.int64, device=boxes.device)
         offsets = classes.to(boxes) * (boxes.max() + torch.tensor(1).to(boxes))
-        return kept(boxes + offsets[:, None], scores, most)
+        return nms(boxes + offsets[:, None], scores, most)
     mask = torch.zeros_like(scores, dtype=torch.bool)
     for one in classes.unique():
         places = torch.where(classes == one)[0]
-        mask[places[kept(boxes[places], scores[places], most)]] = True
+        mask[places[nms(boxes[places], scores[places], most)]] = True
     places = torch.where(mask)[0]
     return places[scores[places].sort(descending=True)[1]]
 
