@@ -138,7 +138,7 @@ def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
 
 @contextmanager
 def _moved_as_fake() -> Iterator[None]:
-    """Let modules of fake tensors be moved and cast: PyTorch would swap their parameters, which have weak references."""
+    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
     kept = torch.nn.Module._apply
 
     def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

@@ -7,6 +7,7 @@ from typing import Any as _Any
 
 from torch import AcceleratorError, OutOfMemoryError
 
+from torch_sdaa.options import options as get_options, set_option
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
@@ -107,6 +108,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_offset",
+    "get_options",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
@@ -141,6 +143,7 @@ __all__ = [
     "seed_all",
     "set_device",
     "set_offset",
+    "set_option",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",

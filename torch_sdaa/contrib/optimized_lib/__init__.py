@@ -25,5 +25,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    hint = did_you_mean(name, __all__) or f"; it has {', '.join(__all__)}"
-    raise AttributeError(f"torch_sdaa.contrib.optimized_lib has no {name!r}{hint}")
+    hint = did_you_mean(name, __all__) or f" it has {', '.join(__all__)}"
+    raise AttributeError(f"torch_sdaa.contrib.optimized_lib has no {name!r};{hint}")

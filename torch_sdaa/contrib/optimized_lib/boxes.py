@@ -73,8 +73,8 @@ def fast_rcnn_inference_single_image(
     classes = scores.shape[1] - 1 if scores.dim() == 2 else 0
     if classes < 1 or boxes.dim() != 2 or len(boxes) != len(scores) or boxes.shape[1] not in (4, 4 * classes):
         raise DataError(
-            f"fast_rcnn_inference_single_image: boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)} do not belong "
-            "together: N x 4 or N x (4 classes), and N x (classes + 1)"
+            f"fast_rcnn_inference_single_image: boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)} do not "
+            "belong together: N x 4 or N x (4 classes), and N x (classes + 1)"
         )
     limit = _TORCHVISION_LIMITS.get(boxes.device.type, _LIMIT_OF_DEVICES)
     height, width = image_shape

@@ -57,10 +57,10 @@ class ChannelShuffle(nn.Module):
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Return both inputs' channels, mixed: one tensor, or its halves."""
-        if x1.shape[1] + x2.shape[1] != self.inp:
+        first, second = x1.shape[1], x2.shape[1]
+        if first + second != self.inp:
             raise ConfigError(
-                f"ChannelShuffle(inp={self.inp}) got {x1.shape[1]} and {x2.shape[1]} channels, {x1.shape[1] + x2.shape[1]} "
-                "together: inp is their sum"
+                f"ChannelShuffle(inp={self.inp}) got {first} and {second} channels: inp is their sum, {first + second}"
             )
         made = _Shuffle.apply(self.groups, 2 if self.split_shuffle else 1, *_of_one_dtype((x1, x2)))
         return tuple(made) if self.split_shuffle else made[0]  # type: ignore[return-value]
