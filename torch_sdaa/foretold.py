@@ -16,7 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ConfigError
@@ -60,7 +65,13 @@ _FILLING = (
 _OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
 """Gradients of views: zeros, and the part copied into them."""
 
+_AS_OTHERS = {"stack": "aten::cat"}
+"""Operators that the device makes of views and one other."""
+
 _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
+
+
+_UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +110,8 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     with FakeTensorMode(), _moved_as_fake(), warnings.catch_warnings():
         # a combined buffer is known again by its address, which fake tensors have, too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
-        step = build()
         with recorder:
+            step = build()
             for _ in range(steps_before):
                 step()
             recorder.launches.clear()
@@ -144,7 +155,7 @@ def _moved_as_fake() -> Iterator[None]:
     def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         for child in self.children() if recurse else ():
             apply(child, fn)
-        for param in filter(None.__ne__, self._parameters.values()):
+        for param in [each for each in self._parameters.values() if each is not None]:
             made = fn(param.detach())
             param.data = made
             param.fake_device = made.fake_device
@@ -173,9 +184,16 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
-            self.launches.append((_name(func), [_meta(args[0])], [], -1))
+            if _on_card(args):
+                self.launches.append((_name(func), [_meta(args[0])], [], -1))
             return _number(args[0])
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except _UNTOLD as error:
+            raise ConfigError(
+                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; write "
+                "that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+            ) from error
         if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
             self._note(func, args, kwargs, out)
         return out
@@ -198,6 +216,8 @@ class _Recorder(TorchDispatchMode):
                 ("aten::fill_", [filled], [filled], -1),
                 ("aten::copy_", [_meta(inputs[0])], [_meta(inputs[0])], -1),
             ]
+        elif short in _AS_OTHERS:
+            self.launches.append((_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1))
         elif not _has_kernel(name):
             raise ConfigError(
                 f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "
@@ -234,8 +254,9 @@ def _meta(tensor: Tensor) -> prices.Meta:
 
 
 def _number(tensor: Tensor) -> float | int | bool:
-    """Return what is taken for a number that only a run knows: none was found, nothing is infinite."""
-    return False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 0
+    """Return what is taken for a number that only a run knows: on the device nothing was found; the host has counted."""
+    number = 0 if _on_card([tensor]) else 1
+    return bool(number) if tensor.dtype == torch.bool else float(number) if tensor.is_floating_point() else number
 
 
 def _on_card(tensors: Sequence[Tensor]) -> bool:

@@ -60,7 +60,9 @@ def fast_rcnn_inference_single_image(
     nms_thresh: float,
     topk_per_image: int,
 ) -> tuple[Found, Tensor]:
-    """Return the boxes found in an image, best first, and the numbers of their proposals.
+    """Return the boxes found in an image, best first, and the numbers of their proposals, as detectron2 does.
+
+    Proposals with a number that is not finite are left out, and not counted.
 
     Args:
         boxes: N x 4, or N x 4 times the classes. scores: N x classes and one, the background.
