@@ -165,11 +165,11 @@ def _moved_as_fake() -> Iterator[None]:
                 self._buffers[name] = fn(held)
         return self
 
-    torch.nn.Module._apply = apply  # type: ignore[method-assign]
+    torch.nn.Module._apply = apply
     try:
         yield
     finally:
-        torch.nn.Module._apply = kept  # type: ignore[method-assign]
+        torch.nn.Module._apply = kept
 
 
 class _Recorder(TorchDispatchMode):
@@ -211,11 +211,8 @@ class _Recorder(TorchDispatchMode):
         elif short.startswith("convolution"):
             self.launches.append(_convolution(name, args, outputs))
         elif short in _OF_A_PART:
-            filled = _meta(outputs[0])
-            self.launches += [
-                ("aten::fill_", [filled], [filled], -1),
-                ("aten::copy_", [_meta(inputs[0])], [_meta(inputs[0])], -1),
-            ]
+            whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
+            self.launches += [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
         elif short in _AS_OTHERS:
             self.launches.append((_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1))
         elif not _has_kernel(name):

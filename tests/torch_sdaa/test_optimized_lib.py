@@ -176,7 +176,10 @@ def test_what_a_detector_keeps(device: str, own: bool, limit: int, monkeypatch: 
         mine = boxes.view(proposals, -1, 4)[chosen, c if own else 0]
         mine = torch.stack([mine[:, k].clamp(0, (90, 80, 90, 80)[k]) for k in range(4)], 1)
         moved = mine if limit == 0 else mine + c * (_largest(boxes, scores, usable, own) + 1)
-        wanted += [(scores[chosen[k], c].item(), c, usable.index(chosen[k]), mine[k]) for k in _greedy(moved, scores[chosen, c], 0.5)]
+        wanted += [
+            (scores[chosen[k], c].item(), c, usable.index(chosen[k]), mine[k])
+            for k in _greedy(moved, scores[chosen, c], 0.5)
+        ]
     wanted.sort(key=lambda each: -each[0])
     assert found.scores.tolist() == [each[0] for each in wanted[:12]]
     assert found.pred_classes.tolist() == [each[1] for each in wanted[:12]]

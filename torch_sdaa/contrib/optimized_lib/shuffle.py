@@ -63,7 +63,7 @@ class ChannelShuffle(nn.Module):
                 f"ChannelShuffle(inp={self.inp}) got {first} and {second} channels: inp is their sum, {first + second}"
             )
         made = _Shuffle.apply(self.groups, 2 if self.split_shuffle else 1, *_of_one_dtype((x1, x2)))
-        return tuple(made) if self.split_shuffle else made[0]  # type: ignore[return-value]
+        return tuple(made) if self.split_shuffle else made[0]
 
     def extra_repr(self) -> str:
         """Return what the module was made with."""
