@@ -191,8 +191,8 @@ class _Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         except _UNTOLD as error:
             raise ConfigError(
-                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; write "
-                "that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
+                "write that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
             ) from error
         if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
             self._note(func, args, kwargs, out)
@@ -251,7 +251,7 @@ def _meta(tensor: Tensor) -> prices.Meta:
 
 
 def _number(tensor: Tensor) -> float | int | bool:
-    """Return what is taken for a number that only a run knows: on the device nothing was found; the host has counted."""
+    """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
     number = 0 if _on_card([tensor]) else 1
     return bool(number) if tensor.dtype == torch.bool else float(number) if tensor.is_floating_point() else number
 

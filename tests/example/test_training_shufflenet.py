@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def test_every_way_has_the_same_values_and_names(scripts: tuple[Any, Any]) -> No
 def test_gains_are_told_within_ten_percent(scripts: tuple[Any, Any]) -> None:
     _, steps = scripts
     rows = [steps.row(change, 2, 32, True) for change in steps.CHANGES]
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in itertools.pairwise(rows):
         told, seen = before.told - after.told, before.observed - after.observed
         assert told == pytest.approx(seen, rel=0.1, abs=1e-6), after.change
         assert after.told == pytest.approx(after.observed, rel=0.1)
