@@ -12,8 +12,9 @@ import pytest
 from support import ROOT, RunPython
 
 torch: Any = pytest.importorskip("torch")
-pytest.importorskip("torchvision")
 import torch_sdaa  # noqa: E402, F401 -- here, before a test gets a cache folder of its own, where it would be compiled anew
+
+pytest.importorskip("torchvision")  # after torch_sdaa, which lets it be imported beside any build of PyTorch
 
 pytestmark = pytest.mark.torch
 FOLDER = ROOT / "example" / "training" / "shufflenet"
