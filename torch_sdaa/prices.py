@@ -65,6 +65,29 @@ class Parts(NamedTuple):
     bytes: int
 
 
+class Work(NamedTuple):
+    """What a launch does: floating-point operations, bytes read and written."""
+
+    operations: float
+    read: int
+    written: int
+
+
+def work(op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Work:
+    """Return what a launch does; of a copy or a view, the bytes alone.
+
+    Args:
+        op, inputs, outputs, flops: as of :meth:`Pricer.price`.
+    """
+    if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
+        return Work(0.0, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
+    if flops < 0:
+        sizes = [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs]
+        counted = operations(op, *sizes)
+        flops = elementwise(*sizes) if counted is None else counted
+    return Work(flops, *_traffic(op, inputs, outputs))
+
+
 class Pricer:
     """Prices launches of one card; called by the extension with those it has not seen before.
 

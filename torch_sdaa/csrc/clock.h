@@ -37,7 +37,8 @@ struct Signature {
     static const std::set<std::string> waiting = {
         "aten::_local_scalar_dense", "aten::equal",       "aten::is_nonzero", "aten::nonzero",          "aten::masked_select",
         "aten::_unique",             "aten::_unique2",    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
-        "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave"};
+        "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave",
+        "torchvision::nms",             "sdaa::fast_rcnn_inference", "sdaa::nms"};
     waits = waiting.count(op) > 0;
     on = op == "aten::_local_scalar_dense" ? What::copy_out : what;
   }
@@ -98,6 +99,7 @@ struct Clock {
   std::unordered_map<uint32_t, EventTime> events;
   std::vector<Tracer*> tracers;
   Entry source{};
+  bool blocking = false;  // the host waits for every launch
 
   static size_t lane(int32_t stream) {
     return stream >= 0 && stream < kStreams ? size_t(stream) : 1 + uint32_t(stream) % kPool;
@@ -150,7 +152,7 @@ struct Clock {
       shown.what = what.on;
       trace(at, shown, start, end);
     }
-    if (what.waits) wait_until(host, end);
+    if (what.waits || blocking) wait_until(host, end);
   }
 
   // Puts one entry behind what the clock has seen. `at` is its number in the log; `what` and `price` are those of a launch.

@@ -435,6 +435,11 @@ inline void bind_log(py::module& m) {
     const auto old = std::exchange(limits, {walk_at, price_at, signatures, spans});
     return std::make_tuple(old.walk_at, old.price_at, old.signatures, old.spans);
   });
+  m.def("set_blocking", [](bool on) {  // from here on the host waits for every launch, or no longer
+    settle();
+    std::lock_guard<std::mutex> hold(the_log().lock);
+    the_log().clock.blocking = on;
+  });
   m.def("trace", &traced);
   m.def("append_cost", &append_cost);
   m.def("set_slow", [](int64_t device, float factor) {

@@ -8,6 +8,7 @@ from typing import Any as _Any
 from torch import AcceleratorError, OutOfMemoryError
 
 from torch_sdaa.dump.kernel_dump import finalize_dump, init_dump, set_dump
+from torch_sdaa.options import options as get_options, set_option
 from torch_sdaa.profiling.context import profile
 from torch_sdaa.profiling.options import profileConfig
 from torch_sdaa.sdaa import amp
@@ -111,6 +112,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_offset",
+    "get_options",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
@@ -149,6 +151,7 @@ __all__ = [
     "set_device",
     "set_dump",
     "set_offset",
+    "set_option",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",

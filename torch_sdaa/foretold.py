@@ -1,0 +1,281 @@
+"""What a step would cost on the device, told from its ATen operators before anything runs.
+
+The step is traced on fake tensors: shapes and dtypes, no values, no launches. Each operator of the trace becomes the
+launch that the device would make of it, and gets the price that the launch would get.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine import ConfigError
+from engine.sdaa import load_card
+from torch_sdaa import prices
+from torch_sdaa.core import C
+
+_TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
+_TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
+_TYPES |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
+
+_EMPTY = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "_efficientzerotensor")
+_NOTHING = (
+    *_EMPTY,
+    "detach",
+    "alias",
+    "_unsafe_view",
+    "lift_fresh",
+    "lift",
+    "set_",
+    "resize_",
+    "record_stream",
+    "is_same_size",
+)
+"""Operators that launch nothing: memory alone."""
+
+_FILLING = (
+    "ones_like",
+    "zeros_like",
+    "full_like",
+    "zeros",
+    "ones",
+    "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "scalar_tensor",
+)
+"""Operators that the device makes of ``empty`` and one launch that fills."""
+
+_OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
+"""Gradients of views: zeros, and the part copied into them."""
+
+_AS_OTHERS = {"stack": "aten::cat"}
+"""Operators that the device makes of views and one other."""
+
+_COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
+
+
+_UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a step is told to do.
+
+    Attributes:
+        launches: in their order, each with its price.
+    """
+
+    launches: tuple[tuple[prices.Launch, prices.Price], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds of all launches."""
+        return sum(price.seconds for _, price in self.launches)
+
+    @property
+    def operators(self) -> Counter[str]:
+        """How often each operator is launched."""
+        return Counter(launch[0] for launch, _ in self.launches)
+
+
+def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> Foretold:
+    """Return what a step would launch, and for how long.
+
+    Args:
+        build: makes model, data and optimizer on device ``sdaa``, and returns the step; called under fake tensors.
+        steps_before: steps that are traced and not counted, as an optimizer makes its state in the first one.
+
+    Raises:
+        ConfigError: an operator of the step cannot be told from shapes.
+    """
+    recorder = _Recorder()
+    torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
+    with FakeTensorMode(), _moved_as_fake(), warnings.catch_warnings():
+        # a combined buffer is known again by its address, which fake tensors have, too
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        with recorder:
+            step = build()
+            for _ in range(steps_before):
+                step()
+            recorder.launches.clear()
+            step()
+    pricer = prices.Pricer(load_card())
+    priced = [(launch, pricer.price(*launch)) for launch in recorder.launches]
+    return Foretold(tuple(each for each in priced if each[1].launches))
+
+
+def observe(step: Callable[[], Any], steps_before: int = 1) -> Foretold:
+    """Run a step, and return what the launch log says that it launched; the order is not that of the launches.
+
+    Args:
+        step: what to run. steps_before: how often it is run before it is observed.
+    """
+    for _ in range(steps_before):
+        step()
+    before = _logged()
+    step()
+    found = []
+    for launch, (count, price) in _logged().items():
+        new = count - before.get(launch, (0, price))[0]
+        found += [((launch[0], list(launch[1]), list(launch[2]), launch[3]), price)] * (new if price.seconds else 0)
+    return Foretold(tuple(found))
+
+
+def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
+    """Return every distinct launch so far, how often it was, and its price."""
+    out: dict[tuple[Any, ...], tuple[int, prices.Price]] = {}
+    for (op, inputs, outputs, flops), count, seconds, assumed in C.signatures():
+        key = op, tuple(inputs), tuple(outputs), flops
+        out[key] = out.get(key, (0, None))[0] + count, prices.Price(seconds, assumed)
+    return out
+
+
+@contextmanager
+def _moved_as_fake() -> Iterator[None]:
+    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
+    kept = torch.nn.Module._apply
+
+    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        for child in self.children() if recurse else ():
+            apply(child, fn)
+        for param in [each for each in self._parameters.values() if each is not None]:
+            made = fn(param.detach())
+            param.data = made
+            param.fake_device = made.fake_device
+        for name, held in self._buffers.items():
+            if held is not None:
+                held.constant = None  # of a number fake tensors know the value, and would compute with it
+                self._buffers[name] = fn(held)
+        return self
+
+    torch.nn.Module._apply = apply
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = kept
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes the launches that the device would make of the operators that pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches: list[prices.Launch] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            if _on_card(args):
+                self.launches.append((_name(func), [_meta(args[0])], [], -1))
+            return _number(args[0])
+        try:
+            out = func(*args, **kwargs)
+        except _UNTOLD as error:
+            raise ConfigError(
+                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
+                "write that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+            ) from error
+        if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
+            self._note(func, args, kwargs, out)
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        name, short = _name(func), func._schema.name.rpartition("::")[2]
+        inputs, outputs = _tensors((args, kwargs)), _tensors(out)
+        if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
+            return
+        if short in ("copy_", *_COPYING):
+            self._copied(inputs[-1], outputs[0])
+        elif short in _FILLING:
+            filled = [_meta(outputs[0])]
+            self.launches.append(("aten::fill_", filled, filled, -1))
+        elif short.startswith("convolution"):
+            self.launches.append(_convolution(name, args, outputs))
+        elif short in _OF_A_PART:
+            whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
+            self.launches += [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
+        elif short in _AS_OTHERS:
+            self.launches.append((_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1))
+        elif not _has_kernel(name):
+            raise ConfigError(
+                f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "
+                "step with those, or run it and ask torch.sdaa.time_summary()"
+            )
+        else:
+            read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
+            self.launches.append((name, read, written, -1))
+
+    def _copied(self, source: Tensor, made: Tensor) -> None:
+        kinds = (source.device.type == "sdaa", made.device.type == "sdaa")
+        name = {(False, True): "copy_in", (True, False): "copy_out", (True, True): "aten::copy_"}[kinds]
+        if kinds == (True, True) and source.device.index != made.device.index:
+            name = "copy_between"
+        self.launches.append((name, [_meta(source)], [_meta(made)], -1))
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name)
+
+
+@lru_cache(maxsize=4096)
+def _has_kernel(name: str) -> bool:
+    """Whether the device has a kernel of an operator: of an overload (one for numbers calls that for tensors)."""
+    if not name.startswith("aten::"):
+        return True  # it runs the CPU's
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+    overloads = (getattr(packet, overload) for overload in packet.overloads())
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(one.name(), "PrivateUse1") for one in overloads)
+
+
+def _meta(tensor: Tensor) -> prices.Meta:
+    return _TYPES.get(tensor.dtype, str(tensor.dtype)), tensor.element_size(), tuple(int(n) for n in tensor.shape)
+
+
+def _number(tensor: Tensor) -> float | int | bool:
+    """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
+    number = 0 if _on_card([tensor]) else 1
+    return bool(number) if tensor.dtype == torch.bool else float(number) if tensor.is_floating_point() else number
+
+
+def _on_card(tensors: Sequence[Tensor]) -> bool:
+    return any(tensor.device.type == "sdaa" for tensor in tensors)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in a value, each once."""
+    found: list[Tensor] = []
+    for leaf in torch.utils._pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor) and not any(leaf is known for known in found):
+            found.append(leaf)
+    return found
+
+
+def _convolution(name: str, args: tuple[Any, ...], outputs: list[Tensor]) -> prices.Launch:
+    """Return the launch of a convolution, or of its backward: a multiply-add counts two."""
+    backward = "backward" in name
+    given = list(args[: 3 if backward else 2])
+    x, weight = given[-2:]
+    transposed, meets = args[7 if backward else 6], given[0] if backward else outputs[0]
+    flops = 2.0 * (x if transposed else meets).numel() * weight.numel() / max(weight.shape[0], 1)
+    if backward:
+        flops *= sum(args[10][:2])
+    return name.removesuffix("_overrideable"), [_meta(t) for t in given], [_meta(outputs[0])], flops
