@@ -139,13 +139,25 @@ class Pricer:
             seconds = self.price(op, inputs, outputs, flops).seconds
             launch = min(seconds, self._card.copy_launch_us * 1e-6)
             return Parts(launch, 0.0, seconds - launch, 0.0, sum(map(_bytes, inputs)))
-        if flops < 0:
-            flops = self._operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
-        rate, _ = self._rate(_computed_in(inputs, outputs))
-        moved = sum(_traffic(op, inputs, outputs))
-        arithmetic = flops / (self._layout.compute_tflop_s * 1e12 * rate)
-        memory = moved / (self._layout.memory_gb_s * 1e9)
-        return Parts(self._layout.launch_us * 1e-6, arithmetic, memory, flops, moved)
+        if op in _graphs:
+            whole = [self._parts(kernel, self._rate_in(_graphs[op], kernel)[0]) for kernel in _graphs[op].kernels]
+            return Parts(*map(sum, zip(*whole, strict=True))) if whole else Parts(0.0, 0.0, 0.0, 0.0, 0)
+        done = work(op, inputs, outputs, flops)
+        kernel = Kernel(op, op, (), (), (), done.operations, done.read, done.written)
+        return self._parts(kernel, self._rate(_computed_in(inputs, outputs))[0])
+
+    def _parts(self, kernel: Kernel, rate: float) -> Parts:
+        moved = kernel.read + kernel.written
+        return Parts(
+            kernel.launches * self._layout.launch_us * 1e-6,
+            kernel.flops / (self._layout.compute_tflop_s * 1e12 * rate),
+            moved / (self._layout.memory_gb_s * 1e9),
+            kernel.flops,
+            moved,
+        )
+
+    def _rate_in(self, graph: ShardWork, kernel: Kernel) -> tuple[float, str]:
+        return (1.0, "") if graph.float16 and not kernel.float32 else self._rate("Float")
 
     def _operations(self, op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> float:
         counted = operations(op, inputs, outputs)
@@ -170,8 +182,7 @@ class Pricer:
         """Return what a compiled graph costs: the sum of the kernels that the card launches for it."""
         seconds = assumed = 0.0
         for kernel in work.kernels:
-            half = work.float16 and not kernel.float32
-            rate, why = (1.0, "") if half else self._rate("Float")
+            rate, why = self._rate_in(work, kernel)
             taken = kernel_seconds(kernel, self._layout, rate)
             launch = kernel.launches * self._layout.launch_us * 1e-6
             arithmetic = kernel.flops / (self._layout.compute_tflop_s * 1e12 * rate)
