@@ -199,37 +199,47 @@ class _Recorder(TorchDispatchMode):
         return out
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        name, short = _name(func), func._schema.name.rpartition("::")[2]
-        inputs, outputs = _tensors((args, kwargs)), _tensors(out)
-        if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
-            return
-        if short in ("copy_", *_COPYING):
-            self._copied(inputs[-1], outputs[0])
-        elif short in _FILLING:
-            filled = [_meta(outputs[0])]
-            self.launches.append(("aten::fill_", filled, filled, -1))
-        elif short.startswith("convolution"):
-            self.launches.append(_convolution(name, args, outputs))
-        elif short in _OF_A_PART:
-            whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
-            self.launches += [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
-        elif short in _AS_OTHERS:
-            self.launches.append((_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1))
-        elif not _has_kernel(name):
+        launches, name = launches_of(func, args, kwargs, out), _name(func)
+        if [launch[0] for launch in launches] == [name] and not _has_kernel(name) and "convolution" not in name:
             raise ConfigError(
                 f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "
                 "step with those, or run it and ask torch.sdaa.time_summary()"
             )
-        else:
-            read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
-            self.launches.append((name, read, written, -1))
+        self.launches += launches
 
-    def _copied(self, source: Tensor, made: Tensor) -> None:
-        kinds = (source.device.type == "sdaa", made.device.type == "sdaa")
-        name = {(False, True): "copy_in", (True, False): "copy_out", (True, True): "aten::copy_"}[kinds]
-        if kinds == (True, True) and source.device.index != made.device.index:
-            name = "copy_between"
-        self.launches.append((name, [_meta(source)], [_meta(made)], -1))
+
+def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Launch]:
+    """Return what the device launches for an operator of ATen, told from its tensors' shapes and dtypes.
+
+    Args:
+        func, args, kwargs: the operator and its arguments. out: what it returned.
+    """
+    name, short = _name(func), func._schema.name.rpartition("::")[2]
+    inputs, outputs = _tensors((args, kwargs)), _tensors(out)
+    if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
+        return []
+    if short in ("copy_", *_COPYING):
+        return [_copied(inputs[-1], outputs[0])]
+    if short in _FILLING:
+        filled = [_meta(outputs[0])]
+        return [("aten::fill_", filled, filled, -1)]
+    if short.startswith("convolution"):
+        return [_convolution(name, args, outputs)]
+    if short in _OF_A_PART:
+        whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
+        return [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
+    if short in _AS_OTHERS:
+        return [(_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1)]
+    read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
+    return [(name, read, written, -1)]
+
+
+def _copied(source: Tensor, made: Tensor) -> prices.Launch:
+    kinds = (source.device.type == "sdaa", made.device.type == "sdaa")
+    name = {(False, True): "copy_in", (True, False): "copy_out", (True, True): "aten::copy_"}[kinds]
+    if kinds == (True, True) and source.device.index != made.device.index:
+        name = "copy_between"
+    return name, [_meta(source)], [_meta(made)], -1
 
 
 def _name(func: Any) -> str:

@@ -125,7 +125,7 @@ class Pricer:
             self.rough.add(op)
         if flops < 0:
             flops = self._operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
-        rate, why = self._rate(_computed_in(inputs, outputs))
+        rate, why = self._rate(computed_in(inputs, outputs))
         read, written = _traffic(op, inputs, outputs)
         kernel = Kernel(op, op, (), (), (), flops, read, written)
         seconds = kernel_seconds(kernel, self._layout, rate)
@@ -144,7 +144,7 @@ class Pricer:
             return Parts(*map(sum, zip(*whole, strict=True))) if whole else Parts(0.0, 0.0, 0.0, 0.0, 0)
         done = work(op, inputs, outputs, flops)
         kernel = Kernel(op, op, (), (), (), done.operations, done.read, done.written)
-        return self._parts(kernel, self._rate(_computed_in(inputs, outputs))[0])
+        return self._parts(kernel, self._rate(computed_in(inputs, outputs))[0])
 
     def _parts(self, kernel: Kernel, rate: float) -> Parts:
         moved = kernel.read + kernel.written
@@ -243,7 +243,7 @@ def shown(dtype: str) -> str:
     return _NAMES.get(dtype, dtype.lower())
 
 
-def _computed_in(inputs: list[Meta], outputs: list[Meta]) -> str:
+def computed_in(inputs: list[Meta], outputs: list[Meta]) -> str:
     """Return the dtype a launch computes in: that of its first floating operand, else of its first."""
     names = [name for name, *_ in (*inputs, *outputs)]
     return next((name for name in names if name in _FLOATING), names[0] if names else "Half")

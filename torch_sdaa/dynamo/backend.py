@@ -22,6 +22,7 @@ from torch_sdaa.dynamo import records
 from torch_sdaa.dynamo.convert import alone, why_not
 from torch_sdaa.dynamo.decompositions import decompositions
 from torch_sdaa.dynamo.draws import hoisted
+from torch_sdaa.dynamo.kernels import mark_calls
 from torch_sdaa.dynamo.options import Options, read
 from torch_sdaa.dynamo.plans import Numbers, Partition, label
 from torch_sdaa.dynamo.sizes import Sizes, bound, is_dynamic
@@ -99,10 +100,11 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
     for node in gm.graph.nodes:  # a partition's results lie in order, whatever was traced
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
+    mark_calls(gm.graph)
     kept.draws = hoisted(gm, numbers)
     fused = _divided(gm, device, numbers, stage, options, kept)
     left = [node for node in fused.graph.nodes if node.op == "call_function" and _is_operator(node)]
-    kept.written_back = sum(node.target in _WRITES_BACK for node in left)
+    kept.written_back += sum(node.target in _WRITES_BACK for node in left)
     return _finished(fused, kept, began, (places, numbers) if dynamic else None)
 
 
@@ -115,6 +117,7 @@ def _divided(
     refused: list[tuple[Any, str]] = []
     for _ in range(_ROUNDS):
         kept.partitions.clear()
+        kept.written_back = 0
         twins: dict[fx.Node, fx.Node] = {}
         graph = fx.Graph()
         graph.output(graph.graph_copy(gm.graph, twins))
@@ -162,7 +165,38 @@ def _opened(
             continue
         kept.partitions.append(held)
         setattr(fused, node.target, partition)
+        kept.written_back += _written_back(node, partition)
     return culprits
+
+
+def _written_back(node: fx.Node, partition: Partition) -> int:
+    """Let a partition write its results into the graph's inputs that are changed to them; return how many."""
+    parts = {user: int(user.args[1]) for user in node.users if user.target is operator.getitem} or {node: 0}
+    found = 0
+    for part, place in parts.items():
+        for copy in [user for user in part.users if user.target in _WRITES_BACK and user.args[1] is part]:
+            changed = copy.args[0]
+            if copy.users or not _only_read_by(changed, node, copy) or not _alike(changed, part):
+                continue
+            partition.write(place)
+            node.args = (*node.args, changed)
+            copy.graph.erase_node(copy)
+            found += 1
+    return found
+
+
+def _only_read_by(changed: Any, partition: fx.Node, copy: fx.Node) -> bool:
+    """Say whether nobody else can see when an input is changed."""
+    return changed.op == "placeholder" and all(
+        user in (partition, copy) or user.op == "output" for user in changed.users
+    )
+
+
+def _alike(changed: fx.Node, result: fx.Node) -> bool:
+    mine, other = changed.meta.get("val"), result.meta.get("val")
+    if not isinstance(mine, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    return mine.dtype == other.dtype and mine.shape == other.shape and mine.device == other.device
 
 
 def _without_kernel(graph: fx.Graph, sizes: Sizes) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 Each plan is an operator of its own in the namespace ``sdaa_graph``. It has a kernel for the CPU alone, so that a call
 goes the way of every operator of the device: aliases of its memory in, results made the device's own, an entry in the
-launch log, faults. What it costs is the sum of the kernels that the card would launch.
+launch log, faults. What it costs is the sum of the kernels that the card would launch (:mod:`torch_sdaa.dynamo.kernels`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from torch import fx
 
 from engine import HostSession, ModelError
 from engine.passes import PassOptions
-from engine.sdaa import Lowered, ShardWork, lowered, shard_work
+from engine.sdaa import Lowered, lowered
 from torch_sdaa import prices
 from torch_sdaa.dynamo import artefacts, cache, records
 from torch_sdaa.dynamo.builder import KINDS, Unsupported
 from torch_sdaa.dynamo.convert import results_of, written
+from torch_sdaa.dynamo.kernels import work_of
 from torch_sdaa.dynamo.options import Options
 from torch_sdaa.dynamo.sizes import Sizes
 
@@ -60,6 +61,11 @@ class Partition(torch.nn.Module):
         self._tensors = [isinstance(node.meta["val"], torch.Tensor) for node in graph.find_nodes(op="placeholder")]
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._token: torch.Tensor | None = None
+        self._written: list[int] = []
+
+    def write(self, place: int) -> None:
+        """Let a result be written into one more tensor, which each call gets behind the graph's inputs."""
+        self._written.append(place)
 
     def forward(self, *values: Any) -> Any:
         """Run the plan for these sizes; it is made where it is missing."""
@@ -70,9 +76,15 @@ class Partition(torch.nn.Module):
         plan.kept.runs += 1
         if self._token is None:  # says where, to a partition that takes nothing else of the device
             self._token = torch.empty(0, device=self._device)
-        tensors = [value for value, is_tensor in zip(values, self._tensors, strict=True) if is_tensor]
+        count = len(self._tensors)
+        tensors = [value for value, is_tensor in zip(values[:count], self._tensors, strict=True) if is_tensor]
+        changed = list(values[count:])
+        between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # lies there while it computes
         with torch._C._AutoDispatchBelowAutograd():
-            made = plan.call([self._token, *tensors])
+            made = plan.call([self._token, *tensors], changed, self._written)
+        del between
+        if changed:
+            torch.autograd.graph.increment_version(changed)
         if plan.kept.runs == 1:
             artefacts.keep_values(self._options, plan.kept.file, tensors, made)
         if self._strided:
@@ -115,7 +127,7 @@ class Partition(torch.nn.Module):
         kept = records.Plan(launch, file, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent)
         self._kept.plans.append(kept)
         artefacts.keep_model(self._options, file, entry.model)
-        return _Plan(session, results, launch, kept)
+        return _Plan(session, results, launch, kept, entry.work.activations)
 
     def _built(self, sizes: Sizes) -> cache.Entry:
         model = written(self._graph, sizes)
@@ -123,22 +135,10 @@ class Partition(torch.nn.Module):
         ends = (*model.graph.input, *model.graph.output)
         halves = any(value.type.tensor_type.elem_type == half for value in ends)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        if halves or _casts_to_half(model):
-            return cache.Entry(model.SerializeToString(), self._half_work(model), len(model.graph.node))
-        made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
-        return cache.Entry(made.stored.SerializeToString(), made.work, len(model.graph.node))
-
-    @staticmethod
-    def _half_work(model: Any) -> ShardWork:
-        """Count what a graph of two precisions makes the card do: float16 where the graph says so."""
-        from engine.onnx import infer_shapes
-
-        typed = infer_shapes(model).graph
-        kinds = {i.name: i.type.tensor_type.elem_type for i in (*typed.input, *typed.value_info, *typed.output)}
-        half = KINDS[torch.float16]
-        return shard_work(
-            model, float16=True, keep=lambda node: not any(kinds.get(name) == half for name in node.output)
-        )
+        if not halves and not _casts_to_half(model):
+            made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
+            model = made.stored
+        return cache.Entry(model.SerializeToString(), work_of(self._graph, sizes), len(model.graph.node))
 
 
 def _casts_to_half(model: Any) -> bool:
@@ -155,17 +155,25 @@ class _Plan:
         results: Sequence[tuple[tuple[int, ...], torch.dtype]],
         launch: str,
         kept: records.Plan,
+        between: int,
     ) -> None:
         self._session, self.kept = session.session, kept
+        self.between = between
+        """Bytes that lie between its kernels at their peak."""
         self._inputs = [tensor.name for tensor in session.inputs]
         self._outputs = list(zip([tensor.name for tensor in session.outputs], results, strict=True))
         self._options = session._run_options
-        _library.define(f"{launch}(Tensor[] values) -> Tensor[]")
+        _library.define(f"{launch}(Tensor[] values, Tensor(a!)[] written, int[] places) -> Tensor[]")
         _library.impl(launch, self._compute, "CPU")
         self.call = getattr(getattr(torch.ops, prices.GRAPHS), launch).default
 
-    def _compute(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Compute on the host's aliases of the device's memory: nothing is copied that lies in order."""
+    def _compute(
+        self, values: Sequence[torch.Tensor], changed: Sequence[torch.Tensor], places: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Compute on the host's aliases of the device's memory: nothing is copied that lies in order.
+
+        Inputs are changed at the end: what reads them before may still come.
+        """
         binding, held = self._session.io_binding(), []
         for name, value in zip(self._inputs, values[1:], strict=True):
             value = value.contiguous()
@@ -177,6 +185,8 @@ class _Plan:
             made.append(result)
             binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), result.data_ptr())
         self._session.run_with_iobinding(binding, self._options)
+        for tensor, place in zip(changed, places, strict=True):
+            tensor.copy_(made[place])
         return made
 
 
