@@ -65,6 +65,14 @@ class Parts(NamedTuple):
     bytes: int
 
 
+class Inside(NamedTuple):
+    """Kernels of one kind in a compiled graph: how many, and their simulated seconds together."""
+
+    kind: str
+    count: int
+    seconds: float
+
+
 class Work(NamedTuple):
     """What a launch does: floating-point operations, bytes read and written."""
 
@@ -145,6 +153,16 @@ class Pricer:
         done = work(op, inputs, outputs, flops)
         kernel = Kernel(op, op, (), (), (), done.operations, done.read, done.written)
         return self._parts(kernel, self._rate(computed_in(inputs, outputs))[0])
+
+    def kernels(self, op: str) -> list[Inside]:
+        """Return what a compiled graph launches, by kind of kernel, those that take most first; of others nothing."""
+        graph = _graphs.get(op)
+        found: dict[str, list[float]] = {}
+        for kernel in graph.kernels if graph is not None else ():
+            taken = kernel_seconds(kernel, self._layout, self._rate_in(graph, kernel)[0])
+            found.setdefault(kernel.op_type, []).append(taken)
+        rows = [Inside(kind, len(seconds), sum(seconds)) for kind, seconds in found.items()]
+        return sorted(rows, key=lambda row: (-row.seconds, row.kind))
 
     def _parts(self, kernel: Kernel, rate: float) -> Parts:
         moved = kernel.read + kernel.written

@@ -90,6 +90,8 @@ class Launch:
     launch: float
     arithmetic: float
     memory: float
+    kernels: tuple[dict[str, Any], ...] = ()
+    """Of a compiled graph, what is launched inside: kind, count and seconds of one run, longest first."""
 
     @property
     def source(self) -> str:
@@ -123,6 +125,7 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
         launch,
         arithmetic,
         memory,
+        tuple(row.get("kernels") or ()),
     )
 
 

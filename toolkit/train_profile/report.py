@@ -87,9 +87,18 @@ def notes(profile: Profile) -> list[str]:
         out.append("no optimizer step returned: all that ran is judged as one step")
     elif profile.steps == 1:
         out.append("one step only: what it loads and builds counts too; let it run longer (--steps)")
+    out += _graphs(profile)
     if profile.data.get("dropped"):
         out.append(f"there was no room for {profile.data['dropped']} spans; profile fewer --steps")
     return out
+
+
+def _graphs(profile: Profile) -> Iterator[str]:
+    """Yield what compiled graphs launch inside."""
+    for op, kernels in {row.op: row.kernels for row in profile.launches() if row.kernels}.items():
+        count, spent = sum(each["count"] for each in kernels), sum(each["seconds"] for each in kernels)
+        most = ", ".join(f"{each['kind']} x{each['count']} {seconds(each['seconds'])}" for each in kernels[:_MOST])
+        yield f"{op} is a compiled graph, {plural(count, 'kernel')} and {seconds(spent)} a run; most of it {most}"
 
 
 def layers(profile: Profile) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Compiled partitions on the disk: found again by graph, versions and options; the oldest go where there is no room."""
+"""Compiled partitions on the disk: found again by graph and sizes, taken where their versions are these.
+
+The oldest go where there is no room.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from engine import ConfigError, cache_folder, components, exclusive_file, hash_files, read_regular, write_file
-from engine.sdaa import Kernel, ShardWork, load_card
+from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, write_file
+from engine.sdaa import Kernel, ShardWork, load_card, versions
 
 BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
 BUDGET_MB = 1024
@@ -49,19 +52,24 @@ def budget() -> int:
     return int(text) * 10**6
 
 
+_PRICED_BY = ("prices.py", "counts.py", "foretold.py", "rings.py")
+"""Files beside this package that decide what a graph costs."""
+
+
 @cache
-def made_of() -> str:
-    """Return a hash of what decides how a graph is compiled: versions, the card, and this package."""
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
-    known = {name: version for name, version in components().items() if name in ("onnx", "onnxruntime", "numpy")}
-    what = [torch.__version__, known, hash_files(*sources), hash_files(load_card().source)]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+def made_of() -> dict[str, str]:
+    """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, and this package."""
+    here = Path(__file__).parent
+    sources = [*sorted(here.rglob("*.py")), *(here.parent / name for name in _PRICED_BY)]
+    lowering = {"lowering" if name == "sources" else name: version for name, version in versions().items()}
+    card, own = hash_files(load_card().source)[:12], hash_files(*sources)[:12]
+    return {"torch": torch.__version__, **lowering, "card": card, "torch_sdaa.dynamo": own}
 
 
 def key_of(graph: fx.Graph, shapes: Any, options: Any) -> str:
-    """Return a partition's key: names of nodes are no part of it."""
+    """Return a partition's key: names of nodes are no part of it, nor are versions, which an entry tells itself."""
     places = {node: place for place, node in enumerate(graph.nodes)}
-    lines = [f"{made_of()} {shapes} {options}"]
+    lines = [f"{shapes} {options}"]
     for node in graph.nodes:
         given = fx.node.map_arg((node.args, node.kwargs), lambda each: _Place(places[each]))
         lines.append(
@@ -86,11 +94,11 @@ def _described(traced: Any) -> str:
     return str(traced)
 
 
-def read(key: str) -> Entry | None:
-    """Return what :func:`write` stored; ``None`` where nothing is, or it was damaged."""
+def read(key: str) -> tuple[Entry | None, str]:
+    """Return what :func:`write` stored, and "" ; else ``None``, and why what is there is not taken ("": nothing is)."""
     folder = cache_folder(_KIND) if budget() else None
     if folder is None:
-        return None
+        return None, ""
     path = folder / f"{key}{_SUFFIX}"
     try:
         content = read_regular(path, budget())
@@ -99,15 +107,25 @@ def read(key: str) -> Entry | None:
             raise ValueError("it was changed after it was written")
         manifest, _, model = rest.partition(b"\n")
         found = json.loads(manifest)
+        if other := _another(found.get("made_of")):
+            raise ValueError(other)
         work = found["work"]
         kernels = tuple(map(_kernel, work["kernels"]))
         os.utime(path)  # used last
-        return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"])
+        return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"]), ""
     except FileNotFoundError:
-        return None
+        return None, ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         _log.info("%s is ignored: %s", path, error)
-        return None
+        return None, str(error)
+
+
+def _another(stored: Any) -> str:
+    """Return what of the versions that an entry was made with is another one here."""
+    if not isinstance(stored, dict):
+        return "it does not say which versions it was made with"
+    apart = [f"{name} {stored.get(name)}, here {now}" for name, now in made_of().items() if stored.get(name) != now]
+    return f"made with {'; '.join(apart)}" if apart else ""
 
 
 def _kernel(stored: dict[str, Any]) -> Kernel:
@@ -120,7 +138,7 @@ def write(key: str, entry: Entry) -> None:
     folder = cache_folder(_KIND) if budget() else None
     if folder is None:
         return
-    manifest = json.dumps({"work": asdict(entry.work), "nodes": entry.nodes}).encode()
+    manifest = json.dumps({"made_of": made_of(), "work": asdict(entry.work), "nodes": entry.nodes}).encode()
     rest = manifest + b"\n" + entry.model
     content = hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
     if len(content) > budget():

@@ -45,6 +45,10 @@ _LINEAR = ("mm", "bmm", "addmm", "baddbmm", "convolution")
 _ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "elu")
 
 
+_NAMED = 4
+"""Operators that a kernel's title has at most."""
+
+
 @dataclass
 class _Group:
     """A kernel while it is made: ``open`` to pointwise operators and a reduction, ``linear`` to its end, or closed."""
@@ -211,7 +215,7 @@ class _Grouping:
         read, written = self._entering(place), self._leaving(place)
         return Kernel(
             name=nodes[0].name,
-            op_type=str(nodes[heaviest].target),
+            op_type=_title(nodes),
             nodes=tuple(node.name for node in nodes),
             reads=tuple(node.name for node in read),
             writes=tuple(node.name for node in written),
@@ -333,6 +337,16 @@ def _origin(node: fx.Node) -> str:
     if origin is None or str(origin) == str(node.target):
         return ""
     return f"{origin} {node.meta.get('seq_nr')} {backward}"
+
+
+def _title(nodes: Iterable[fx.Node]) -> str:
+    """Return what a kernel does, by the operators of the traced network: ``addmm + mul``."""
+    names = []
+    for node in nodes:
+        origin = _origin(node).partition(" ")[0] or str(node.target)
+        names.append(origin.removeprefix("aten.").partition(".")[0])
+    found = list(dict.fromkeys(names))
+    return " + ".join(found[:_NAMED]) + (f" + {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
 
 def _kinds(graph: fx.Graph) -> dict[int, str]:

@@ -74,14 +74,14 @@ class Partition(torch.nn.Module):
         if plan is None:
             plan = self._plans[key] = self.plan(self._numbers.sizes)
         plan.kept.runs += 1
-        if self._token is None:  # says where, to a partition that takes nothing else of the device
-            self._token = torch.empty(0, device=self._device)
         count = len(self._tensors)
         tensors = [value for value, is_tensor in zip(values[:count], self._tensors, strict=True) if is_tensor]
         changed = list(values[count:])
+        if not tensors and self._token is None:  # says where, to a partition that takes nothing of the device
+            self._token = torch.empty(0, device=self._device)
         between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # lies there while it computes
         with torch._C._AutoDispatchBelowAutograd():
-            made = plan.call([self._token, *tensors], changed, self._written)
+            made = plan.call(tensors or [self._token], changed, self._written)
         del between
         if changed:
             torch.autograd.graph.increment_version(changed)
@@ -112,7 +112,7 @@ class Partition(torch.nn.Module):
         shapes = tuple(sizes.shape(value.shape) for value in inputs)
         numbers = [sizes.number(node.meta["val"]) for node in nodes if not isinstance(node.meta["val"], torch.Tensor)]
         key = cache.key_of(self._graph, (shapes, numbers, self._numbers.key), "")
-        entry = cache.read(key) if self._options.cache else None
+        entry, ignored = cache.read(key) if self._options.cache else (None, "")
         source = "cache" if entry is not None else "built"
         if entry is None:
             entry = self._built(sizes)
@@ -124,7 +124,7 @@ class Partition(torch.nn.Module):
         results = [(sizes.shape(value.shape), value.dtype) for value in self._results]
         spent = time.perf_counter() - began
         file = f"{self._name}_{len(self._plans)}" if self._options.const_name else launch
-        kept = records.Plan(launch, file, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent)
+        kept = records.Plan(launch, file, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent, ignored)
         self._kept.plans.append(kept)
         artefacts.keep_model(self._options, file, entry.model)
         return _Plan(session, results, launch, kept, entry.work.activations)
@@ -175,7 +175,7 @@ class _Plan:
         Inputs are changed at the end: what reads them before may still come.
         """
         binding, held = self._session.io_binding(), []
-        for name, value in zip(self._inputs, values[1:], strict=True):
+        for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
             value = value.contiguous()
             held.append(value)
             binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), value.data_ptr())

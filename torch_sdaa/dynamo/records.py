@@ -27,7 +27,7 @@ class Plan:
         launch: its name in the launch log. file: what its artefacts are called. shapes: of its inputs.
         kernels: what the card launches in it. seconds: simulated, of one run.
         nodes: of the ONNX model. source: ``built``, ``cache`` (another process, or this one before, had built it).
-        compile_seconds: of this machine.
+        compile_seconds: of this machine. ignored: why what the cache had was not taken ("": it had nothing).
     """
 
     launch: str
@@ -38,6 +38,7 @@ class Plan:
     nodes: int
     source: str
     compile_seconds: float
+    ignored: str = ""
     runs: int = 0
 
 
@@ -80,6 +81,7 @@ class Graph:
         lines += [
             f"  {plan.launch}: {plan.kernels} kernels, {plan.seconds * 1e3:.3f} ms simulated, {plan.runs} runs, "
             f"{plan.source} in {plan.compile_seconds:.2f} s"
+            f"{f'; what the cache had is not taken: {plan.ignored}' if plan.ignored else ''}"
             for plan in plans
         ]
         lines += [f"  {each.op} x{each.count}: {each.reason}" for each in self.fallbacks]

@@ -180,6 +180,7 @@ def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceS
         "flops": parts.flops * len(members),
         "bytes": parts.bytes * len(members),
         "host_seconds": sum(one.end - one.begin for one in known) / 1e9,
+        "kernels": [each._asdict() for each in pricer().kernels(signature.op)],
     }
 
 
