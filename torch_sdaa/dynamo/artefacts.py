@@ -12,6 +12,9 @@ from engine import ConfigError, write_file
 from torch_sdaa.dynamo.options import Options
 
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
 def keep_model(options: Options, name: str, model: bytes) -> None:
     """Write a partition's ONNX model.
 
@@ -26,26 +29,24 @@ def keep_model(options: Options, name: str, model: bytes) -> None:
             raise _unwritten(options, error) from error
 
 
-def keep_values(options: Options, name: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+def arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
+    """Return copies of tensors on the host."""
+    return [np.array(value.detach().cpu().numpy()) for value in tensors]
+
+
+def keep_values(options: Options, name: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     """Write the inputs and outputs of a plan's first run: ``input_0``, ..., ``output_0``, ...
 
     Raises:
         ConfigError: the folder cannot be written.
     """
-    if not options.keep:
-        return
     path = _folder(options) / f"{name}.npz"
-    arrays = {f"input_{i}": _array(value) for i, value in enumerate(inputs)}
-    arrays |= {f"output_{i}": _array(value) for i, value in enumerate(outputs)}
+    values = {f"input_{i}": value for i, value in enumerate(inputs)}
+    values |= {f"output_{i}": value for i, value in enumerate(outputs)}
     try:
-        np.savez(path, allow_pickle=False, **arrays)
+        np.savez(path, allow_pickle=False, **values)
     except OSError as error:
         raise _unwritten(options, error) from error
-
-
-def _array(value: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = value.detach().cpu().numpy()
-    return array
 
 
 def _folder(options: Options) -> Path:

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, write_file
-from engine.sdaa import Kernel, ShardWork, load_card, versions
+from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
 
 BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
 BUDGET_MB = 1024
@@ -61,7 +61,7 @@ def made_of() -> dict[str, str]:
     """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, and this package."""
     here = Path(__file__).parent
     sources = [*sorted(here.rglob("*.py")), *(here.parent / name for name in _PRICED_BY)]
-    lowering = {"lowering" if name == "sources" else name: version for name, version in versions().items()}
+    lowering = {"lowering" if name == "sources" else name: version for name, version in lowering_versions().items()}
     card, own = hash_files(load_card().source)[:12], hash_files(*sources)[:12]
     return {"torch": torch.__version__, **lowering, "card": card, "torch_sdaa.dynamo": own}
 

@@ -79,14 +79,16 @@ class Partition(torch.nn.Module):
         changed = list(values[count:])
         if not tensors and self._token is None:  # says where, to a partition that takes nothing of the device
             self._token = torch.empty(0, device=self._device)
+        kept = self._options.keep and plan.kept.runs == 1
+        given = artefacts.arrays(tensors) if kept else []  # before any of them is changed
         between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # lies there while it computes
         with torch._C._AutoDispatchBelowAutograd():
             made = plan.call(tensors or [self._token], changed, self._written)
         del between
         if changed:
             torch.autograd.graph.increment_version(changed)
-        if plan.kept.runs == 1:
-            artefacts.keep_values(self._options, plan.kept.file, tensors, made)
+        if kept:
+            artefacts.keep_values(self._options, plan.kept.file, given, artefacts.arrays(made))
         if self._strided:
             made = [self._laid_out(place, each) for place, each in enumerate(made)]
         return made[0] if self._single else made
