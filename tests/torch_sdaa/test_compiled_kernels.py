@@ -135,8 +135,10 @@ NETS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
         torch.randn(2, 6, 32),
     ),
     "recomputed": lambda: (Recomputed(), torch.randn(5, 16)),
-    "group norm": lambda: (torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.GroupNorm(2, 8), torch.nn.SiLU()),
-                           torch.randn(2, 4, 8, 8)),
+    "group norm": lambda: (
+        torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.GroupNorm(2, 8), torch.nn.SiLU()),
+        torch.randn(2, 4, 8, 8),
+    ),
 }
 
 

@@ -11,7 +11,6 @@ import torch
 from engine import ConfigError, write_file
 from torch_sdaa.dynamo.options import Options
 
-
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
@@ -31,7 +30,7 @@ def keep_model(options: Options, name: str, model: bytes) -> None:
 
 def arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
     """Return copies of tensors on the host."""
-    return [np.array(value.detach().cpu().numpy()) for value in tensors]
+    return [value.detach().cpu().numpy() for value in tensors]
 
 
 def keep_values(options: Options, name: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

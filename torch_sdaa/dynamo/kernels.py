@@ -40,7 +40,15 @@ _WHOLE = ("scaled_dot_product_attention",)
 """Functions of PyTorch that the device launches as one operator, and PyTorch traces as several."""
 
 _POINTWISE = ("_to_copy", "copy", "native_dropout", "hardswish", "where", "masked_fill")
-_REDUCING = ("_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "native_batch_norm", "argmax", "argmin")
+_REDUCING = (
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "argmax",
+    "argmin",
+)
 _LINEAR = ("mm", "bmm", "addmm", "baddbmm", "convolution")
 _ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "elu")
 

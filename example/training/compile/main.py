@@ -84,36 +84,38 @@ def step(model: Any, inputs: torch.Tensor) -> torch.Tensor:
 
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the gradients on the host, in float64."""
-    return {name: p.grad.detach().cpu().double() for name, p in model.named_parameters() if p.grad is not None}
+    """Return the gradients on the host."""
+    return {name: p.grad.detach().cpu() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
     """Return the distance to the exact gradients, as a share of their length."""
-    apart = sum(float(((found[name] - exact[name]) ** 2).sum()) for name in exact)
+    apart = sum(float(((found[name].double() - exact[name]) ** 2).sum()) for name in exact)
     return float((apart / sum(float((each**2).sum()) for each in exact.values())) ** 0.5)
 
 
-def timed(model: Any, inputs: torch.Tensor) -> tuple[float, float]:
-    """Return this machine's seconds of a warm step, and the simulated ones."""
+def timed(model: Any, inputs: torch.Tensor) -> tuple[float, float, float]:
+    """Return this machine's seconds of a warm step, those of its cores, and the simulated ones."""
     first, last = (torch.sdaa.Event(enable_timing=True) for _ in range(2))
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     first.record()
     step(model, inputs)
     last.record()
     torch.sdaa.synchronize()
-    return time.perf_counter() - began, first.elapsed_time(last) / 1e3
+    return time.perf_counter() - began, time.process_time() - busy, first.elapsed_time(last) / 1e3
 
 
 def warm(models: dict[str, Any], inputs: torch.Tensor) -> None:
     """Print the medians of warm steps, taken in turn so that what else this machine does meets all alike."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in models}
     for _ in range(WARM + 1):
         for name, model in models.items():
             found[name].append(timed(model, inputs))
-    for name, times in found.items():  # the first of each is not counted: it finds memory for the second set of gradients
-        seconds, simulated = (statistics.median(column) for column in zip(*times[1:], strict=True))
-        print(f"{name}: warm step {seconds:.2f} s on this machine, {simulated * 1e3:.2f} ms simulated")
+    for name, times in found.items():  # the first of each is not counted: its memory is still to be found
+        wall, busy, simulated = (statistics.median(column) for column in zip(*times[1:], strict=True))
+        print(
+            f"{name}: warm step {wall:.2f} s on this machine ({busy:.2f} s of its cores), {simulated * 1e3:.2f} ms simulated"
+        )
 
 
 def compared(path: Path) -> list[str]:
