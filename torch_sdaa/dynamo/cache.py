@@ -58,7 +58,7 @@ _PRICED_BY = ("prices.py", "counts.py", "foretold.py", "rings.py")
 
 @cache
 def made_of() -> dict[str, str]:
-    """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, and this package."""
+    """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, this package."""
     here = Path(__file__).parent
     sources = [*sorted(here.rglob("*.py")), *(here.parent / name for name in _PRICED_BY)]
     lowering = {"lowering" if name == "sources" else name: version for name, version in lowering_versions().items()}

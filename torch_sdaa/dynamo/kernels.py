@@ -1,6 +1,6 @@
 """What the card launches for a compiled graph: ATen's operators grouped into kernels, as a compiler groups them.
 
-1. What one operator of the traced network was taken apart into is one launch, as the device launches that operator once.
+1. What one operator of the traced network was taken apart into is one launch, as the device launches it once.
 2. A chain of pointwise operators over as many elements is one launch, with the reduction behind it. A product or
    convolution takes the pointwise operators behind it that alone read its result, up to its activation.
 3. Views launch nothing, nor does what follows from constants alone.
@@ -8,8 +8,8 @@
 A kernel reads what enters it and writes what leaves it, once; its arithmetic is the sum of its operators', each counted
 as the device counts it (:mod:`torch_sdaa.foretold`). So a kernel takes no longer than its operators one by one.
 
-An operator joins a kernel only where all it reads was made in that kernel or before it: kernels stay in an order in which
-they can run. Pointwise operators of the graph's inputs alone wait, and go into the kernel of whoever first reads them.
+An operator joins a kernel only where all it reads was made in that kernel or before it: kernels stay in an order in
+which they can run. Pointwise operators of the graph's inputs alone wait, and go into the kernel of their first reader.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class _Grouping:
         )
 
     def _entering(self, place: int) -> dict[fx.Node, int]:
-        """Return the tensors that a kernel reads, and how many bytes: of a view what it shows, of its root at most all."""
+        """Return the tensors that a kernel reads, and how many bytes: of views what they show, at most all of it."""
         seen: dict[fx.Node, dict[fx.Node, int]] = {}
         for node in self.groups[place].nodes:
             moved = [prices.work(*launch).read for launch in self._launches.get(node, [])]

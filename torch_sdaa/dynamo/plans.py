@@ -2,7 +2,7 @@
 
 Each plan is an operator of its own in the namespace ``sdaa_graph``. It has a kernel for the CPU alone, so that a call
 goes the way of every operator of the device: aliases of its memory in, results made the device's own, an entry in the
-launch log, faults. What it costs is the sum of the kernels that the card would launch (:mod:`torch_sdaa.dynamo.kernels`).
+launch log, faults. What it costs is the sum of the kernels that the card launches (:mod:`torch_sdaa.dynamo.kernels`).
 """
 
 from __future__ import annotations

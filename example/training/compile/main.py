@@ -113,9 +113,8 @@ def warm(models: dict[str, Any], inputs: torch.Tensor) -> None:
             found[name].append(timed(model, inputs))
     for name, times in found.items():  # the first of each is not counted: its memory is still to be found
         wall, busy, simulated = (statistics.median(column) for column in zip(*times[1:], strict=True))
-        print(
-            f"{name}: warm step {wall:.2f} s on this machine ({busy:.2f} s of its cores), {simulated * 1e3:.2f} ms simulated"
-        )
+        host = f"{wall:.2f} s on this machine ({busy:.2f} s of its cores)"
+        print(f"{name}: warm step {host}, {simulated * 1e3:.2f} ms simulated")
 
 
 def compared(path: Path) -> list[str]:
