@@ -69,7 +69,7 @@ class Inside(NamedTuple):
     """Kernels of one kind in a compiled graph: how many, and their simulated seconds together."""
 
     kind: str
-    count: int
+    launches: int
     seconds: float
 
 
@@ -156,9 +156,10 @@ class Pricer:
 
     def kernels(self, op: str) -> list[Inside]:
         """Return what a compiled graph launches, by kind of kernel, those that take most first; of others nothing."""
-        graph = _graphs.get(op)
+        if (graph := _graphs.get(op)) is None:
+            return []
         found: dict[str, list[float]] = {}
-        for kernel in graph.kernels if graph is not None else ():
+        for kernel in graph.kernels:
             taken = kernel_seconds(kernel, self._layout, self._rate_in(graph, kernel)[0])
             found.setdefault(kernel.op_type, []).append(taken)
         rows = [Inside(kind, len(seconds), sum(seconds)) for kind, seconds in found.items()]

@@ -188,5 +188,5 @@ def test_no_price_is_rough() -> None:
     compiled(lambda x: x.exp().sum(), matrix(3, 4))
     assert not [op for op in pricer().rough if op.startswith("sdaa_graph")]
     rows = pricer().kernels(f"sdaa_graph::{plans()[0].launch}")
-    assert [(row.kind, row.count) for row in rows] == [("exp + sum", 1)]
+    assert [(row.kind, row.launches) for row in rows] == [("exp + sum", 1)]
     assert torch_sdaa.dynamo.report().graphs[0].partitions[0].plans[0].seconds == pytest.approx(rows[0].seconds)

@@ -112,7 +112,7 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         if first.kernels:
             inside, most = sum(each["seconds"] for each in first.kernels), first.kernels[0]
             text = f"compiled {first.op} and its like take {share:.0%} of the device's time, "
-            text += f"{most['kind']} (x{most['count']}) {most['seconds'] / inside:.0%} of the first"
+            text += f"{most['kind']} (x{most['launches']}) {most['seconds'] / inside:.0%} of the first"
         yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
 
 

@@ -91,7 +91,7 @@ class Launch:
     arithmetic: float
     memory: float
     kernels: tuple[dict[str, Any], ...] = ()
-    """Of a compiled graph, what is launched inside: kind, count and seconds of one run, longest first."""
+    """Of a compiled graph, what is launched inside: kind, launches and seconds of one run, longest first."""
 
     @property
     def source(self) -> str:

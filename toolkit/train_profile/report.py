@@ -96,8 +96,8 @@ def notes(profile: Profile) -> list[str]:
 def _graphs(profile: Profile) -> Iterator[str]:
     """Yield what compiled graphs launch inside."""
     for op, kernels in {row.op: row.kernels for row in profile.launches() if row.kernels}.items():
-        count, spent = sum(each["count"] for each in kernels), sum(each["seconds"] for each in kernels)
-        most = ", ".join(f"{each['kind']} x{each['count']} {seconds(each['seconds'])}" for each in kernels[:_MOST])
+        count, spent = sum(each["launches"] for each in kernels), sum(each["seconds"] for each in kernels)
+        most = ", ".join(f"{each['kind']} x{each['launches']} {seconds(each['seconds'])}" for each in kernels[:_MOST])
         yield f"{op} is a compiled graph, {plural(count, 'kernel')} and {seconds(spent)} a run; most of it {most}"
 
 
