@@ -50,10 +50,13 @@ class Places:
         self._stack = threading.local()
         self._made: dict[int, Place] = {}  # autograd's number -> the forward call
         self._optimizer = ""
+        self._thread = threading.get_ident()
+        self._forwards = 0  # calls of this thread outside a backward
         self._hooks: list[Any] = []
 
     def start(self) -> None:
         """Begin to follow."""
+        self._thread = threading.get_ident()
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
@@ -73,19 +76,43 @@ class Places:
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules():
             return self._of_backward(node)
-        source = self._source()
+        source = self._source() or self._source_of_backward(node)
         if self._optimizer:
             return Place("optimizer", self._optimizer, source)
         place = Place("backward" if node is not None else "forward", self._module(), source)
-        self._made.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+        self._note(torch._C._autograd._get_sequence_nr() - 1, place, node is not None)
         return place
 
+    def _note(self, number: int, place: Place, within: bool) -> None:
+        """Keep the place of a forward call; one that a backward repeats (a checkpoint) has its thread's numbers."""
+        if not within or threading.get_ident() == self._thread:
+            self._forwards += not within
+            self._made.setdefault(number, place)
+            return
+        if getattr(self._stack, "after", None) != self._forwards:  # the backward of another forward
+            self._stack.made, self._stack.after = {}, self._forwards
+            self._stack.outer = torch._C._current_graph_task_id()
+        self._stack.made.setdefault(number, place)
+
+    def _forward_of(self, node: Any) -> Place | None:
+        """Return the forward call that a node is the backward of."""
+        repeated = getattr(self._stack, "after", None) == self._forwards
+        if repeated and torch._C._current_graph_task_id() != self._stack.outer:  # a backward within this one
+            made: dict[int, Place] = self._stack.made
+            return made.get(node._sequence_nr())
+        return self._made.get(node._sequence_nr())
+
+    def _source_of_backward(self, node: Any) -> str:
+        """Return the line of what the backward at hand belongs to: its forward's, else that which began it."""
+        made = None if node is None else self._forward_of(node)
+        return made.source if made is not None and made.source else self._source(sys._current_frames()[self._thread])
+
     def _of_backward(self, node: Any) -> Place:
-        made = self._made.get(node._sequence_nr())
+        made = self._forward_of(node)
         if made is not None:
-            return Place("backward", made.module, made.source)
+            return Place("backward", made.module, made.source or self._source_of_backward(None))
         variable = getattr(node, "variable", None)  # of what adds up the gradients of a parameter
-        return Place("backward", self._owners.get(id(variable), ""), self._source())
+        return Place("backward", self._owners.get(id(variable), ""), self._source() or self._source_of_backward(None))
 
     def _modules(self) -> list[str]:
         found: list[str] | None = getattr(self._stack, "names", None)
@@ -135,8 +162,8 @@ class Places:
         self._optimizer = ""
         self.step += 1
 
-    def _source(self) -> str:
-        frame: FrameType | None = sys._getframe(1)
+    def _source(self, frame: FrameType | None = None) -> str:
+        frame = frame or sys._getframe(1)
         while frame is not None and _is_inner(frame.f_code):
             frame = frame.f_back
         return "" if frame is None else f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
