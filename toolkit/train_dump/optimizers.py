@@ -18,6 +18,9 @@ ALONE = 0.1
 GROWTH = 100
 """How many times further off a step may leave values than it found them: an optimizer may divide by little."""
 
+_STATES = "aten.zeros"
+"""Operators that make what an optimizer keeps from its first step on."""
+
 Apart = Callable[[Array, KeptTensor, Array, KeptTensor], float]
 """Returns diff2 of a tensor of the reference and one of the judged run."""
 
@@ -81,7 +84,8 @@ def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
     for call in calls:
         for k, (one, number) in enumerate(zip(call.outputs, call.written, strict=True)):
             if number < 0:
-                fresh.add(one.digest)
+                if not call.op.startswith(_STATES):
+                    fresh.add(one.digest)
                 continue
             before = call.inputs[number].digest
             if before in fresh:
