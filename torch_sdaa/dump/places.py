@@ -17,7 +17,14 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",
+}
+"""Classes that wrap a model, and what they call it; its modules are named as without them."""
+
 _OF_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
@@ -138,8 +145,8 @@ class Places:
         """Give a model and what is in it their names."""
         self._held.append(root)
         inner: Any = root
-        while type(inner).__name__ in _WRAPPERS and hasattr(inner, "module"):
-            inner = inner.module
+        while hasattr(inner, attribute := _WRAPPERS.get(type(inner).__name__, "?")):
+            inner = getattr(inner, attribute)
         kind = type(inner).__name__
         within = self._module()  # made on the fly, inside another
         count = self._roots[kind] = self._roots.get(kind, 0) + 1

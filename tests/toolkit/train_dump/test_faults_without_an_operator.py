@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,17 @@ def test_scratch_memory_of_an_lstm_is_not_compared(tmp_path: Path) -> None:
         with dumper(use_dump=True, dump_path=tmp_path / f"{device}.h5"):
             run(device)
     assert blamed(tmp_path / "cpu.h5", tmp_path / "sdaa.h5") is None
+
+
+def test_a_compiled_model_is_dumped_operator_by_operator(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).to("sdaa")
+    x = torch.randn(2, 4).to("sdaa")
+    compiled = torch.compile(net, backend="sdaa")
+    for name, one in (("plain", net), ("compiled", compiled)):
+        with warnings.catch_warnings(), dumper(use_dump=True, dump_path=tmp_path / f"{name}.h5"):
+            warnings.filterwarnings("ignore", message="Using `torch.compile")
+            one(x).sum().backward()
+    assert blamed(tmp_path / "plain.h5", tmp_path / "compiled.h5") is None
+    with open_training_dump(tmp_path / "compiled.h5") as dump:
+        assert dump.call("aten.addmm.default/0").module == "Sequential.0"
