@@ -172,7 +172,7 @@ class TrainingDumpWriter:
             raise ConfigError(f"dump_path {path} exists; name a new file, or remove it")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._check_room(0, "nothing")
+            self._check_room(0, "a dump")
             self._file = h5py.File(path, "w", libver=("earliest", "v110"))
             self._file.attrs["about"] = json.dumps({"schema_version": VERSION, **about})
             self._file.flush()
@@ -196,7 +196,7 @@ class TrainingDumpWriter:
         """
         call = recorded.call
         need = self.needed(recorded)
-        self._check_room(need, call.op)
+        self._check_room(need, f"the next call, {call.op},")
         try:
             group = self._file.create_group(f"{call.op}/{call.number}")
             for slot, tensors, arrays in (
@@ -225,17 +225,17 @@ class TrainingDumpWriter:
 
     def _check_room(self, need: int, what: str) -> None:
         folder = self.path.parent
-        free = shutil.disk_usage(folder).free - SPARE
-        if need > free:
+        free = shutil.disk_usage(folder).free
+        if need > free - SPARE:
             raise DataError(
-                f"{self.path}: the next call, {what}, needs {need / 2**20:.1f} MiB and the disk has "
-                f"{max(0, free) / 2**20:.1f} MiB to spare; dump fewer steps or a smaller batch, or "
+                f"{self.path}: {what} needs {need / 2**20:.2f} MiB and the disk has {free / 2**20:.2f} MiB free, "
+                f"of which a dump leaves {SPARE / 2**20:.0f}; dump fewer steps or a smaller batch, or "
                 "choose a dump_path on another disk"
             )
         if self.limit is not None and self.size + need > self.limit:
             raise DataError(
-                f"{self.path}: the next call, {what}, would make it {(self.size + need) / 2**20:.1f} MiB, above the "
-                f"limit of {self.limit / 2**20:.1f} MiB; dump fewer steps or a smaller batch, or raise the limit"
+                f"{self.path}: {what} would make it {(self.size + need) / 2**20:.2f} MiB, above the "
+                f"limit of {self.limit / 2**20:.2f} MiB; dump fewer steps or a smaller batch, or raise the limit"
             )
 
     def close(self, more: Mapping[str, Any] | None = None, whole: bool = True) -> None:
@@ -350,7 +350,8 @@ def open_training_dump(path: Path) -> TrainingDump:
     """
     h5py = h5py_module()
     if not path.is_file():
-        raise DataError(f"dump {path} does not exist; name a file that torch_sdaa.utils.dumper wrote")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"dump {path} {what}; name a file that torch_sdaa.utils.dumper wrote")
     with _readable(path):
         file = h5py.File(path, "r")
         try:
@@ -371,6 +372,8 @@ def _readable(path: Path) -> Iterator[None]:
         raise
     except _DAMAGED as error:
         text = one_line(error)
+        if "signature not found" in text:
+            raise DataError(f"{path} is no HDF5 file; name one that torch_sdaa.utils.dumper wrote") from error
         cut = "it was cut short; copy it again or dump again" if "truncated" in text else f"{text}; dump again"
         raise DataError(f"{path} is not a readable HDF5 file: {cut}") from error
 

@@ -59,8 +59,9 @@ def _call(path: Path, args: argparse.Namespace) -> int:
     """Write and run the case of a call out of a training's dump."""
     case = write_aten_case(path, args.node, args.out)
     passed, why = run_aten_case(case)
-    state = "passes on cpu and sdaa" if passed else "fails"
-    row = {"target": "cpu, sdaa", "result": "pass" if passed else "FAIL", "reason": "" if passed else why}
+    where = " and ".join(case.devices)
+    state = f"passes on {where}" if passed else "fails"
+    row = {"target": ", ".join(case.devices), "result": "pass" if passed else "FAIL", "reason": "" if passed else why}
     lead = f"{case.op}: {state}; run: pytest {case.test}"
     notes = ["the values expected are those that the training had"]
     bad = frozenset(() if passed else (0,))

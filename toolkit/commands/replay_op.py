@@ -14,7 +14,8 @@ from engine import THRESHOLD, OpCall, TrainingDump, as_numbers, differences, ope
 from toolkit.arguments import Parser
 from toolkit.output import Column, ToolReport, add_output_flags, publish
 from toolkit.train_dump.isolated import Repeater
-from toolkit.train_dump.judge import ALONE, LIMIT
+from toolkit.train_dump.judge import LIMIT
+from toolkit.train_dump.optimizers import ALONE
 from utils.text import plural
 
 EPILOG = "exit code: 0 it gives what the run has, 1 something else, 2 it cannot be repeated"

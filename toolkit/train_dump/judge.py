@@ -30,14 +30,18 @@ from engine import (
 )
 from toolkit.train_dump.isolated import Repeater
 from toolkit.train_dump.matching import Matched, matched, other_arguments
+from toolkit.train_dump.optimizers import ALONE, off_after, steps
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 from which a value is off, by the coarser precision of the two runs."""
 
-ALONE = 0.1
-"""Share of that limit from which an operator by itself is: it inherits nothing."""
+ROUNDING = 1e-6
+"""Share by which an argument of two runs may differ."""
 
 _COPIES = ("aten._to_copy.", "aten.clone.", "aten.copy_.")
+_LISTS = ("aten._foreach_", "aten._fused_")
+"""Operators of optimizers: another number given to one matters, however little a single step shows of it."""
+
 _COARSE = ("bfloat16", "float16")
 
 
@@ -108,6 +112,7 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
     if repeater is not None:
         result.pairs += [judge.alone(call) for call in found.only_b]
         result.pairs.sort(key=lambda pair: pair.b.index)
+    judge.steps()
     result.notes += _notes(a, b, result, repeater)
     return result
 
@@ -161,6 +166,30 @@ class _Judge:
         elif call.outputs:
             self._isolate(pair, held := self._b.read(call), held)
         return pair
+
+    def steps(self) -> None:
+        """Look for steps of optimizers that leave other values behind, though no operator of theirs is at fault."""
+        if self._result.precision != "float32" or any(pair.why for pair in self._result.pairs if pair.b.failed):
+            return
+        pairs = {pair.b.where: pair for pair in self._result.pairs}
+        ours = steps(self._a.calls)
+        for key, theirs in steps(self._b.calls).items():
+            if key not in ours or any(one.where in pairs and pairs[one.where].why for one in theirs):
+                continue
+            limit = self._result.limit
+            found = off_after(self._a, self._b, ours[key], theirs, lambda *pair: self._difference(*pair).diff2, limit)
+            if found is not None:
+                call, k, diff2 = found
+                pair = pairs.get(call.where)
+                if pair is None:  # it was not repeated
+                    pair = Pair(call, call, "only in the judged run")
+                    self._result.pairs.append(pair)
+                    self._result.pairs.sort(key=lambda pair: pair.b.index)
+                pair.output = k
+                pair.why = (
+                    f"computes rightly, but the step of {call.module} ends with values that are off (diff2 "
+                    f"{diff2:.3g}) from ones that agree: a learning rate, decay or momentum"
+                )
 
     def _walk(self, index: int) -> None:
         """Note what the judged run has made so far; a view, cast or copy of what it has not made is not made."""
@@ -239,15 +268,20 @@ class _Judge:
     def _judge(self, pair: Pair, a: Recorded, b: Recorded) -> None:
         """Say why an operator is at fault that computes rightly, or that cannot be repeated."""
         limit = self._result.limit
-        if pair.difference is None or not _off(pair.difference.diff2, limit):
+        if pair.difference is None:
+            return
+        if not _off(pair.difference.diff2, limit):
+            if pair.b.op.startswith(_LISTS) and pair.difference.diff2 > 0 and not _off(pair.inputs, limit):
+                other = other_arguments(pair.a, pair.b, ROUNDING)
+                pair.why = f"computes rightly from other arguments: {other}" if other else ""
             return
         if not _off(pair.inputs, limit):
             other = other_arguments(pair.a, pair.b, limit)
             if other:
                 pair.why = f"computes rightly from other arguments: {other}"
-            elif pair.b.draws:
+            elif pair.b.draws and not _same_state(a, b):
                 pair.why = "draws other random numbers; run both with TORCH_SDAA_RANDOM=cpu and one seed"
-            elif pair.isolated is None:
+            elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
         elif pair.b.step == self._first and pair.b.phase == "forward":
             self._given(pair, a, b)
@@ -259,6 +293,11 @@ class _Judge:
             if other.digest not in self._made and _off(difference.diff2, self._result.limit):
                 pair.why = f"reads another input {k} than the reference, which no operator made: a batch or weights"
                 return
+
+
+def _same_state(a: Recorded, b: Recorded) -> bool:
+    """Say whether two random calls drew the same numbers."""
+    return a.state is not None and b.state is not None and np.array_equal(a.state, b.state)
 
 
 def _off(diff2: float, limit: float) -> bool:

@@ -17,7 +17,14 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",
+}
+"""Classes that wrap a model, and what they call it; its modules are named as without them."""
+
 _OF_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
@@ -50,10 +57,13 @@ class Places:
         self._stack = threading.local()
         self._made: dict[int, Place] = {}  # autograd's number -> the forward call
         self._optimizer = ""
+        self._thread = threading.get_ident()
+        self._forwards = 0  # calls of this thread outside a backward
         self._hooks: list[Any] = []
 
     def start(self) -> None:
         """Begin to follow."""
+        self._thread = threading.get_ident()
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
@@ -73,19 +83,43 @@ class Places:
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules():
             return self._of_backward(node)
-        source = self._source()
+        source = self._source() or self._source_of_backward(node)
         if self._optimizer:
             return Place("optimizer", self._optimizer, source)
         place = Place("backward" if node is not None else "forward", self._module(), source)
-        self._made.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+        self._note(torch._C._autograd._get_sequence_nr() - 1, place, node is not None)
         return place
 
+    def _note(self, number: int, place: Place, within: bool) -> None:
+        """Keep the place of a forward call; one that a backward repeats (a checkpoint) has its thread's numbers."""
+        if not within or threading.get_ident() == self._thread:
+            self._forwards += not within
+            self._made.setdefault(number, place)
+            return
+        if getattr(self._stack, "after", None) != self._forwards:  # the backward of another forward
+            self._stack.made, self._stack.after = {}, self._forwards
+            self._stack.outer = torch._C._current_graph_task_id()
+        self._stack.made.setdefault(number, place)
+
+    def _forward_of(self, node: Any) -> Place | None:
+        """Return the forward call that a node is the backward of."""
+        repeated = getattr(self._stack, "after", None) == self._forwards
+        if repeated and torch._C._current_graph_task_id() != self._stack.outer:  # a backward within this one
+            made: dict[int, Place] = self._stack.made
+            return made.get(node._sequence_nr())
+        return self._made.get(node._sequence_nr())
+
+    def _source_of_backward(self, node: Any) -> str:
+        """Return the line of what the backward at hand belongs to: its forward's, else that which began it."""
+        made = None if node is None else self._forward_of(node)
+        return made.source if made is not None and made.source else self._source(sys._current_frames()[self._thread])
+
     def _of_backward(self, node: Any) -> Place:
-        made = self._made.get(node._sequence_nr())
+        made = self._forward_of(node)
         if made is not None:
-            return Place("backward", made.module, made.source)
+            return Place("backward", made.module, made.source or self._source_of_backward(None))
         variable = getattr(node, "variable", None)  # of what adds up the gradients of a parameter
-        return Place("backward", self._owners.get(id(variable), ""), self._source())
+        return Place("backward", self._owners.get(id(variable), ""), self._source() or self._source_of_backward(None))
 
     def _modules(self) -> list[str]:
         found: list[str] | None = getattr(self._stack, "names", None)
@@ -111,8 +145,8 @@ class Places:
         """Give a model and what is in it their names."""
         self._held.append(root)
         inner: Any = root
-        while type(inner).__name__ in _WRAPPERS and hasattr(inner, "module"):
-            inner = inner.module
+        while hasattr(inner, attribute := _WRAPPERS.get(type(inner).__name__, "?")):
+            inner = getattr(inner, attribute)
         kind = type(inner).__name__
         within = self._module()  # made on the fly, inside another
         count = self._roots[kind] = self._roots.get(kind, 0) + 1
@@ -135,8 +169,8 @@ class Places:
         self._optimizer = ""
         self.step += 1
 
-    def _source(self) -> str:
-        frame: FrameType | None = sys._getframe(1)
+    def _source(self, frame: FrameType | None = None) -> str:
+        frame = frame or sys._getframe(1)
         while frame is not None and _is_inner(frame.f_code):
             frame = frame.f_back
         return "" if frame is None else f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -23,6 +23,13 @@ _EMPTY = ("aten.empty", "aten.new_empty", "aten.resize_", "aten.set_", "aten._ef
 _LEFT = ("profiler", "prim", "c10d", "_c10d_functional", "debugprims", "streams")
 """Libraries whose operators compute nothing."""
 
+_SCRATCH = {"aten.mkldnn_rnn_layer.default": 3, "aten.mkldnn_rnn_layer_backward.default": -1}
+"""Operators with memory for their backward, of which parts were never written: the forward's result of this number, the
+backward's last input. It cannot be compared."""
+
+_STATISTICS = ("aten.native_batch_norm.default", "aten.miopen_batch_norm.default", "aten.cudnn_batch_norm.default")
+"""Operators that write into running_mean and running_var where they train, which their schemas do not say."""
+
 
 class Recorder(TorchDispatchMode):
     """Gives each call to ``keep`` when it has returned; a context manager.
@@ -59,6 +66,9 @@ class Recorder(TorchDispatchMode):
                 args, kwargs, tensors, self._feed(call, tensors), _written_arguments(func)
             )
         found = [kept(one) for one in tensors]
+        if found and _SCRATCH.get(call.op) == -1:
+            one, array = found[-1]
+            found[-1] = (replace(one, digest=f"scratch of {call.where}"), array)
         state = rng_state(device, _generator(args, kwargs)).numpy().copy() if call.draws else None
         call = replace(call, inputs=tuple(one for one, _ in found))
         recorded = Recorded(call, [array for _, array in found], [], state)
@@ -131,8 +141,12 @@ def outputs_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: A
     written = _written_arguments(func)
     names = [argument.name for argument in func._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if str(func) in _STATISTICS and given.get("training"):
+        written = {"running_mean", "running_var"}
+    scratch = _SCRATCH.get(str(func), -1)
+    results = _flat([one for k, one in enumerate(result) if k != scratch] if scratch >= 0 else result)
     found: list[torch.Tensor] = []
-    for tensor in (*_flat(result), *(t for name in names if name in written for t in _flat(given.get(name)))):
+    for tensor in (*results, *(t for name in names if name in written for t in _flat(given.get(name)))):
         if can_be_kept(tensor) and not any(tensor is known for known in found):
             found.append(tensor)
     return found
