@@ -16,6 +16,9 @@ from torch_sdaa.dynamo.aten import TABLE, Meta
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
 
+JOINS = (torch.ops.aten.cat.default,)
+"""Operators that leave out inputs without elements."""
+
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
     """Return a partition as a model: its tensor inputs in order, its outputs in order.
@@ -122,6 +125,11 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
         values[source] = placed(b, source)
         if isinstance(values[source], Value) and source.meta["val"].device.type == "cpu" and source.meta["val"].dim():
             raise Unsupported("an input lies on the host")
+    tensors = [value for value in values.values() if isinstance(value, Value)]
+    if any(value.numel == 0 for value in tensors) and node.target not in JOINS:
+        raise Unsupported(
+            "an input has no elements"
+        )  # there is nothing to gain, and kernels differ in what they make of it
     made = _written(b, node, values)
     meta, results = _meta(b, node), []
     for place, value in enumerate(made if isinstance(made, (tuple, list)) else [made]):
@@ -130,5 +138,7 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
             continue
         if (value.shape, value.dtype) != expected:
             raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
+        if not value.numel:
+            raise Unsupported("its result has no elements")
         results.append(value)
     return b.model(results)

@@ -38,7 +38,10 @@ def convolution(
     operands = [x, weight] if bias is None else [x, weight, bias]
     if not transposed:
         return b.op("Conv", operands, meta.dtype, meta.shape, **more)
-    return b.op("ConvTranspose", operands, meta.dtype, meta.shape, output_padding=_full(output_padding, rank), **more)
+    extra = _full(output_padding, rank)
+    if any(end >= step for end, step in zip(extra, more["strides"], strict=True)):
+        raise Unsupported("an output padding that is no smaller than the stride")
+    return b.op("ConvTranspose", operands, meta.dtype, meta.shape, output_padding=extra, **more)
 
 
 @onnx_of("convolution_backward")
