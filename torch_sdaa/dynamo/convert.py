@@ -111,6 +111,16 @@ def why_not(node: fx.Node, sizes: Sizes) -> str:
     return ""
 
 
+def _check_place(node: fx.Node, given: torch.Tensor) -> None:
+    """Refuse an input that lies elsewhere than the result; one number of the host may be anywhere."""
+    made = node.meta["val"]
+    first = next((each for each in (made if isinstance(made, (tuple, list)) else [made]) if each is not None), None)
+    if given.device.type == "cpu" and not given.dim():
+        return
+    if isinstance(first, torch.Tensor) and given.device != first.device:
+        raise Unsupported(f"an input lies on {'the host' if given.device.type == 'cpu' else given.device}")
+
+
 def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
     """Return a model of one node.
 
@@ -123,8 +133,8 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
         if isinstance(source.meta.get("val"), (tuple, list)):
             raise Unsupported("an input is several tensors")
         values[source] = placed(b, source)
-        if isinstance(values[source], Value) and source.meta["val"].device.type == "cpu" and source.meta["val"].dim():
-            raise Unsupported("an input lies on the host")
+        if isinstance(values[source], Value):
+            _check_place(node, source.meta["val"])
     tensors = [value for value in values.values() if isinstance(value, Value)]
     if any(value.numel == 0 for value in tensors) and node.target not in JOINS:
         raise Unsupported(

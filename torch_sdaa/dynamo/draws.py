@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.fx.node import map_arg
 
 from torch_sdaa.dynamo.plans import Numbers
 
@@ -78,44 +80,97 @@ class After:
         return str(self._target)
 
 
+class Saved(After):
+    """A draw of a checkpointed part: gives the state of the generator before it too, for :class:`Again`."""
+
+    def __call__(self, _: Any, device: torch.device, *args: Any, **kwargs: Any) -> Any:
+        """Draw."""
+        state = _states(device).get_rng_state(device)
+        return state, self._target(*args, **kwargs)
+
+
+class Again(After):
+    """The same draw in the backward pass."""
+
+    def __call__(self, _: Any, device: torch.device, state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Draw what was drawn, and leave the generator as it was."""
+        states = _states(device)
+        before = states.get_rng_state(device)
+        states.set_rng_state(state, device)
+        try:
+            return self._target(*args, **kwargs)
+        finally:
+            states.set_rng_state(before, device)
+
+
+class _Host:
+    """The host's generator, asked as a device's is."""
+
+    @staticmethod
+    def get_rng_state(_: torch.device) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    @staticmethod
+    def set_rng_state(state: torch.Tensor, _: torch.device) -> None:
+        torch.set_rng_state(state)
+
+
+def _states(device: torch.device) -> Any:
+    return _Host if device.type == "cpu" else getattr(torch, device.type)
+
+
 def hoisted(gm: fx.GraphModule, numbers: Numbers) -> int:
     """Put the random tensors of a graph in their order; return how many are drawn before the rest."""
     found = [node for node in gm.graph.nodes if _is_random(node)]
     first = next((node for node in gm.graph.nodes if node.op not in ("placeholder", "get_attr")), None)
-    before: tuple[fx.Node, ...] = ()
+    before: fx.Node | None = None
     count, ahead = 0, True
     for place, node in enumerate(found):
         free = _is_free(node)
         ahead = ahead and free
-        if free:
-            gm.add_submodule(f"draw_{place}", Draw(node, numbers))
-            with gm.graph.inserting_before(first if ahead else node):
-                drawn = gm.graph.call_module(f"draw_{place}", before)
-            count += ahead
-        else:
-            if not before:
-                before = (node,)
-                continue
-            with gm.graph.inserting_before(node):
-                drawn = gm.graph.call_function(After(node.target), (*before, *node.args), node.kwargs)
+        count += ahead
+        with gm.graph.inserting_before(first if ahead else node):
+            if free:
+                gm.add_submodule(f"draw_{place}", Draw(node, numbers))
+                drawn = gm.graph.call_module(f"draw_{place}", (before,))
+            else:
+                drawn = _waiting(gm.graph, node, before)
         drawn.meta.update(node.meta)
         node.replace_all_uses_with(drawn)
         if first is node:
             first = node.next
         gm.graph.erase_node(node)
-        before = (drawn,)
+        before = drawn
     if found:
         gm.graph.eliminate_dead_code()
         gm.recompile()
     return count
 
 
+def _waiting(graph: fx.Graph, node: fx.Node, before: fx.Node | None) -> fx.Node:
+    """Write a draw that comes after another, where it stands."""
+    args: Any = node.args
+    if node.target is run_and_save_rng_state:
+        target, given = args[0], args[1:]
+        made = next(user.meta["val"] for user in node.users if user.args[1] == 1)
+        return graph.call_function(Saved(target), (before, made.device, *given), node.kwargs)
+    if node.target is run_with_rng_state:
+        state, target, *given = args
+        node.meta["val"] = made = target(*map_arg(tuple(given), lambda each: each.meta["val"]), **node.kwargs)
+        return graph.call_function(Again(target), (before, made.device, state, *given), node.kwargs)
+    return graph.call_function(After(node.target), (before, *args), node.kwargs)
+
+
 def _is_random(node: fx.Node) -> bool:
+    if node.target in (run_and_save_rng_state, run_with_rng_state):
+        return True
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _is_free(node: fx.Node) -> bool:
     """Say whether no number of another tensor counts for what is drawn."""
+    if node.target in (run_and_save_rng_state, run_with_rng_state):
+        return False
     if not node.all_input_nodes:
         return isinstance(node.meta.get("val"), torch.Tensor)
     given = (*node.args[1:], *node.kwargs.values())
