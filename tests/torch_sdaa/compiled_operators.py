@@ -153,7 +153,7 @@ def _strides(value: torch.Tensor) -> tuple[int, ...]:
     return tuple(s for s, d in zip(value.stride(), value.shape, strict=True) if d > 1) if value.numel() else ()
 
 
-def _apart(found: Any, wanted: Any, exact: bool, factor: float) -> str:
+def _apart(found: Any, wanted: Any, exact: bool, factor: float, half: bool) -> str:
     """Return how two tensors differ ("": they do not)."""
     if found is None or wanted is None:
         return "" if found is wanted else f"{type(found).__name__} for {type(wanted).__name__}"
@@ -163,6 +163,10 @@ def _apart(found: Any, wanted: Any, exact: bool, factor: float) -> str:
     if exact or wanted.dtype not in BOUNDS:
         return "" if torch.equal(found.nan_to_num(), wanted.nan_to_num()) else f"not equal: {_first(found, wanted)}"
     rtol, atol = (factor * bound for bound in BOUNDS[wanted.dtype])
+    if half:  # rounded to 11 bits before it was added up
+        far = (found.double() - wanted.double()).abs().nan_to_num().max().item() if found.numel() else 0.0
+        near = far <= 1e-2 * factor * wanted.double().abs().nan_to_num().max().item() + 1e-2
+        return "" if near else f"too far: {_first(found, wanted)}"
     near = torch.allclose(found.double(), wanted.double(), rtol=rtol, atol=atol, equal_nan=True)
     return "" if near else f"too far: {_first(found, wanted)}"
 
@@ -218,7 +222,7 @@ def compared(info: Any, call: Callable[..., Any], tensors: list[torch.Tensor], h
     if _how(made[0], given) != _how(expected[0], plain):  # PyTorch itself forgets some aliases of functions it traces
         plain = _on_device(tensors)
         expected[0] = _seeded(_traced(call, lambda gm, inputs, stage: make_boxed_func(gm)), plain, half)[0]
-    why = _difference(made, expected, given, plain, seen <= _MOVES, info.name in _UNSTABLE)
+    why = _difference(made, expected, given, plain, seen <= _MOVES, info.name in _UNSTABLE, half)
     found.counts["wrong" if why else "left" if left else "compiled"] += 1
     if why:
         found.wrong.append(f"{sizes}: {why}")
@@ -250,7 +254,7 @@ def _traced_by_nobody(error: Exception) -> bool:
 
 
 def _difference(
-    made: list[Any], expected: list[Any], given: list[Any], plain: list[Any], exact: bool, unstable: bool
+    made: list[Any], expected: list[Any], given: list[Any], plain: list[Any], exact: bool, unstable: bool, half: bool
 ) -> str:
     if _how(made[0], given) != _how(expected[0], plain):
         return f"lies or looks otherwise: {_how(made[0], given)} for {_how(expected[0], plain)}"
@@ -258,7 +262,7 @@ def _difference(
         if len(ours) != len(theirs):
             return f"{len(ours)} {what}s for {len(theirs)}"
         for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            why = "" if unstable and what == "result" else _apart(one, other, exact and what != "gradient", factor)
+            why = "" if unstable and what == "result" else _apart(one, other, exact and what != "gradient", factor, half)
             if why:
                 return f"{what} {place} {why}"
     return ""
