@@ -262,7 +262,9 @@ def _difference(
         if len(ours) != len(theirs):
             return f"{len(ours)} {what}s for {len(theirs)}"
         for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            why = "" if unstable and what == "result" else _apart(one, other, exact and what != "gradient", factor, half)
+            why = (
+                "" if unstable and what == "result" else _apart(one, other, exact and what != "gradient", factor, half)
+            )
             if why:
                 return f"{what} {place} {why}"
     return ""

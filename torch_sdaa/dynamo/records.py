@@ -178,6 +178,8 @@ def _graph_breaks() -> list[GraphBreak]:
         frame = each.user_stack[-1] if each.user_stack else None
         file, number = (frame.filename, frame.lineno or 0) if frame else ("", 0)
         reason = lines[0] if lines else "PyTorch names no reason"
+        if reason.startswith("generic_jump"):
+            reason = "a branch depends on numbers of a tensor"
         met = found.get((file, number, reason))
         if met:
             met.count += 1
