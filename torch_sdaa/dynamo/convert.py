@@ -19,6 +19,9 @@ from torch_sdaa.dynamo.sizes import Sizes
 JOINS = (torch.ops.aten.cat.default,)
 """Operators that leave out inputs without elements."""
 
+STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+"""Operators to which it matters how their input lies in memory."""
+
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
     """Return a partition as a model: its tensor inputs in order, its outputs in order.
@@ -78,11 +81,19 @@ def _plain(b: Builder, argument: Any) -> Any:
 def _meta(b: Builder, node: fx.Node) -> Meta:
     traced = node.meta["val"]
     if isinstance(traced, torch.Tensor):
-        return Meta([_described(b, traced)])
+        return Meta([_described(b, traced)], _strides(b, node))
     used = {user.args[1] for user in node.users if user.target is operator.getitem}
     return Meta(
         [_described(b, each) if place in used and each is not None else None for place, each in enumerate(traced)]
     )
+
+
+def _strides(b: Builder, node: fx.Node) -> tuple[int, ...] | None:
+    """Return how the first input lies in memory; only operators that ask for it need to know."""
+    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    if node.target not in STRIDED or not isinstance(source, torch.Tensor) or source.storage_offset() != 0:
+        return None
+    return b.sizes.shape(source.stride())
 
 
 def _described(b: Builder, traced: Any) -> tuple[tuple[int, ...], torch.dtype]:
