@@ -297,7 +297,8 @@ def test_buffers_shared_and_frozen_parameters_over_steps_and_modes() -> None:
             optimizer.zero_grad(set_to_none=step % 2 == 0)
         ours, theirs = model.state_dict(), plain.state_dict()
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert model.unused.weight.grad is None and model.fixed.weight.grad is None
+    assert model.unused.weight.grad is None
+    assert model.fixed.weight.grad is None
     assert int(model.calls) == 6
     other = Norms().sdaa()
     other.load_state_dict({name.removeprefix("_orig_mod."): value for name, value in compiled.state_dict().items()})
@@ -387,5 +388,16 @@ def test_the_host_in_a_graph() -> None:
 
 
 def test_a_tensor_of_the_host_beside_one_of_the_card_is_refused_as_uncompiled() -> None:
-    with pytest.raises(Exception, match="same device|different device|two devices"):
+    with pytest.raises(Exception, match=r"same device|different device|two devices"):
         torch.compile(lambda a, b: a + b, backend="sdaa")(x(), x().cpu())
+
+
+def test_views_by_strides_are_told_apart_by_how_their_input_lies() -> None:
+    def function(a: Any) -> Any:
+        return a.as_strided((2, 2), (3, 1), 1) * 2
+
+    whole = x(4, 6)
+    for given in (whole, whole.t().contiguous().t()):  # equal sizes and numbers, another order in memory
+        torch.compiler.reset()
+        torch.testing.assert_close(torch.compile(function, backend="sdaa")(given), function(given))
+        assert not dynamo.report().fallbacks

@@ -13,14 +13,15 @@ from torch.fx.node import map_arg
 
 from engine import typed_reason
 from torch_sdaa.dynamo.aten import TABLE, Meta
+from torch_sdaa.dynamo.aten.table import STRIDED
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
 
-JOINS = (torch.ops.aten.cat.default,)
-"""Operators that leave out inputs without elements."""
+_PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fresh_copy", "alias", "detach", "clone"))
+"""Operators of which nothing is left in a partition, so that a tensor without elements may go through them."""
 
-STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
-"""Operators to which it matters how their input lies in memory."""
+JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
+"""Operators that may have inputs without elements."""
 
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
@@ -159,7 +160,7 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
             continue
         if (value.shape, value.dtype) != expected:
             raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
-        if not value.numel:
+        if not value.numel and node.target not in _PASSED_ON:
             raise Unsupported("its result has no elements")
         results.append(value)
     return b.model(results)

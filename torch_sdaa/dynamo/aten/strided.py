@@ -1,4 +1,4 @@
-"""Views by strides: where they are the same numbers in other sizes they are written so, else as numbers that are picked."""
+"""Views by strides: the same numbers in other sizes where they are that, else numbers that are picked."""
 
 from __future__ import annotations
 

@@ -15,6 +15,9 @@ Writer = Callable[..., Any]
 TABLE: dict[Any, Writer] = {}
 """Operator -> what writes it."""
 
+STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+"""Operators to which it matters how their first input lies in memory."""
+
 
 class Meta:
     """What a node gives: shape and dtype, of the first result where there are several.
