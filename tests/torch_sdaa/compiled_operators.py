@@ -1,4 +1,4 @@
-"""PyTorch's operator samples compiled: python -m tests.torch_sdaa.compiled_operators [--dtype D] [--part I/N] [NAME ...]
+"""PyTorch's operator samples compiled: python -m tests.torch_sdaa.compiled_operators [--dtype D] [NAME ...]
 
 Each sample of OpInfo goes the way of a graph that ``torch.compile`` traced: functionalised and differentiated by
 PyTorch, divided into partitions, computed as ONNX, what has no form left to the device. Results, gradients, changed
@@ -48,12 +48,13 @@ _FIGURES = {"native_batch_norm", "_native_batch_norm_legit"}
 """Operators of which only the first result counts: PyTorch traces figures that the CPU's kernel leaves empty."""
 
 _MOVES = {
-    "view", "reshape", "permute", "transpose", "t", "expand", "clone", "alias", "detach", "slice", "select", "cat", "flip",
-    "split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "tril", "triu", "full", "full_like", "zeros", "ones",
-    "zeros_like", "ones_like", "where", "masked_fill", "gather", "index_select", "index", "scatter", "neg", "abs",
-    "maximum", "minimum", "clamp", "relu", "constant_pad_nd", "squeeze", "unsqueeze", "slice_scatter", "select_scatter",
-    "amax", "amin", "topk", "embedding", "_to_copy", "eq", "ne", "lt", "le", "gt", "ge", "arange", "scalar_tensor",
-    "floor", "ceil", "round", "trunc", "sign", "copy", "as_strided", "max", "min", "_unsafe_view",
+    "view", "reshape", "permute", "transpose", "t", "expand", "clone", "alias", "detach", "slice", "select",
+    "cat", "flip", "split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "tril", "triu", "full",
+    "full_like", "zeros", "ones", "zeros_like", "ones_like", "where", "masked_fill", "gather", "index_select",
+    "index", "scatter", "neg", "abs", "maximum", "minimum", "clamp", "relu", "constant_pad_nd", "squeeze",
+    "unsqueeze", "slice_scatter", "select_scatter", "amax", "amin", "topk", "embedding", "_to_copy", "eq", "ne",
+    "lt", "le", "gt", "ge", "arange", "scalar_tensor", "floor", "ceil", "round", "trunc", "sign", "copy",
+    "as_strided", "max", "min", "_unsafe_view",
 }  # fmt: skip
 """Operators that round nothing."""
 
@@ -163,8 +164,8 @@ def _apart(found: Any, wanted: Any, exact: bool, factor: float, half: bool) -> s
     if exact or wanted.dtype not in BOUNDS:
         return "" if torch.equal(found.nan_to_num(), wanted.nan_to_num()) else f"not equal: {_first(found, wanted)}"
     rtol, atol = (factor * bound for bound in BOUNDS[wanted.dtype])
-    if half:  # rounded to 11 bits before it was added up
-        far = (found.double() - wanted.double()).abs().nan_to_num().max().item() if found.numel() else 0.0
+    if half and wanted.numel():  # rounded to 11 bits before it was added up
+        far = (found.double() - wanted.double()).abs().nan_to_num().max().item()
         near = far <= 1e-2 * factor * wanted.double().abs().nan_to_num().max().item() + 1e-2
         return "" if near else f"too far: {_first(found, wanted)}"
     near = torch.allclose(found.double(), wanted.double(), rtol=rtol, atol=atol, equal_nan=True)

@@ -6,7 +6,6 @@ by numbers of a tensor stays where it is; from there on each draw waits for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,7 +40,7 @@ class Draw(torch.nn.Module):
 
     def __init__(self, node: fx.Node, numbers: Numbers) -> None:
         super().__init__()
-        self._target: Callable[..., Any] = node.target  # type: ignore[assignment]
+        self._target: Any = node.target
         self._args, self._kwargs, self._numbers = node.args, dict(node.kwargs), numbers
         self._traced = node.meta["val"]
         first = node.args[0] if node.args else None
@@ -122,7 +121,7 @@ def _states(device: torch.device) -> Any:
 def hoisted(gm: fx.GraphModule, numbers: Numbers) -> int:
     """Put the random tensors of a graph in their order; return how many are drawn before the rest."""
     found = [node for node in gm.graph.nodes if _is_random(node)]
-    first = next((node for node in gm.graph.nodes if node.op not in ("placeholder", "get_attr")), None)
+    first: Any = next((node for node in gm.graph.nodes if node.op not in ("placeholder", "get_attr")), None)
     before: fx.Node | None = None
     count, ahead = 0, True
     for place, node in enumerate(found):
