@@ -130,6 +130,8 @@ def _seeded(function: Callable[..., Any], tensors: list[torch.Tensor], half: boo
     with torch.autocast("sdaa", dtype=torch.float16, enabled=half):
         out = tree_flatten(function(*tensors))[0]
     results = [each for each in out if isinstance(each, torch.Tensor)]
+    if any(each.layout is not torch.strided for each in results):
+        raise _NotAsked("a sparse result, which PyTorch does not trace")
     wanted = [each for each in results if each.requires_grad]
     inputs = [each for each in tensors if each.requires_grad]
     gradients: list[Any] = []
