@@ -47,6 +47,9 @@ _UNSTABLE = {
 _FIGURES = {"native_batch_norm", "_native_batch_norm_legit"}
 """Operators of which only the first result counts: PyTorch traces figures that the CPU's kernel leaves empty."""
 
+_OVERWRITES = {"native_dropout_backward"}
+"""Operators of which PyTorch's own kernel overwrites an input by mistake: a mask that has the gradient's dtype."""
+
 _MOVES = {
     "view", "reshape", "permute", "transpose", "t", "expand", "clone", "alias", "detach", "slice", "select",
     "cat", "flip", "split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "tril", "triu", "full",
@@ -217,6 +220,8 @@ def compared(info: Any, call: Callable[..., Any], tensors: list[torch.Tensor], h
     if drawn:  # tracing outside ``torch.compile`` does not put the generator back
         given = _on_device(tensors)
         made = _seeded(compiled, given, half)
+    if info.name in _OVERWRITES:
+        made[2], expected[2] = [], []
     if info.name in _FIGURES:
         made[0], expected[0] = made[0][:1], expected[0][:1]
     left = dynamo.report().fallbacks
