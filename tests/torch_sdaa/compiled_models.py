@@ -35,11 +35,32 @@ PICTURES = {
     "squeezenet1_0": 64,
     "swin_t": 64,
     "vgg11_bn": 64,
-    "vit_b_16": 224,
+    "vit_b_16": 64,
 }
 """Networks of torchvision, and the side of the picture."""
 
 _SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+
+
+_WHISPER = {
+    "vocab_size": 1000, "num_mel_bins": 16, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+    "max_source_positions": 20, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3,
+}  # fmt: skip
+
+
+class _BothSides(torch.nn.Module):
+    """A network that reads and writes, given the same words on both sides; a sound comes with fixed words."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            words = torch.arange(12, device=x.device).view(2, 6)
+            return self.model(input_features=x, decoder_input_ids=words).logits
+        return self.model(input_ids=x, decoder_input_ids=x).logits
 
 
 def _language() -> dict[str, Callable[[], torch.nn.Module]]:
@@ -52,6 +73,11 @@ def _language() -> dict[str, Callable[[], torch.nn.Module]]:
         "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
         "roberta": lambda: t.RobertaForMaskedLM(t.RobertaConfig(**_SMALL)),
         "t5": lambda: t.T5EncoderModel(t.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4)),
+        "t5-full": lambda: t.T5ForConditionalGeneration(
+            t.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0)
+        ),
+        "whisper": lambda: t.WhisperForConditionalGeneration(t.WhisperConfig(**_WHISPER)),
+        "vit": lambda: t.ViTForImageClassification(t.ViTConfig(**_SMALL, image_size=32, patch_size=8)),
         "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**_SMALL, vocab_size=1000)),
     }
 
@@ -62,19 +88,29 @@ def network(name: str, seed: int = 0) -> tuple[torch.nn.Module, torch.Tensor]:
     if name in PICTURES:
         import torchvision
 
-        more = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
+        more: dict[str, Any] = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
+        more |= {"image_size": PICTURES[name]} if name.startswith("vit") else {}
         side = PICTURES[name]
         model = getattr(torchvision.models, name)(**more)
         inputs = torch.randn(2, 3, side, side)
+        if name.startswith("vit"):  # it begins with zeros, which no gradient passes
+            torch.nn.init.normal_(model.heads.head.weight, std=0.02)
     else:
         model, inputs = _language()[name](), torch.randint(0, 1000, (2, 16))
+        if name == "vit":
+            inputs = torch.randn(2, 3, 32, 32)
+        if name == "whisper":
+            inputs = torch.randn(2, 16, 40)
+        if name in ("whisper", "t5-full"):
+            model = _BothSides(model)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         if type(module).__name__ == "StochasticDepth":
             module.p = 0.0
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0
+        for rate in ("dropout", "activation_dropout", "dropout_rate"):
+            if isinstance(getattr(module, rate, None), float):
+                setattr(module, rate, 0.0)
     return model.train(), inputs
 
 

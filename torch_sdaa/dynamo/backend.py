@@ -18,7 +18,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from engine import ModelError, refusal
-from torch_sdaa.dynamo import records
+from torch_sdaa.dynamo import records, views
 from torch_sdaa.dynamo.convert import alone, why_not
 from torch_sdaa.dynamo.decompositions import decompositions
 from torch_sdaa.dynamo.draws import hoisted
@@ -114,7 +114,7 @@ def _divided(
     """Return the graph with partitions in it."""
     support = _Support(numbers.sizes, device)
     visible = _visible(stage)
-    refused: list[tuple[Any, str]] = []
+    refused: list[tuple[Any, str]] = [(node, views.REASON) for node in _views(gm, stage, visible)]
     for _ in range(_ROUNDS):
         kept.partitions.clear()
         kept.written_back = 0
@@ -133,7 +133,8 @@ def _divided(
         if not culprits:
             break
         refused += [(back[name], reason) for name, reason in culprits if name in back]
-    why = Counter((str(node.target), reason) for node, reason in support.refused.items() if _counts(node))
+    counted = {node: reason for node, reason in support.refused.items() if reason != views.REASON and _counts(node)}
+    why = Counter((str(node.target), reason) for node, reason in counted.items())
     kept.fallbacks = [records.Fallback(op, reason, number) for (op, reason), number in why.most_common()]
     fused.recompile()
     return fused
@@ -234,6 +235,10 @@ def _sees_strides(value: fx.Node, reader: fx.Node, visible: int) -> bool:
         (given,) = reader.args
         return value in list(given)[:visible]
     return reader.target in (_aten.as_strided.default,)
+
+
+def _views(gm: fx.GraphModule, stage: str, visible: int) -> list[fx.Node]:
+    return [] if stage == "backward" else views.shared(gm.graph, visible)
 
 
 def _visible(stage: str) -> int:

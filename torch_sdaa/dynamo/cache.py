@@ -19,6 +19,7 @@ from torch import fx
 
 from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, write_file
 from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
+from torch_sdaa.dynamo.aten.table import STRIDED
 
 BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
 BUDGET_MB = 1024
@@ -75,6 +76,9 @@ def key_of(graph: fx.Graph, shapes: Any, options: Any) -> str:
         lines.append(
             f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {_described(node.meta.get('val'))}"
         )
+        if node.target in STRIDED:  # what it picks depends on how its input lies in memory
+            source = node.args[0].meta["val"]
+            lines.append(f"{tuple(source.stride())} {source.storage_offset()}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 

@@ -13,8 +13,15 @@ from torch.fx.node import map_arg
 
 from engine import typed_reason
 from torch_sdaa.dynamo.aten import TABLE, Meta
+from torch_sdaa.dynamo.aten.table import STRIDED
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
+
+_PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fresh_copy", "alias", "detach", "clone"))
+"""Operators of which nothing is left in a partition, so that a tensor without elements may go through them."""
+
+JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
+"""Operators that may have inputs without elements."""
 
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
@@ -75,11 +82,19 @@ def _plain(b: Builder, argument: Any) -> Any:
 def _meta(b: Builder, node: fx.Node) -> Meta:
     traced = node.meta["val"]
     if isinstance(traced, torch.Tensor):
-        return Meta([_described(b, traced)])
+        return Meta([_described(b, traced)], _strides(b, node))
     used = {user.args[1] for user in node.users if user.target is operator.getitem}
     return Meta(
         [_described(b, each) if place in used and each is not None else None for place, each in enumerate(traced)]
     )
+
+
+def _strides(b: Builder, node: fx.Node) -> tuple[int, ...] | None:
+    """Return how the first input lies in memory; only operators that ask for it need to know."""
+    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    if node.target not in STRIDED or not isinstance(source, torch.Tensor) or source.storage_offset() != 0:
+        return None
+    return b.sizes.shape(source.stride())
 
 
 def _described(b: Builder, traced: Any) -> tuple[tuple[int, ...], torch.dtype]:
@@ -108,6 +123,16 @@ def why_not(node: fx.Node, sizes: Sizes) -> str:
     return ""
 
 
+def _check_place(node: fx.Node, given: torch.Tensor) -> None:
+    """Refuse an input that lies elsewhere than the result; one number of the host may be anywhere."""
+    made = node.meta["val"]
+    first = next((each for each in (made if isinstance(made, (tuple, list)) else [made]) if each is not None), None)
+    if given.device.type == "cpu" and not given.dim():
+        return
+    if isinstance(first, torch.Tensor) and given.device != first.device:
+        raise Unsupported(f"an input lies on {'the host' if given.device.type == 'cpu' else given.device}")
+
+
 def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
     """Return a model of one node.
 
@@ -120,8 +145,13 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
         if isinstance(source.meta.get("val"), (tuple, list)):
             raise Unsupported("an input is several tensors")
         values[source] = placed(b, source)
-        if isinstance(values[source], Value) and source.meta["val"].device.type == "cpu" and source.meta["val"].dim():
-            raise Unsupported("an input lies on the host")
+        if isinstance(values[source], Value):
+            _check_place(node, source.meta["val"])
+    tensors = [value for value in values.values() if isinstance(value, Value)]
+    if any(value.numel == 0 for value in tensors) and node.target not in JOINS:
+        raise Unsupported(
+            "an input has no elements"
+        )  # there is nothing to gain, and kernels differ in what they make of it
     made = _written(b, node, values)
     meta, results = _meta(b, node), []
     for place, value in enumerate(made if isinstance(made, (tuple, list)) else [made]):
@@ -130,5 +160,7 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
             continue
         if (value.shape, value.dtype) != expected:
             raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
+        if not value.numel and node.target not in _PASSED_ON:
+            raise Unsupported("its result has no elements")
         results.append(value)
     return b.model(results)

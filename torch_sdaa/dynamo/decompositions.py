@@ -47,7 +47,7 @@ def _native_dropout(x: Any, p: float, train: bool | None) -> Any:
     """Take dropout apart: a mask, which the device draws, times the input; in the steps of the CPU's own."""
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = _aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool, device=x.device), 1 - p)
+    mask = _aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
     kept = mask.to(x.dtype)
     return x * (kept if p == 1 else kept / (1 - p)), mask
 

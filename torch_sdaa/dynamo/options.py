@@ -38,6 +38,11 @@ def read(given: Mapping[str, Any]) -> Options:
     known = {field.name: type(field.default) for field in fields(Options)}
     taken: dict[str, Any] = {}
     for name, value in given.items():
+        if name == "mode":
+            raise ConfigError(
+                f"torch.compile(mode={value!r}) chooses among what inductor does; backend 'sdaa' has no modes: leave "
+                f"mode out, options={{...}} takes {', '.join(known)}"
+            )
         if name not in known:
             raise ConfigError(
                 f"backend 'sdaa' has no option {name!r};{did_you_mean(name, known)} there are: {', '.join(known)}"

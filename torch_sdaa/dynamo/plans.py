@@ -29,6 +29,8 @@ from torch_sdaa.dynamo.sizes import Sizes
 
 _library = torch.library.Library(prices.GRAPHS, "FRAGMENT")
 _numbers = count()
+_NOWHERE = torch.empty(1)
+"""Stands for the memory of a tensor without elements, which has none."""
 
 
 class Partition(torch.nn.Module):
@@ -100,7 +102,12 @@ class Partition(torch.nn.Module):
         strides = self._numbers.sizes.shape(self._results[place].stride())
         if strides == value.stride():
             return value
-        return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+        laid = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        once = tuple(
+            slice(0, 1) if not stride else slice(None) for stride in strides
+        )  # what is repeated lies there once
+        laid[once].copy_(value[once])
+        return laid
 
     def plan(self, sizes: Sizes) -> _Plan:
         """Return a plan for sizes: from the cache, or made now.
@@ -180,12 +187,14 @@ class _Plan:
         for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
             value = value.contiguous()
             held.append(value)
-            binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), value.data_ptr())
+            place = value.data_ptr() or _NOWHERE.data_ptr()
+            binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
         made = []
         for name, (shape, dtype) in self._outputs:
             result = torch.empty(shape, dtype=dtype)
             made.append(result)
-            binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), result.data_ptr())
+            place = result.data_ptr() or _NOWHERE.data_ptr()
+            binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), place)
         self._session.run_with_iobinding(binding, self._options)
         for tensor, place in zip(changed, places, strict=True):
             tensor.copy_(made[place])

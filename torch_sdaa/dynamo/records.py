@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from threading import Lock
 
+from torch._dynamo.output_graph import graph_break_reasons
+
 log = logging.getLogger("torch_sdaa.dynamo")
 
 
@@ -98,11 +100,31 @@ class Recompilation:
 
 
 @dataclass
+class GraphBreak:
+    """A place where PyTorch could not go on tracing: what comes after it is a graph of its own.
+
+    Attributes:
+        file: of the user's source. line: in it. source: that line. reason: PyTorch's. count: how often it was met.
+    """
+
+    file: str
+    line: int
+    source: str
+    reason: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"graph break at {self.file}:{self.line} ({self.source}): {self.reason}"
+
+
+@dataclass
 class Report:
     """All graphs since the start, or since :func:`clear`."""
 
     graphs: list[Graph] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
+    graph_breaks: list[GraphBreak] = field(default_factory=list)
 
     @property
     def fallbacks(self) -> list[Fallback]:
@@ -117,6 +139,7 @@ class Report:
         """All of it as text."""
         lines = [str(graph) for graph in self.graphs]
         lines += [f"compiled again {each.compile_id} {each.function}: {each.reason}" for each in self.recompilations]
+        lines += [str(each) for each in self.graph_breaks]
         return "\n".join(lines) or "nothing was compiled for sdaa"
 
 
@@ -139,13 +162,32 @@ def clear() -> None:
     """Forget what was compiled."""
     with _lock:
         _graphs.clear()
+        graph_break_reasons.clear()
 
 
 def report() -> Report:
     """Return what was compiled so far."""
     with _lock:
         graphs = list(_graphs)
-    return Report(graphs, _recompilations({graph.compile_id for graph in graphs}))
+    return Report(graphs, _recompilations({graph.compile_id for graph in graphs}), _graph_breaks())
+
+
+def _graph_breaks() -> list[GraphBreak]:
+    """Return the places where PyTorch stopped tracing, of graphs of any backend."""
+    found: dict[tuple[str, int, str], GraphBreak] = {}
+    for each in graph_break_reasons:
+        lines = [line.strip() for line in each.reason.splitlines() if line.strip()]
+        frame = each.user_stack[-1] if each.user_stack else None
+        file, number = (frame.filename, frame.lineno or 0) if frame else ("", 0)
+        reason = lines[0] if lines else "PyTorch names no reason"
+        if reason.startswith("generic_jump"):
+            reason = "a branch depends on numbers of a tensor"
+        met = found.get((file, number, reason))
+        if met:
+            met.count += 1
+        else:
+            found[file, number, reason] = GraphBreak(file, number, (frame.line or "") if frame else "", reason)
+    return list(found.values())
 
 
 def _recompilations(ids: set[str]) -> list[Recompilation]:

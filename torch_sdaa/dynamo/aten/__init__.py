@@ -10,6 +10,7 @@ from torch_sdaa.dynamo.aten import (
     pooling,
     reductions,
     shapes,
+    strided,
 )
 from torch_sdaa.dynamo.aten.table import TABLE, Meta
 
@@ -25,4 +26,5 @@ __all__ = [
     "pooling",
     "reductions",
     "shapes",
+    "strided",
 ]

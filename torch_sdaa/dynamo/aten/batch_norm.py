@@ -50,9 +50,13 @@ def _trained(
     given = [x, scale, shift, *(_row(b, len(b.nodes) + half, scale) for half in (1.0, 1.5))]
     more = {"epsilon": float(eps), "momentum": 0.0, "training_mode": 1}
     out, mean, variance = b.ops("BatchNormalization", given, [(x.dtype, x.shape), row, row], **more)
-    raised = b.op("Add", [variance, b.scalar(eps, x.dtype)], x.dtype, scale.shape)
-    inverse = b.op("Reciprocal", [b.op("Sqrt", [raised], x.dtype, scale.shape)], x.dtype, scale.shape)
-    return out, mean, variance, inverse
+    return out, mean, variance, _inverse(b, variance, eps)
+
+
+def _inverse(b: Builder, variance: Value, eps: float) -> Value:
+    raised = b.op("Add", [variance, b.scalar(eps, variance.dtype)], variance.dtype, variance.shape)
+    root = b.op("Sqrt", [raised], variance.dtype, variance.shape)
+    return b.op("Reciprocal", [root], variance.dtype, variance.shape)
 
 
 def _count(x: Value) -> int:
@@ -113,13 +117,12 @@ def without_training(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """Write a batch norm by its running figures; what it would keep for a gradient is empty."""
+    """Write a batch norm by its running figures: result, mean, and one over the deviation."""
     _check(x, weight, bias, running_mean, running_var)
     wide = b.cast(x, torch.float32)
     given = [wide, _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0), running_mean, running_var]
     out = b.op("BatchNormalization", given, wide.dtype, x.shape, epsilon=float(eps))
-    nothing = Value(b.constant([], wide.dtype), (0,), wide.dtype)
-    return [b.cast(out, x.dtype), nothing, nothing]
+    return [b.cast(out, x.dtype), running_mean, _inverse(b, running_var, eps)]
 
 
 @onnx_of("native_batch_norm_backward")
@@ -145,8 +148,7 @@ def batch_norm_backward(
         if running_mean is None or running_var is None:
             raise Unsupported("a batch norm without figures")
         mean = running_mean
-        raised = b.op("Add", [running_var, b.scalar(eps, x.dtype)], x.dtype, running_var.shape)
-        inverse = b.op("Reciprocal", [b.op("Sqrt", [raised], x.dtype, raised.shape)], x.dtype, raised.shape)
+        inverse = _inverse(b, running_var, eps)
     if mean is None or inverse is None:
         raise Unsupported("a batch norm without figures")
     spread = (1, x.shape[1], *(1 for _ in range(x.rank - 2)))

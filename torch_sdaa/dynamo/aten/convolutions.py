@@ -38,7 +38,14 @@ def convolution(
     operands = [x, weight] if bias is None else [x, weight, bias]
     if not transposed:
         return b.op("Conv", operands, meta.dtype, meta.shape, **more)
-    return b.op("ConvTranspose", operands, meta.dtype, meta.shape, output_padding=_full(output_padding, rank), **more)
+    extra = _full(output_padding, rank)
+    _check_extra(extra, more["strides"])
+    return b.op("ConvTranspose", operands, meta.dtype, meta.shape, output_padding=extra, **more)
+
+
+def _check_extra(extra: Sequence[int], stride: Sequence[int]) -> None:
+    if any(end >= step for end, step in zip(extra, stride, strict=True)):
+        raise Unsupported("an output padding that is no smaller than the stride")
 
 
 @onnx_of("convolution_backward")
@@ -62,6 +69,8 @@ def convolution_backward(
     if x.rank != weight.rank:
         raise Unsupported("a convolution without a batch")
     stride, padding, dilation = (_full(numbers, rank) for numbers in (stride, padding, dilation))
+    if transposed:
+        _check_extra(_full(output_padding, rank), stride)
     how = _How(stride, padding, dilation, groups)
     wanted = [asked and meta.results[place] is not None for place, asked in enumerate(mask)]
     of_x = of_weight = of_bias = None

@@ -77,6 +77,8 @@ def max_pool_backward(b: Builder, meta: Meta, grad: Value, x: Value, *more: Any)
 
 def _times(b: Builder, x: Value, matrices: Sequence[np.ndarray[Any, Any]]) -> Value:
     """Write the last dimensions times a matrix (out x in) each."""
+    if not x.dtype.is_floating_point:
+        raise Unsupported("averages of whole numbers")
     for place, matrix in enumerate(reversed(matrices)):
         axis = x.rank - 1 - place
         shape = (*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])
@@ -141,7 +143,7 @@ def _averages(x: Sequence[int], out: Sequence[int], arguments: Sequence[Any]) ->
 def average(b: Builder, meta: Meta, x: Value, *arguments: Any) -> Value:
     """Write averages of windows."""
     kernel, stride, padding, ceil, counts_pad, divisor = _whole(arguments)
-    if ceil or divisor or x.rank != 4:
+    if ceil or divisor or x.rank != 4 or not x.dtype.is_floating_point:
         return _times(b, x, _averages(x.shape, meta.shape, arguments))
     kernel = _full(kernel)
     more = {"kernel_shape": kernel, "strides": _full(stride or kernel), "pads": _full(padding) * 2}

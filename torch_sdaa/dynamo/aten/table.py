@@ -15,12 +15,22 @@ Writer = Callable[..., Any]
 TABLE: dict[Any, Writer] = {}
 """Operator -> what writes it."""
 
+STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+"""Operators to which it matters how their first input lies in memory."""
+
 
 class Meta:
-    """What a node gives: shape and dtype, of the first result where there are several."""
+    """What a node gives: shape and dtype, of the first result where there are several.
 
-    def __init__(self, results: list[tuple[tuple[int, ...], torch.dtype] | None]) -> None:
-        self.results = results
+    Args:
+        results: shapes and dtypes; ``None`` for one that is unused.
+        strides: of the first input as it was traced; ``None`` where it does not begin its memory.
+    """
+
+    def __init__(
+        self, results: list[tuple[tuple[int, ...], torch.dtype] | None], strides: tuple[int, ...] | None = None
+    ) -> None:
+        self.results, self.strides = results, strides
 
     @property
     def shape(self) -> tuple[int, ...]:
