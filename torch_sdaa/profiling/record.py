@@ -23,7 +23,7 @@ from torch_sdaa.profiling.collect import (
     HostSpan,
     Signature,
 )
-from torch_sdaa.profiling.origins import Origin, origins
+from torch_sdaa.profiling.origins import BACKWARDS, Origin, origins
 from torch_sdaa.profiling.spans import covered, merged
 from torch_sdaa.summaries import pricer
 
@@ -47,6 +47,7 @@ def record(found: Collected) -> dict[str, Any]:
         "torch": torch.__version__,
         "card": load_card().name,
         "steps": len(found.steps),
+        "passes": _passes(found, where),
         "host": host_layers(found),
         "devices": device_layers(found),
         "launches": rows,
@@ -54,8 +55,23 @@ def record(found: Collected) -> dict[str, Any]:
         "fresh": _fresh(found, where),
         "synchronisations": _synchronisations(found),
         "compilations": found.compiled,
+        "rough": sorted({row["op"] for row in rows} & pricer().rough),
         "dropped": found.dropped,
     }
+
+
+def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
+    """Return by step how often a backward followed something else: as often as batches share a step."""
+    counts: Counter[str] = Counter()
+    before: dict[int, str] = {}
+    for at in sorted(one.at for one in found.device):
+        origin = where.get(at)
+        if origin is None:
+            continue
+        if origin.phase == BACKWARDS != before.get(origin.step):
+            counts[str(origin.step)] += 1
+        before[origin.step] = origin.phase
+    return dict(counts)
 
 
 # ------------------------------------------------------------------------------------------------------------- layers
