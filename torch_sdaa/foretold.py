@@ -332,7 +332,13 @@ def _composed(name: str, whole: str) -> Any:
     """Return under which key PyTorch composes an operator of others, where the device has no kernel of it; or None."""
     namespace, _, short = name.partition("::")
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    if namespace != "aten" or short in _SPECIAL or prices.is_view(name) or has(whole, "PrivateUse1"):
+    if (
+        namespace != "aten"
+        or short.startswith("convolution")
+        or short in _SPECIAL
+        or prices.is_view(name)
+        or has(whole, "PrivateUse1")
+    ):
         return None
     keys = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
     return next((getattr(torch._C.DispatchKey, key) for key in keys if has(whole, key)), None)
@@ -345,7 +351,9 @@ def _meta(tensor: Tensor) -> prices.Meta:
 def _number(tensor: Tensor) -> float | int | bool:
     """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
     number = 0 if _on_card([tensor]) else 1
-    return bool(number) if tensor.dtype == torch.bool else float(number) if tensor.is_floating_point() else number
+    if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
+        return False
+    return float(number) if tensor.is_floating_point() else number
 
 
 def _on_card(tensors: Sequence[Tensor]) -> bool:
