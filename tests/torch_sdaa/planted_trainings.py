@@ -148,11 +148,11 @@ def slow_matrix_product_of_all_with_all() -> None:
 
 def slow_network_in_float64() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(320, 320, dtype=torch.float64) for _ in range(12))).to("sdaa")
+    model = nn.Sequential(*(nn.Linear(384, 384, dtype=torch.float64) for _ in range(12))).to("sdaa")
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = model(torch.randn(256, 320).double().to("sdaa")).mean()  # planted
+        loss = model(torch.randn(512, 384).double().to("sdaa")).mean()  # planted
         loss.backward()
         optimizer.step()
 

@@ -92,11 +92,17 @@ def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, tex
         fix,
         tuple(dict.fromkeys(row.op for row in ranked)),
         tuple(dict.fromkeys(row.module for row in ranked if row.module)),
-        ranked[0].source,
+        _main(rows)[0].source,
         profile.per_step(sum(row.count for row in rows)),
         profile.per_step(seconds),
         seconds / whole,
     )
+
+
+def _main(rows: Sequence[Launch]) -> list[Launch]:
+    """Return those of the line that takes most, the largest first."""
+    line = max(_grouped(rows, lambda row: (row.file, row.line)), key=total)
+    return sorted(line, key=lambda row: -row.seconds)
 
 
 # --------------------------------------------------------------------------------------------------- slow operators
@@ -108,7 +114,7 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
     groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))
     for group in groups:
         share = total(group) / whole
-        first = max(group, key=lambda row: row.seconds)
+        first = _main(group)[0]
         wide, by_memory = _wide(first), first.memory > first.arithmetic
         if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
             continue
