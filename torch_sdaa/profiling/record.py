@@ -34,6 +34,7 @@ KIND = "training profile"
 ENGINES = ("compute", "copy in", "copy out", "copy between", "copy between")
 """Which engine of a device works, by ``DeviceSpan.what``."""
 
+_OTHER_END = 4
 _NO_PLACE = ("", "", 0)
 
 
@@ -179,6 +180,7 @@ def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceS
         "outputs": shapes(signature.outputs),
         "device": f"sdaa:{device}",
         "engine": ENGINES[what],
+        "other_end": what == _OTHER_END,
         "waits": signature.waits or ENGINES[what] == "copy out",
         "phase": phase,
         "node": node,
@@ -208,6 +210,8 @@ def op_info(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return every operator with its operands once: how often it was launched, from where, and what it takes."""
     kinds: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
+        if row["other_end"]:  # a copy between devices keeps both busy, and is one launch
+            continue
         key = row["op"], tuple(row["inputs"]), tuple(row["outputs"])
         what = {name: row[name] for name in ("op", "inputs", "outputs", "engine")}
         nothing = {"count": 0, "seconds": 0.0, "host_seconds": 0.0, "flops": 0.0, "bytes": 0, "phases": {}}
