@@ -105,7 +105,8 @@ def elementwise(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
 def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
     elements = elementwise(inputs, outputs)
     if op.startswith("aten::_foreach_"):
-        elements = float(sum(map(prod, outputs or inputs)))
+        reduced = sum(map(prod, outputs)) < sum(map(prod, inputs)) and name in ("norm", "powsum", "max")
+        elements = float(sum(map(prod, inputs if reduced or not outputs else outputs)))
     if name.startswith(_FOURIER):
         return 5 * elements * log2(max(elements, 2))
     if name.startswith(("sort", "argsort", "topk", "kthvalue", "median")):

@@ -19,10 +19,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from engine import ConfigError
 from engine.sdaa import load_card
@@ -71,6 +74,11 @@ _AS_OTHERS = {"stack": "aten::cat"}
 _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
 
 
+_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_")
+
+_FLASH = 1
+"""What ``torch._fused_sdp_choice`` says of the fused operator."""
+
 _UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
 
 
@@ -107,7 +115,7 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     """
     recorder = _Recorder()
     torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
-    with FakeTensorMode(), _moved_as_fake(), warnings.catch_warnings():
+    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), warnings.catch_warnings():
         # a combined buffer is known again by its address, which fake tensors have, too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         with recorder:
@@ -172,6 +180,75 @@ def _moved_as_fake() -> Iterator[None]:
         torch.nn.Module._apply = kept
 
 
+@contextmanager
+def _stepped_as_lists() -> Iterator[None]:
+    """Let optimizers take for fake tensors the forms that they take for real ones: lists of tensors."""
+    kinds: Any = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    for known in kinds:
+        known.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for known in kinds:
+            known.remove(FakeTensor)
+
+
+class _Mode(FakeTensorMode):
+    """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
+        return self
+
+
+@contextmanager
+def _attended() -> Iterator[None]:
+    """Take for attention the operator that the device takes: traced tensors have the steps that compilers see."""
+    functional = torch.nn.functional
+    kept = functional.scaled_dot_product_attention
+
+    def attend(query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _attention(kept, query, *args, **kwargs) if _on_card([query]) else kept(query, *args, **kwargs)
+
+    functional.scaled_dot_product_attention = attend
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = kept
+
+
+def _attention(
+    in_steps: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Return what attention makes of traced tensors; which operator is told by empty ones of the host."""
+    given: list[Any] = [query, key, value, attn_mask]
+    if torch.is_autocast_enabled("sdaa"):
+        lower = torch.get_autocast_dtype("sdaa")
+        given = [each.to(lower) if each is not None and each.dtype == torch.float32 else each for each in given]
+    with _disable_current_modes():
+        asked = [each if each is None else _like_on_host(each) for each in given]
+        choice = torch._fused_sdp_choice(*asked, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if choice != _FLASH:
+        return in_steps(*given, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    mask = given[3]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(*given[:3], dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+
+
+def _like_on_host(fake: Tensor) -> Tensor:
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    return made.requires_grad_(fake.requires_grad and torch.is_grad_enabled())
+
+
 class _Recorder(TorchDispatchMode):
     """Notes the launches that the device would make of the operators that pass."""
 
@@ -188,6 +265,10 @@ class _Recorder(TorchDispatchMode):
                 self.launches.append((_name(func), [_meta(args[0])], [], -1))
             return _number(args[0])
         try:
+            composed = _composed(_name(func), func.name()) if _on_card(_tensors((args, kwargs))) else None
+            if composed is not None:
+                with self:  # its steps are what is launched
+                    return func._op_dk(composed, *args, **kwargs)
             out = func(*args, **kwargs)
         except _UNTOLD as error:
             raise ConfigError(
@@ -256,6 +337,23 @@ def _has_kernel(name: str) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(one.name(), "PrivateUse1") for one in overloads)
 
 
+@lru_cache(maxsize=4096)
+def _composed(name: str, whole: str) -> Any:
+    """Return under which key PyTorch composes an operator of others, where the device has no kernel of it; or None."""
+    namespace, _, short = name.partition("::")
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if (
+        namespace != "aten"
+        or short.startswith("convolution")
+        or short in _SPECIAL
+        or prices.is_view(name)
+        or has(whole, "PrivateUse1")
+    ):
+        return None
+    keys = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return next((getattr(torch._C.DispatchKey, key) for key in keys if has(whole, key)), None)
+
+
 def _meta(tensor: Tensor) -> prices.Meta:
     return _TYPES.get(tensor.dtype, str(tensor.dtype)), tensor.element_size(), tuple(int(n) for n in tensor.shape)
 
@@ -263,7 +361,9 @@ def _meta(tensor: Tensor) -> prices.Meta:
 def _number(tensor: Tensor) -> float | int | bool:
     """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
     number = 0 if _on_card([tensor]) else 1
-    return bool(number) if tensor.dtype == torch.bool else float(number) if tensor.is_floating_point() else number
+    if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
+        return False
+    return float(number) if tensor.is_floating_point() else number
 
 
 def _on_card(tensors: Sequence[Tensor]) -> bool:

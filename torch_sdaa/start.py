@@ -9,6 +9,7 @@ import torch
 
 from torch_sdaa import (
     apex_import,
+    contrib_import,
     distributed,
     dlpack,
     fast_paths,
@@ -48,6 +49,7 @@ def start() -> None:
     sdaa.random.let_be_pickled()
     profiler_names.add()
     apex_import.offer()
+    contrib_import.offer()
     messages.improve()
     sdaa.amp.grad_scaler.mend()
     distributed.register()

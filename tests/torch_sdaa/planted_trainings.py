@@ -70,6 +70,53 @@ def healthy_under_autocast() -> None:
     train(body)
 
 
+def healthy_with_an_optimizer_of_many_tensors() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(24))).to("sdaa")
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    for _, (x, _) in zip(range(STEPS), batches(), strict=False):
+        optimizer.zero_grad()
+        model(x.to("sdaa")).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def healthy_with_batches_that_share_a_step() -> None:
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for i, (x, y) in zip(range(8 * STEPS), batches(), strict=False):
+        plain(model, x.to("sdaa"), y.to("sdaa")).div(8).backward()
+        if i % 8 == 7:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def healthy_with_attention_in_one_line() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 96, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(64, 8)).to("sdaa")
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.randn(4, 12, 64).to("sdaa")).mean().backward()
+        optimizer.step()
+
+
+def healthy_with_an_evaluation_now_and_then() -> None:
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step, (x, y) in zip(range(2 * STEPS), batches(), strict=False):
+        optimizer.zero_grad()
+        plain(model, x.to("sdaa"), y.to("sdaa")).backward()
+        optimizer.step()
+        if step % 4 == 3:
+            with torch.no_grad():
+                for _, (inputs, targets) in zip(range(30), batches(), strict=False):
+                    (model(inputs.to("sdaa")).argmax(1) == targets.to("sdaa")).sum().item()
+
+
 # ----------------------------------------------------------------------------------------------------- slow operator
 
 
@@ -97,6 +144,17 @@ def slow_matrix_product_of_all_with_all() -> None:
         return plain(model, x, y) + (table @ table)[0, 0] * 1e-6  # planted
 
     train(body)
+
+
+def slow_network_in_float64() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(384, 384, dtype=torch.float64) for _ in range(12))).to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(torch.randn(512, 384).double().to("sdaa")).mean()  # planted
+        loss.backward()
+        optimizer.step()
 
 
 class WideHead(nn.Module):
@@ -172,6 +230,25 @@ def copies_by_synchronising() -> None:
     train(body)
 
 
+def copies_by_printing_what_is_on_the_device() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        out = model(x)
+        str(out)  # planted
+        return nn.functional.cross_entropy(out, y)
+
+    train(body)
+
+
+def copies_by_selecting_with_masks() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        every = torch.ones(24, device="sdaa", dtype=torch.bool)
+        out = model(x)
+        losses = [out[every].mean() for _ in range(4)]  # planted
+        return plain(model, x, y) + losses[0]
+
+    train(body)
+
+
 def copies_to_other_layouts() -> None:
     picture = torch.ones(96, 40, 64, 24, device="sdaa")
 
@@ -207,6 +284,25 @@ def gaps_by_a_loop_over_time() -> None:
     train(body)
 
 
+class OwnCell(nn.Module):
+    """A recurrent network of layers, step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x
+        for _ in range(20):
+            state = torch.tanh(self.inner(x) + self.outer(state))  # planted
+        return state
+
+
+def gaps_by_a_cell_of_several_modules() -> None:
+    cell = OwnCell().to("sdaa")
+    train(lambda model, x, y, step: plain(model, x + cell(x) * 1e-3, y))
+
+
 class ManyRoots(nn.Module):
     """Computes element by element what one operator would."""
 
@@ -228,7 +324,7 @@ def gaps_in_a_module() -> None:
 def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6))).to("sdaa")
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
     for _, (x, _) in zip(range(STEPS), batches(), strict=False):
         optimizer.zero_grad()
         model(x.to("sdaa")).mean().backward()

@@ -105,3 +105,42 @@ def test_what_cannot_be_told_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"the cost of aten::nonzero cannot be told before it runs: its shapes"):
         foretell(build)
+
+
+class _Drawn(nn.Module):
+    """An encoder, whose layers are copies of one, behind weights that are drawn until they lie within bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 16)
+        nn.init.trunc_normal_(self.first.weight, std=0.02)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Any) -> Any:
+        """Return one number a sample."""
+        return self.body(self.first(x)).mean((1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_and_copied_layers_are_told(half: bool) -> None:
+    def build() -> Callable[[], Any]:
+        model = _Drawn().to("sdaa")
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler("sdaa", enabled=half)
+        x = torch.randn(4, 6, 16).to("sdaa")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            with torch.autocast("sdaa", dtype=torch.float16, enabled=half):
+                loss = model(x).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        return step
+
+    told, seen = foretell(build), observe(build())
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.001)

@@ -6,8 +6,8 @@ Judged are simulated times and counts alone, so that a verdict does not depend o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.train_profile import fixes
@@ -65,7 +65,15 @@ def bottlenecks(profile: Profile) -> list[Bottleneck]:
     if whole:
         for finder in (_slow, _copies, _gaps):
             found += sorted(finder(profile, rows, whole), key=lambda one: -one.share)
-    return [*found, *_synchronisations(profile), *_shapes(profile), *_compiled(profile)]
+        found = [one for one in found if not _explained(one, found)]
+    return [*found, *_synchronisations(profile), *_recompiled(list(_shapes(profile)), list(_compiled(profile)))]
+
+
+def _explained(one: Bottleneck, others: Iterable[Bottleneck]) -> bool:
+    """Say whether small launches only prepare what is read at the same line, and takes longer."""
+    return one.kind == fixes.GAPS and any(
+        (other.kind, other.source) == (fixes.COPIES, one.source) and other.share > one.share for other in others
+    )
 
 
 def _grouped(rows: Iterable[Launch], key: Callable[[Launch], Any]) -> list[list[Launch]]:
@@ -84,11 +92,17 @@ def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, tex
         fix,
         tuple(dict.fromkeys(row.op for row in ranked)),
         tuple(dict.fromkeys(row.module for row in ranked if row.module)),
-        ranked[0].source,
+        _main(rows)[0].source,
         profile.per_step(sum(row.count for row in rows)),
         profile.per_step(seconds),
         seconds / whole,
     )
+
+
+def _main(rows: Sequence[Launch]) -> list[Launch]:
+    """Return those of the line that takes most, the largest first."""
+    line = max(_grouped(rows, lambda row: (row.file, row.line)), key=total)
+    return sorted(line, key=lambda row: -row.seconds)
 
 
 # --------------------------------------------------------------------------------------------------- slow operators
@@ -97,16 +111,16 @@ def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, tex
 def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
     """Yield operators, each with its backward, that take most of the time by their work, not by being launched."""
     heavy = [row for row in rows if row.engine == "compute" and row.op not in _D2D and not row.launch_bound]
-    for group in _grouped(heavy, lambda row: (row.file, row.line, row.module)):
+    groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))
+    for group in groups:
         share = total(group) / whole
-        first = max(group, key=lambda row: row.seconds)
-        wide = any(text.startswith(("float64", "complex128")) for text in first.inputs)
-        by_memory = first.memory > first.arithmetic
+        first = _main(group)[0]
+        wide, by_memory = _wide(first), first.memory > first.arithmetic
         if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
             continue
         fix = fixes.FLOAT64 if wide else fixes.MEMORY if by_memory else fixes.COMPUTE
         bound = "float64" if wide else "memory" if by_memory else "compute"
-        if first.phase == "update":
+        if first.phase == "update" and not wide:
             fix = fixes.UPDATE
         text = f"{first.op} on {', '.join(first.inputs[:3])} and its like take {share:.0%} of the device's time"
         if first.kernels:
@@ -116,22 +130,31 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
 
 
+def _wide(row: Launch) -> bool:
+    return any(text.startswith(("float64", "complex128")) for text in row.inputs)
+
+
 # ------------------------------------------------------------------------------------------------------------ copies
 
 
 def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
-    groups = _grouped((row for row in rows if _way(row)), lambda row: (row.file, row.line, _way(row)))
+    # a value and a shape that the host reads at one line are one finding
+    groups = _grouped(
+        (row for row in rows if _way(row)), lambda row: (row.file, row.line, _READING.get(_way(row), _way(row)))
+    )
     for group in groups:
-        way = _way(group[0])
-        share, count = total(group) / whole, profile.per_step(sum(row.count for row in group))
+        first = max(group, key=lambda row: row.seconds)
+        way, share, count = _way(first), total(group) / whole, profile.usual(group)
         if way == "upload":
             named = share >= UPLOAD_SHARE or (share >= UPLOADS and count >= READS)
         else:
             named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
         if named:
-            yield _made(profile, fixes.COPIES, group, whole, _said(way, group[0], count, share), _FIXES[way])
+            said = _said(way, first, profile.per_step(sum(row.count for row in group)), share)
+            yield _made(profile, fixes.COPIES, group, whole, said, _FIXES[way])
 
 
+_READING = {"decides": "read"}
 _FIXES = {
     "read": fixes.READS,
     "decides": fixes.DECIDES,
@@ -179,24 +202,23 @@ def _synchronisations(profile: Profile) -> Iterator[Bottleneck]:
 
 
 def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
-    """Yield lines that launch the same small operators over and over, each for less work than its launch takes."""
+    """Yield lines that launch the same small operators over and over, each for less work than its launch takes.
+
+    A loop is where one operator of a module is launched again and again by one line, in the forward or the update; a
+    backward only follows it. Batches that share a step do not count as a loop.
+    """
     small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
-    for group in _grouped(small, lambda row: (row.file, row.line, row.module)):
-        count, share = profile.per_step(sum(row.count for row in group)), total(group) / whole
-        most = max(_by_op(group).values()) / len(profile.steady)
-        if count < LOOP or most < REPEATED or share < NOTICED:
+    for line in _grouped(small, lambda row: (row.file, row.line)):
+        own = _grouped((row for row in line if row.phase != "backward"), lambda row: (row.op, row.module))
+        looped = {rows[0].module for rows in own if profile.usual(rows) / profile.passes >= REPEATED}
+        group = [row for row in line if row.module in looped]
+        count, share = profile.usual(group), total(group) / whole
+        if count / profile.passes < LOOP or share < NOTICED:
             continue
         update = all(row.phase == "update" for row in group)
         fix = fixes.OPTIMIZER if update else fixes.LOOPS
         text = f"{count:.0f} small launches a step from one line, {share:.0%} of the device's time for little work"
         yield _made(profile, fixes.GAPS, group, whole, text, fix)
-
-
-def _by_op(rows: Iterable[Launch]) -> Mapping[str, int]:
-    counts: Counter[str] = Counter()
-    for row in rows:
-        counts[row.op] += row.count
-    return counts
 
 
 # ----------------------------------------------------------------------------------------------------- recompilation
@@ -227,6 +249,16 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
     )
 
 
+def _recompiled(shapes: list[Bottleneck], compiled: list[Bottleneck]) -> Iterator[Bottleneck]:
+    """Yield both, as one where sizes that change are why torch.compile compiles again."""
+    for one in shapes:
+        told = [other for other in compiled if " size " in other.text]
+        compiled = [other for other in compiled if other not in told]
+        more = "".join(f"; {other.text}" for other in told)
+        yield replace(one, text=one.text + more, fix=f"{one.fix}; or {fixes.DYNAMIC}" if told else one.fix)
+    yield from compiled
+
+
 def _compiled(profile: Profile) -> Iterator[Bottleneck]:
     """Yield functions that torch.compile compiled again more than once; one time makes a size dynamic."""
     again: dict[tuple[str, int, str], list[str]] = defaultdict(list)
@@ -236,4 +268,5 @@ def _compiled(profile: Profile) -> Iterator[Bottleneck]:
     for (file, line, function), reasons in again.items():
         if len(reasons) > 1:
             text = f"torch.compile compiled {function} again {plural(len(reasons), 'time')}: {reasons[-1]}"
-            yield Bottleneck(fixes.RECOMPILATION, text, fixes.GUARDS, (function,), (), f"{file}:{line}")
+            source = f"{file}:{line}" if line else ""
+            yield Bottleneck(fixes.RECOMPILATION, text, fixes.GUARDS, (function,), (), source)

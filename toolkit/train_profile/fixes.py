@@ -23,11 +23,13 @@ CONTIGUOUS = (
     "avoid the copy: keep one layout and dtype, and compute rather than permute, transpose or cast back and forth"
 )
 LOOPS = (
-    "compute whole tensors at once in place of the loop (stack, then one matrix product or sum), or use torch.compile"
+    "compute whole tensors at once in place of the loop (stack, then one matrix product or sum; torch._foreach_ for "
+    "lists of parameters), or use torch.compile"
 )
 OPTIMIZER = (
-    "let one launch step all tensors: SdaaFusedAdam, SdaaFusedSGD and their like of apex.optimizers, or fused=True "
-    "(foreach=True launches tensor by tensor here)"
+    "let one launch step all tensors: foreach=True or fused=True, or SdaaFusedAdam, SdaaFusedSGD and their like of "
+    "apex.optimizers"
 )
 SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks in place of selected rows"
-GUARDS = "torch.compile(dynamic=True), or keep what the reason names fixed: shapes, numbers and options of the function"
+DYNAMIC = "torch.compile(dynamic=True)"
+GUARDS = f"{DYNAMIC}, or keep what the reason names fixed: shapes, numbers and options of the function"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from engine import ConfigError, DataError
@@ -13,6 +14,9 @@ from engine import ConfigError, DataError
 KIND, SCHEMA_VERSION = "training profile", 1
 LARGEST = 1 << 30
 """Bytes of a file that is read."""
+
+MOST_PASSES = 16
+"""Backward passes of a step that are batches; more are a loop of their own."""
 
 _FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
 _ROW: dict[str, Any] = {
@@ -62,6 +66,21 @@ class Profile:
         rows = (_of_steps(row, self.steady) for row in self.data["launches"])
         return [row for row in rows if row.count]
 
+    def usual(self, rows: Iterable[Launch]) -> float:
+        """Return how many of these launches there are in a usual step that is judged: the median of all.
+
+        What one step does beside training, such as the evaluation after an epoch, is no part of a usual one.
+        """
+        every = list(rows)
+        return float(median(sum(row.by_step.get(step, 0) for row in every) for step in self.steady))
+
+    @property
+    def passes(self) -> float:
+        """Backward passes of a usual step: 4 where an update takes the gradients of four batches."""
+        counts = self.data.get("passes") or {}
+        found = float(median(counts.get(str(step), 1) for step in self.steady))
+        return max(found, 1.0) if found <= MOST_PASSES else 1.0
+
     def per_step(self, count: float) -> float:
         """Return how many of something there are in a step that is judged."""
         return count / len(self.steady)
@@ -73,7 +92,8 @@ class Launch:
 
     Attributes:
         op, inputs, phase, node, module, file, line, engine, waits: as the record has them.
-        count: of the launches. seconds: simulated. launch, arithmetic, memory: what these seconds are made of.
+        count: of the launches. by_step: of each step. seconds: simulated.
+        launch, arithmetic, memory: what these seconds are made of.
     """
 
     op: str
@@ -86,6 +106,7 @@ class Launch:
     engine: str
     waits: bool
     count: int
+    by_step: Mapping[int, int]
     seconds: float
     launch: float
     arithmetic: float
@@ -105,7 +126,8 @@ class Launch:
 
 
 def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
-    count = sum(row["by_step"].get(str(step), 0) for step in steps)
+    by_step = {step: row["by_step"][str(step)] for step in steps if str(step) in row["by_step"]}
+    count = sum(by_step.values())
     part = count / max(row["count"], 1)
     seconds, launch, arithmetic, memory = (
         part * row[name] for name in ("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds")
@@ -121,6 +143,7 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
         row["engine"],
         row["waits"],
         count,
+        by_step,
         seconds,
         launch,
         arithmetic,

@@ -88,6 +88,9 @@ def notes(profile: Profile) -> list[str]:
     elif profile.steps == 1:
         out.append("one step only: what it loads and builds counts too; let it run longer (--steps)")
     out += _graphs(profile)
+    if profile.data.get("rough"):
+        names = some(profile.data["rough"])
+        out.append(f"no rule tells the arithmetic of {names}: taken for elementwise, so they may be slower than shown")
     if profile.data.get("dropped"):
         out.append(f"there was no room for {profile.data['dropped']} spans; profile fewer --steps")
     return out

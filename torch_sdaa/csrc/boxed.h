@@ -92,6 +92,22 @@ struct Call {
   uint64_t hash;
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> aliases;  // the device's tensor, the host's
 
+  // Lists have hundreds of tensors: from so many on they are found by address, not one by one.
+  static constexpr size_t kFew = 16;
+  std::unordered_map<const void*, size_t> places;  // of tensors and of their storages in `aliases`
+  size_t placed = 0;
+
+  const std::pair<Tensor, Tensor>* among_many(const Tensor& t) {
+    for (; placed < aliases.size(); placed++) {
+      const auto& own = aliases[placed].first;
+      places.emplace(own.unsafeGetTensorImpl(), placed);
+      if (!compound(own)) places[own.storage().unsafeGetStorageImpl()] = placed;
+    }
+    auto found = places.find(t.unsafeGetTensorImpl());
+    if (found == places.end() && !compound(t)) found = places.find(t.storage().unsafeGetStorageImpl());
+    return found == places.end() ? nullptr : &aliases[found->second];
+  }
+
   Tensor in(const Tensor& t) {
     if (!t.defined()) return t;
     if (!on_card(t)) {
@@ -106,9 +122,14 @@ struct Call {
     device = t.device().index();
     hash = mixed(hash, compound(t) ? elements(t) : t);
     const std::pair<Tensor, Tensor>* beside = nullptr;
-    for (auto& known : aliases) {
-      if (known.first.is_same(t)) return known.second;
-      if (together(t, known.first)) beside = &known;
+    if (aliases.size() < kFew) {
+      for (auto& known : aliases) {
+        if (known.first.is_same(t)) return known.second;
+        if (together(t, known.first)) beside = &known;
+      }
+    } else if (const auto* known = among_many(t)) {
+      if (known->first.is_same(t)) return known->second;
+      beside = known;
     }
     if (t._is_zerotensor()) {
       auto zeros = at::detail::empty_cpu(t.sizes(), t.scalar_type());

@@ -33,16 +33,30 @@ struct Signature {
   What on = What::kernel;  // which engine it runs on
   bool waits = false;  // whether the host waits for it: its result is a number of the host, or decides on a shape
 
+  bool selects_by_mask() const;  // the host counts how many a mask selects
+
   void classify(What what) {
     static const std::set<std::string> waiting = {
         "aten::_local_scalar_dense", "aten::equal",       "aten::is_nonzero", "aten::nonzero",          "aten::masked_select",
         "aten::_unique",             "aten::_unique2",    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
         "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave",
         "torchvision::nms",             "sdaa::fast_rcnn_inference", "sdaa::nms"};
-    waits = waiting.count(op) > 0;
+    waits = waiting.count(op) > 0 || selects_by_mask();
     on = op == "aten::_local_scalar_dense" ? What::copy_out : what;
   }
 };
+
+inline bool Signature::selects_by_mask() const {
+  const bool puts = op.rfind("aten::index_put", 0) == 0 || op == "aten::_index_put_impl_";
+  if ((!puts && op != "aten::index") || inputs.size() < (puts ? 3 : 2)) return false;
+  if (puts) {  // one value for all is a masked fill, which counts nothing
+    int64_t elements = 1;
+    for (const auto size : inputs.back().second) elements *= size;
+    if (elements == 1) return false;
+  }
+  return std::any_of(inputs.begin() + 1, inputs.end() - (puts ? 1 : 0),
+                     [](const auto& each) { return each.first == at::kBool || each.first == at::kByte; });
+}
 
 struct Price {
   double seconds = 0, assumed = 0;  // assumed: seconds that rest on rates nobody has published or fitted

@@ -4,6 +4,7 @@
 #include "alias.h"
 #include "boxed.h"
 #include "common.h"
+#include "lists.h"
 #include "norm.h"
 
 namespace sdaa {
@@ -336,6 +337,7 @@ inline void register_all() {  // kept for the life of the process
   dense->impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
   own.insert("aten::_nested_view_from_buffer");
   register_boxed(*dense, Key::CPU, own);
+  registered += register_lists(*dense);
   auto* sparse = library(Key::SparsePrivateUse1);
   register_boxed(*sparse, Key::SparseCPU, register_sparse_own(*sparse));
   auto* csr = library(Key::SparseCsrPrivateUse1);

@@ -7,6 +7,7 @@
 #include "generator.h"
 #include "host_spans.h"
 #include "kernels.h"
+#include "lists.h"
 #include "log.h"
 #include "memory.h"
 #include "norm.h"

@@ -197,9 +197,11 @@ def _compilations() -> list[Any]:
 
 
 def _told(one: Any) -> dict[str, Any]:
+    # of a module whose class is PyTorch's own, what is compiled is a wrapper of PyTorch
+    inside = str(one.co_filename).startswith(str(Path(torch.__file__).parent))
     return {
-        "function": str(one.co_name),
-        "file": str(one.co_filename),
-        "line": int(one.co_firstlineno or 0),
+        "function": "a module of PyTorch" if inside else str(one.co_name),
+        "file": "" if inside else str(one.co_filename),
+        "line": 0 if inside else int(one.co_firstlineno or 0),
         "reason": str(one.recompile_reason or ""),
     }

@@ -23,7 +23,7 @@ from torch_sdaa.profiling.collect import (
     HostSpan,
     Signature,
 )
-from torch_sdaa.profiling.origins import Origin, origins
+from torch_sdaa.profiling.origins import BACKWARDS, Origin, origins
 from torch_sdaa.profiling.spans import covered, merged
 from torch_sdaa.summaries import pricer
 
@@ -34,6 +34,7 @@ KIND = "training profile"
 ENGINES = ("compute", "copy in", "copy out", "copy between", "copy between")
 """Which engine of a device works, by ``DeviceSpan.what``."""
 
+_OTHER_END = 4
 _NO_PLACE = ("", "", 0)
 
 
@@ -47,6 +48,7 @@ def record(found: Collected) -> dict[str, Any]:
         "torch": torch.__version__,
         "card": load_card().name,
         "steps": len(found.steps),
+        "passes": _passes(found, where),
         "host": host_layers(found),
         "devices": device_layers(found),
         "launches": rows,
@@ -54,8 +56,23 @@ def record(found: Collected) -> dict[str, Any]:
         "fresh": _fresh(found, where),
         "synchronisations": _synchronisations(found),
         "compilations": found.compiled,
+        "rough": sorted({row["op"] for row in rows} & pricer().rough),
         "dropped": found.dropped,
     }
+
+
+def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
+    """Return by step how often a backward followed something else: as often as batches share a step."""
+    counts: Counter[str] = Counter()
+    before: dict[int, str] = {}
+    for at in sorted(one.at for one in found.device):
+        origin = where.get(at)
+        if origin is None:
+            continue
+        if origin.phase == BACKWARDS != before.get(origin.step):
+            counts[str(origin.step)] += 1
+        before[origin.step] = origin.phase
+    return dict(counts)
 
 
 # ------------------------------------------------------------------------------------------------------------- layers
@@ -163,6 +180,7 @@ def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceS
         "outputs": shapes(signature.outputs),
         "device": f"sdaa:{device}",
         "engine": ENGINES[what],
+        "other_end": what == _OTHER_END,
         "waits": signature.waits or ENGINES[what] == "copy out",
         "phase": phase,
         "node": node,
@@ -193,6 +211,8 @@ def op_info(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return every operator with its operands once: how often it was launched, from where, and what it takes."""
     kinds: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
+        if row["other_end"]:  # a copy between devices keeps both busy, and is one launch
+            continue
         key = row["op"], tuple(row["inputs"]), tuple(row["outputs"])
         what = {name: row[name] for name in ("op", "inputs", "outputs", "engine")}
         nothing = {"count": 0, "seconds": 0.0, "host_seconds": 0.0, "flops": 0.0, "bytes": 0, "phases": {}}

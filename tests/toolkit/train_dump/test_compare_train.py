@@ -87,7 +87,7 @@ def test_a_healthy_run_has_no_bad_operator(half: bool, dumped: Dumped) -> None:
     [
         ("perturb:op=aten::addmm,call=2,size=0.05", "aten.addmm.default/2", "Sequential.0", "forward"),
         ("nan:op=aten::mm,call=1", "aten.mm.default/1", "Sequential.2", "backward"),
-        ("perturb:op=aten::add_", "aten._foreach_add_.List/0", "SGD", "optimizer"),
+        ("perturb:op=aten::_foreach_add_", "aten._foreach_add_.List/0", "SGD", "optimizer"),
         ("deny:op=aten::native_layer_norm_backward,call=1", "", "Sequential.1", "backward"),
     ],
 )
