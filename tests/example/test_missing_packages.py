@@ -9,12 +9,16 @@ import pytest
 from forked import helps
 from support import ROOT
 
+OURS = re.compile(r"^(from|import) (contrib|engine|tecoexec|toolkit|utils)\b", re.MULTILINE)
+"""What the scripts of CUDA's users, in example/training, do not import: they are moved as they are."""
+
 SCRIPTS = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in ("contrib", "example")
     for path in (ROOT / folder).glob("**/*.py")
     if not path.name.startswith("example_")
     and "__main__" in (text := path.read_text(encoding="utf-8"))
+    and OURS.search(text)
     and ("ArgumentParser" in text or "needed(__file__)" in text)  # the others would do their work at --help
 )
 MISSING = ("torch", "torchvision", "onnxsim", "sklearn", "skimage", "tokenizers", "safetensors", "timm", "gymnasium")

@@ -17,7 +17,7 @@ from torch_sdaa.sdaa.absent import ABSENT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-_OF_CUDA = set(torch.cuda.__all__) | {"AcceleratorError", "OutOfMemoryError", "gds", "green_contexts"}
+_OF_CUDA = set(torch.cuda.__all__) | {"AcceleratorError", "OutOfMemoryError", "comm", "gds", "green_contexts"}
 """What ``torch.cuda`` shows; its other names are what it imports for itself."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,8 +49,8 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
     (tmp_path / "import").mkdir()
     redirected = tmp_path / "import" / f"{name}.py"
     text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
-    head, future, tail = text.partition("from __future__ import annotations\n")
-    redirected.write_text(head + future + IMPORT + tail if future else IMPORT + text, encoding="utf-8")
+    future = max((found.end() for found in re.finditer(r"^from __future__ .*\n", text, re.MULTILINE)), default=0)
+    redirected.write_text(text[:future] + IMPORT + text[future:], encoding="utf-8")
     by_import = trained(redirected, tmp_path / "import")
     assert by_source == by_import
     assert len(by_source) > 1

@@ -25,6 +25,7 @@ ABSENT = {
     "change_current_allocator": _ALLOCATOR,
     "check_error": _VENDOR,
     "clock_rate": _SMI + ", where the card tells it",
+    "comm": "one process drives one device: use torch.distributed, a process for each device",
     "cudaStatus": _VENDOR,
     "cudart": _VENDOR,
     "current_blas_handle": _VENDOR,

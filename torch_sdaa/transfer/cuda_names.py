@@ -23,8 +23,6 @@ _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._hi
 
 _ANSWERS = {"is_available": False, "device_count": 0, "is_initialized": False}
 
-_COLLECTIVES = "one process drives one device: use torch.distributed, a process for each device"
-
 _BUSINESS_OF_TORCH = {"has_half", "has_magma", "check_error", "cudaStatus", "default_generators"}
 """Names that stay, or are taken over as they are."""
 
@@ -53,7 +51,7 @@ def begin(changes: Changes) -> None:
         if hasattr(torch.cuda.memory, name):
             changes.set(torch.cuda.memory, name, _refused(f"torch.cuda.memory.{name}", ABSENT["memory_snapshot"]))
     for name in torch.cuda.comm.__all__:
-        changes.set(torch.cuda.comm, name, _refused(f"torch.cuda.comm.{name}", _COLLECTIVES))
+        changes.set(torch.cuda.comm, name, _refused(f"torch.cuda.comm.{name}", ABSENT["comm"]))
     _mark_ranges(changes)
 
 

@@ -13,11 +13,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ZOO = HERE.parents[2]
 sys.path[:0] = [str(ZOO), str(ZOO / "example" / "classification" / "digits")]
-from make_data import digits, split  # of the zoo's folder, which is before this one on the path
-
 from engine import ConfigError, add_version
+from utils.extra import needed
 from utils.pipeline import cli
 from utils.places import check_folder
+
+with needed(__file__):
+    import sklearn  # noqa: F401 -- asked for here, by this folder's list
+from make_data import digits, split  # of the zoo's folder, which is before this one on the path
 
 
 def main() -> int:
