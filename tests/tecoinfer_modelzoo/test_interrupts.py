@@ -201,5 +201,6 @@ def test_a_script_in_its_first_second(tmp_path: Path, delay: float, times: int) 
             started.send_signal(signal.SIGINT)
         _, said = started.communicate(timeout=60)
     assert "Traceback" not in said
-    assert started.returncode in (0, 130)
+    # the last: Python has given signals back to the system, just before it is gone; a shell calls that 130, too
+    assert started.returncode in (0, 130, -signal.SIGINT)
     assert said.count("interrupted") == (started.returncode == 130)
