@@ -8,11 +8,9 @@ those of the device are simulated; bottlenecks are judged by simulated times and
 from __future__ import annotations
 
 import json
-import signal
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ConfigError
@@ -24,6 +22,7 @@ from toolkit.train_profile.bottlenecks import bottlenecks
 from toolkit.train_profile.record import Profile, read_profile
 from toolkit.train_profile.report import differences, findings, layers, lead, shown_rows, whole
 from toolkit.train_profile.runs import profile_script
+from utils.pipeline.interrupt import ended_like_ctrl_c
 from utils.text import clean_line
 
 EPILOG = """\
@@ -47,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     if args.script is None:
         raise ConfigError("name the Python file of a training script, or two profiles: --compare A.json B.json")
     known = read_profile(args.against) if args.against else None
-    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-profile-train-") as folder:
+    with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-profile-train-") as folder:
         found, trace = profile_script(args.script, rest, args.steps, args.timeout, Path(folder))
     comparison = compare(known, found) if known else None
     try:
@@ -79,16 +78,6 @@ def _arguments(words: Sequence[str]) -> Namespace:
     add_output_flags(parser)
     add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
     return parser.parse_args(words)
-
-
-@contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM end the script too, as Ctrl-C does."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _print(profile: Profile, comparison: Comparison | None, top: int) -> None:
