@@ -21,7 +21,16 @@ from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2])]
-from engine import ConfigError, DataError, EngineSpec, add_version, differences, open_engine, write_file
+from engine import (
+    ConfigError,
+    DataError,
+    EngineSpec,
+    TecoInferError,
+    add_version,
+    differences,
+    open_engine,
+    write_file,
+)
 from engine.sdaa import CARD_VARIABLE, CARDS, saved_path
 from utils.arrays import read_npz
 from utils.extra import needed
@@ -217,6 +226,12 @@ def trained(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     return {"warm_step": times, "gradients_against_float64": far}, report
 
 
+def told(error: Exception) -> Exception:
+    """Return what PyTorch's compiler was stopped by, where that is one of ours."""
+    cause = getattr(error, "inner_exception", None)
+    return cause if isinstance(cause, TecoInferError) else error
+
+
 def main() -> int:
     """Compile, train a step, keep, compare."""
     args = arguments()
@@ -225,7 +240,10 @@ def main() -> int:
     if args.reopen:
         return reopened(args.out)
     args.out.mkdir(parents=True, exist_ok=True)
-    figures, report = trained(args)
+    try:
+        figures, report = trained(args)
+    except torch._dynamo.exc.BackendCompilerFailed as failed:
+        raise told(failed) from failed
     compared_with = []
     for plan in (plan for graph in report.graphs for part in graph.partitions for plan in part.plans):
         path = args.out / f"{plan.file}.onnx"
