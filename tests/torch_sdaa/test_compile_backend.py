@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +176,38 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
     (path,) = (tmp_path / "cache" / "compiled_graphs").glob("*.sdaagraph")
     path.write_bytes(path.read_bytes()[:-1])
     assert cache.read("damaged") == (None, "it was changed after it was written")
+
+
+def test_whatever_lies_in_an_entrys_place_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "compiled_graphs"
+    folder.mkdir(parents=True)
+    for place, rest in enumerate((b"[]\nmodel", b"3\nmodel", b'{"made_of": 3}\nmodel', b"\xff\n", b"")):
+        path = folder / f"odd{place}.sdaagraph"
+        path.write_bytes(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+        found, why = cache.read(f"odd{place}")
+        assert found is None
+        assert why
+    (folder / "binary.sdaagraph").write_bytes(b"\xa3\x94\n")
+    assert cache.read("binary") == (None, "it was changed after it was written")
+    (folder / "folder.sdaagraph").mkdir()
+    assert "it is a folder" in cache.read("folder")[1]
+    cache.write("folder", cache.Entry(b"model", ShardWork(False, 1, 1, 4, 4, 0, 0, ()), 3))
+
+
+def test_a_cache_that_may_only_be_read_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = cache.Entry(b"model", ShardWork(False, 1, 1, 4, 4, 0, 0, ()), 3)
+    cache.write("kept", entry)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refused)
+        assert cache.read("kept") == (entry, "")
+        monkeypatch.setenv("TORCH_SDAA_COMPILE_CACHE_MB", "1")
+        patch.setattr(Path, "unlink", refused)
+        for place in range(3):  # no room is made, and nothing fails
+            cache.write(f"key{place}", cache.Entry(bytes(640_000), entry.work, 3))
 
 
 def test_an_entry_of_another_version_is_made_again_and_the_report_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,8 @@ def test_the_command_of_the_page_keeps_what_another_process_opens(tmp_path: Path
     printed = bash(command.replace("example/", f"{ROOT}/example/"), tmp_path, where)
     assert printed.count("0 left to the device") == 2
     assert printed.count("largest difference 0\n") == 4
+    again = bash(f"python {ROOT}/example/training/compile/main.py --out artefacts --reopen", tmp_path, where)
+    assert again.count("largest difference 0\n") == 4
     simulated = {
         how: float(ms) for how, ms in re.findall(r"^(.*): warm step .* ([0-9.]+) ms simulated$", printed, re.M)
     }

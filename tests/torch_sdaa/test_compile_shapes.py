@@ -76,6 +76,26 @@ def test_batch_and_sequence_change(dynamic: bool | None, marked: tuple[int, ...]
     assert not report.fallbacks
 
 
+def test_a_size_of_a_tensor_on_the_way_cuts_no_partition() -> None:
+    torch.manual_seed(0)
+    layers = (
+        torch.nn.Conv2d(3, 4, 3, 2, 1),
+        torch.nn.MaxPool2d(3, 2, 1),
+        torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+    )
+    plain = torch.nn.Sequential(*layers).sdaa()
+    model = copy.deepcopy(plain)
+    compiled = torch.compile(model, backend="sdaa", dynamic=True)
+    for batch, side in ((4, 16), (2, 20), (4, 16)):
+        x = torch.randn(batch, 3, side, side).sdaa()
+        for function, own in ((plain, plain), (compiled, model)):
+            own.zero_grad()
+            function(x).square().mean().backward()
+        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    assert [[len(part.plans) for part in graph.partitions] for graph in dynamo.report().graphs] == [[2], [2]]
+
+
 def test_graph_breaks_are_listed_with_their_line(capsys: pytest.CaptureFixture[str]) -> None:
     def function(a: Any) -> Any:
         made = a.sin()

@@ -29,8 +29,9 @@ def keep_model(options: Options, name: str, model: bytes) -> None:
 
 
 def arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Return copies of tensors on the host."""
-    return [value.detach().cpu().numpy() for value in tensors]
+    """Return copies of tensors on the host; of bfloat16, which NumPy does not have, in float32."""
+    values = [value.detach().cpu() for value in tensors]
+    return [(value.float() if value.dtype is torch.bfloat16 else value).numpy() for value in values]
 
 
 def keep_values(options: Options, name: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

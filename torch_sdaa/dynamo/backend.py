@@ -23,6 +23,7 @@ from torch_sdaa.dynamo.convert import alone, why_not
 from torch_sdaa.dynamo.decompositions import decompositions
 from torch_sdaa.dynamo.draws import hoisted
 from torch_sdaa.dynamo.kernels import mark_calls
+from torch_sdaa.dynamo.measured import asked_first
 from torch_sdaa.dynamo.options import Options, read
 from torch_sdaa.dynamo.plans import Numbers, Partition, label
 from torch_sdaa.dynamo.sizes import Sizes, bound, is_dynamic
@@ -100,6 +101,7 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
     for node in gm.graph.nodes:  # a partition's results lie in order, whatever was traced
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
+    asked_first(gm, numbers)
     mark_calls(gm.graph)
     kept.draws = hoisted(gm, numbers)
     fused = _divided(gm, device, numbers, stage, options, kept)

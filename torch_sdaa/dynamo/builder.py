@@ -28,8 +28,10 @@ KINDS: Mapping[torch.dtype, int] = {
     torch.int64: TensorProto.INT64,
     torch.uint8: TensorProto.UINT8,
     torch.bool: TensorProto.BOOL,
+    torch.bfloat16: TensorProto.FLOAT,
 }
-"""Dtypes that a partition may hold."""
+"""Dtypes that a partition may hold. ONNX Runtime computes no bfloat16 on a CPU: it is float32 of numbers that bfloat16
+holds, rounded behind every operator of the traced network (:meth:`Builder.rounded`)."""
 
 _NUMPY: Mapping[torch.dtype, type[np.generic]] = {
     torch.float32: np.float32,
@@ -42,6 +44,12 @@ _NUMPY: Mapping[torch.dtype, type[np.generic]] = {
     torch.uint8: np.uint8,
     torch.bool: np.bool_,
 }
+
+_MOVES = {
+    "Abs", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Identity", "Max", "MaxPool", "Min", "Neg",
+    "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Slice", "Tile", "TopK", "Transpose", "Trilu", "Where",
+}  # fmt: skip
+"""Operators that give numbers they were given, or these with another sign."""
 
 
 class Unsupported(Exception):  # noqa: N818 -- not an error: the node stays with the device
@@ -83,6 +91,8 @@ class Builder:
         self._name = ""
         self._orders: dict[str, tuple[Value, list[int]]] = {}
         """Name of a transposed value -> of what, and how."""
+        self._rounded: set[str] = set()
+        """Names of what needs no rounding to be bfloat16, and of what is no float."""
 
     # -------------------------------------------------------------------------------------------------- what goes in
 
@@ -93,6 +103,8 @@ class Builder:
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
         """Return an input of the graph."""
         self.inputs.append(helper.make_tensor_value_info(name, kind_of(dtype), list(shape)))
+        if dtype is torch.bfloat16 or not dtype.is_floating_point:
+            self._rounded.add(name)
         return Value(name, tuple(shape), dtype)
 
     def constant(self, array: Any, dtype: torch.dtype = torch.int64) -> str:
@@ -101,6 +113,8 @@ class Builder:
         key = (made.tobytes(), made.dtype.str, made.shape)
         if key not in self._constants:
             self._constants[key] = numpy_helper.from_array(made, f"constant_{len(self._constants)}")
+            if made.dtype.kind != "f" or _is_bfloat16(made):
+                self._rounded.add(self._constants[key].name)
         return self._constants[key].name
 
     def scalar(self, number: complex | bool, dtype: torch.dtype) -> str:
@@ -131,12 +145,14 @@ class Builder:
         names: list[str] = []
         for each in outputs:
             self._count += 1
-            name = f"{self._name}_{self._count}" if each else ""
+            name = f"{self._name}.{self._count}" if each else ""  # no node of a traced graph has a dot in its name
             names.append(name)
             if each:
                 made.append(Value(name, tuple(each[1]), each[0]))
         given = [value.name if isinstance(value, Value) else value for value in inputs]
         label = f"{self._name}/{kind}_{self._count}"
+        moves = kind in _MOVES and self._rounded.issuperset(filter(None, given))
+        self._rounded.update(value.name for value in made if moves or not value.dtype.is_floating_point)
         self.nodes.append(helper.make_node(kind, given, names, name=label, **more))
         return made
 
@@ -147,6 +163,19 @@ class Builder:
         if value.dtype.is_floating_point and dtype is torch.uint8:  # what is negative wraps as it does in PyTorch
             value = self.op("Cast", [value], torch.int64, value.shape, to=kind_of(torch.int64))
         return self.op("Cast", [value], dtype, value.shape, to=kind_of(dtype))
+
+    def rounded(self, value: Value) -> Value:
+        """Return float32 numbers as bfloat16: rounded, and in float32 again."""
+        shape = value.shape
+        if value.name not in self._rounded:
+            narrow = self.op("Cast", [value], torch.bfloat16, shape, to=TensorProto.BFLOAT16)
+            value = self.op("Cast", [narrow], torch.bfloat16, shape, to=TensorProto.FLOAT)
+            self._rounded.add(value.name)
+        return Value(value.name, shape, torch.bfloat16)
+
+    def is_narrow(self, value: Value) -> bool:
+        """Say whether a value has few bits, so that equal numbers in it are likely."""
+        return value.dtype is torch.float16 or value.name in self._rounded
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value in other sizes."""
@@ -212,6 +241,11 @@ class Builder:
         made = helper.make_model(graph, producer_name="torch_sdaa", opset_imports=[helper.make_opsetid("", OPSET)])
         made.ir_version = IR_VERSION
         return made
+
+
+def _is_bfloat16(array: Any) -> bool:
+    """Say whether bfloat16 holds all numbers of an array: the upper half of float32's bits."""
+    return array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any()
 
 
 def kind_of(dtype: torch.dtype) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, write_file
+from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, typed_reason, write_file
 from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
 from torch_sdaa.dynamo.aten.table import STRIDED
 
@@ -107,21 +108,24 @@ def read(key: str) -> tuple[Entry | None, str]:
     try:
         content = read_regular(path, budget())
         head, _, rest = content.partition(b"\n")
-        if hashlib.sha256(rest).hexdigest() != head.decode("ascii"):
+        if hashlib.sha256(rest).hexdigest().encode() != head:
             raise ValueError("it was changed after it was written")
         manifest, _, model = rest.partition(b"\n")
         found = json.loads(manifest)
+        if not isinstance(found, dict):
+            raise ValueError("it is no entry of this cache")
         if other := _another(found.get("made_of")):
             raise ValueError(other)
         work = found["work"]
         kernels = tuple(map(_kernel, work["kernels"]))
-        os.utime(path)  # used last
+        with suppress(OSError):  # a cache that may only be read
+            os.utime(path)  # used last
         return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"]), ""
     except FileNotFoundError:
         return None, ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         _log.info("%s is ignored: %s", path, error)
-        return None, str(error)
+        return None, str(error) if isinstance(error, ValueError) else typed_reason(error, 200)
 
 
 def _another(stored: Any) -> str:
@@ -153,9 +157,9 @@ def write(key: str, entry: Entry) -> None:
     with exclusive_file(folder / ".lock"):
         try:
             write_file(folder / f"{key}{_SUFFIX}", content)
+            _make_room(folder, f"{key}{_SUFFIX}")
         except OSError as error:
-            _log.info("a compiled graph is not cached: %s", error)
-        _make_room(folder, f"{key}{_SUFFIX}")
+            _log.info("a compiled graph is not cached, or made no room: %s", error)
 
 
 def _make_room(folder: Path, newest: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ _PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fres
 
 JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
 """Operators that may have inputs without elements."""
+
+_COMPARING = tuple(getattr(torch.ops.aten, name).Scalar for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
@@ -61,9 +64,37 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         return values[node.args[0]][node.args[1]]
     writer = TABLE[node.target]
     b.begin(node)
-    args = _plain(b, map_arg(node.args, values.__getitem__))
-    kwargs = _plain(b, map_arg(node.kwargs, values.__getitem__))
-    return writer(b, _meta(b, node), *args, **kwargs)
+    narrow = any(_is_narrow(values[source]) for source in node.all_input_nodes)
+    args = _plain(b, map_arg(node.args, lambda each: _wide(values[each])))
+    kwargs = _plain(b, map_arg(node.kwargs, lambda each: _wide(values[each])))
+    if narrow and node.target in _COMPARING:
+        args = [_like_bfloat16(each) for each in args]
+    meta = _meta(b, node)
+    made = writer(b, meta.wide(), *args, **kwargs)
+    if not isinstance(made, (tuple, list)):
+        return _narrow(b, made, meta.results[0])
+    return [_narrow(b, value, expected) for value, expected in zip_longest(made, meta.results)]
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, Value) and value.dtype is torch.bfloat16
+
+
+def _wide(value: Any) -> Any:
+    """Return what an operator computes with: bfloat16 as float32."""
+    return Value(value.name, value.shape, torch.float32) if _is_narrow(value) else value
+
+
+def _narrow(b: Builder, value: Any, expected: tuple[Any, torch.dtype] | None) -> Any:
+    """Return what an operator gives, rounded where that is bfloat16."""
+    if not isinstance(value, Value) or expected is None or expected[1] is not torch.bfloat16:
+        return value
+    return b.rounded(value)
+
+
+def _like_bfloat16(argument: Any) -> Any:
+    """Return a number as it is compared with bfloat16."""
+    return torch.tensor(argument, dtype=torch.bfloat16).item() if isinstance(argument, float) else argument
 
 
 def _plain(b: Builder, argument: Any) -> Any:

@@ -52,6 +52,13 @@ def _native_dropout(x: Any, p: float, train: bool | None) -> Any:
     return x * (kept if p == 1 else kept / (1 - p)), mask
 
 
+def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """Take the gradient of ``v * g / norm(v)`` apart, where the norm is over all dimensions but one."""
+    others = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    total = (grad * v).sum(others, keepdim=True)
+    return (g / norms) * (grad - v * (total / (norms * norms))), total / norms
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return operator -> what takes it apart."""
@@ -63,4 +70,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if op in TABLE or random:  # what is random is drawn by the device, as it is outside graphs
             del table[op]
     table[_aten.native_dropout.default] = _native_dropout
+    table[_aten._weight_norm_interface_backward.default] = _weight_norm_backward
     return table

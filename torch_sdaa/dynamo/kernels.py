@@ -230,7 +230,7 @@ class _Grouping:
             flops=sum(flops),
             read=sum(read.values()),
             written=sum(map(self.bytes, written)),
-            float32=not any(prices.computed_in(*launch[1:3]) == "Half" for launch, _ in works[heaviest]),
+            float32=not any(prices.computed_in(*launch[1:3]) in ("Half", "BFloat16") for launch, _ in works[heaviest]),
         )
 
     def _entering(self, place: int) -> dict[fx.Node, int]:
@@ -400,7 +400,7 @@ def _values(node: fx.Node) -> list[torch.Tensor]:
 
 
 def _is_half(value: torch.Tensor) -> bool:
-    return value.dtype is torch.float16
+    return value.dtype in (torch.float16, torch.bfloat16)
 
 
 def _nodes(value: Any) -> list[fx.Node]:

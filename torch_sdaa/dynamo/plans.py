@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from onnx import TensorProto
 from torch import fx
 
 from engine import HostSession, ModelError
@@ -144,15 +145,21 @@ class Partition(torch.nn.Module):
         ends = (*model.graph.input, *model.graph.output)
         halves = any(value.type.tensor_type.elem_type == half for value in ends)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        if not halves and not _casts_to_half(model):
+        if not halves and not _rounds(model):
             made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
             model = made.stored
         return cache.Entry(model.SerializeToString(), work_of(self._graph, sizes), len(model.graph.node))
 
 
-def _casts_to_half(model: Any) -> bool:
-    half = KINDS[torch.float16]
-    return any(node.op_type == "Cast" and any(a.i == half for a in node.attribute) for node in model.graph.node)
+def _rounds(model: Any) -> bool:
+    """Say whether numbers are rounded to half their bits on the way."""
+    narrow = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return any(node.op_type == "Cast" and any(a.i in narrow for a in node.attribute) for node in model.graph.node)
+
+
+def _for_host(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a model takes and gives a tensor."""
+    return torch.float32 if dtype is torch.bfloat16 else dtype
 
 
 class _Plan:
@@ -185,17 +192,18 @@ class _Plan:
         """
         binding, held = self._session.io_binding(), []
         for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
-            value = value.contiguous()
+            value = value.to(_for_host(value.dtype)).contiguous()
             held.append(value)
             place = value.data_ptr() or _NOWHERE.data_ptr()
             binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
         made = []
         for name, (shape, dtype) in self._outputs:
-            result = torch.empty(shape, dtype=dtype)
+            result = torch.empty(shape, dtype=_for_host(dtype))
             made.append(result)
             place = result.data_ptr() or _NOWHERE.data_ptr()
             binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), place)
         self._session.run_with_iobinding(binding, self._options)
+        made = [result.to(dtype) for result, (_, (_, dtype)) in zip(made, self._outputs, strict=True)]
         for tensor, place in zip(changed, places, strict=True):
             tensor.copy_(made[place])
         return made

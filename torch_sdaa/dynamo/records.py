@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from threading import Lock
 
 from torch._dynamo.output_graph import graph_break_reasons
 
 log = logging.getLogger("torch_sdaa.dynamo")
+
+SCHEMA_VERSION = 1
+"""Of :meth:`Report.to_json`."""
 
 
 @dataclass
@@ -134,6 +138,11 @@ class Report:
             for each in graph.fallbacks:
                 found[each.op, each.reason] += each.count
         return [Fallback(*what, count) for what, count in found.most_common()]
+
+    def to_json(self) -> str:
+        """Return all of it as JSON: the fields of these classes by name, and ``schema_version``."""
+        fallbacks = [asdict(each) for each in self.fallbacks]
+        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "fallbacks": fallbacks}, indent=1)
 
     def __str__(self) -> str:
         """All of it as text."""

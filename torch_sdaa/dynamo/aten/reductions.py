@@ -152,8 +152,8 @@ def topk(
     """Write the largest few and where they are."""
     if not x.rank:
         raise Unsupported("of one number")
-    if not x.dtype.is_floating_point:
-        raise Unsupported("of whole numbers: which of equal ones comes first differs")
+    if b.is_narrow(x):
+        raise Unsupported("of whole or rounded numbers: which of equal ones comes first differs")
     shape = [k if i == dim % x.rank else d for i, d in enumerate(x.shape)]
     more = {"axis": dim % x.rank, "largest": int(largest), "sorted": int(sort)}
     return b.ops("TopK", [x, b.constant([k])], [(x.dtype, shape), (torch.int64, shape)], **more)

@@ -32,6 +32,11 @@ class Meta:
     ) -> None:
         self.results, self.strides = results, strides
 
+    def wide(self) -> Meta:
+        """Return the same with float32 for bfloat16, which is what operators compute in."""
+        wide = {torch.bfloat16: torch.float32}
+        return Meta([each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the first result."""
