@@ -31,6 +31,15 @@ SPARE = 64 * 2**20
 _ROOM = 2**14
 """Bytes that describe a call, at most as a rule."""
 
+_OVERWRITES = tuple(
+    f"aten.{name}_."
+    for name in (
+        *("fill", "zero", "copy", "uniform", "normal", "log_normal", "bernoulli", "random", "exponential"),
+        *("geometric", "cauchy"),
+    )
+)
+"""Operators to which what they write into means nothing before."""
+
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
 """What h5py raises on a file that is not what it should be."""
 
@@ -93,6 +102,11 @@ class OpCall:
     def where(self) -> str:
         """The group's path, which names the call."""
         return f"{self.op}/{self.number}"
+
+    @property
+    def read_from(self) -> int:
+        """The number of the first input whose values matter: one that is only written over has none that do."""
+        return 1 if self.op.startswith(_OVERWRITES) else 0
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> OpCall:
