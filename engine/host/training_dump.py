@@ -323,6 +323,17 @@ class TrainingDump:
             f"{self.path} has no call {where!r};{hint} a call is named like {next(iter(self._by_place), 'OP/0')}"
         )
 
+    def array(self, call: OpCall, slot: str, k: int) -> Array:
+        """Return one array of a call, the k-th of its ``input`` or ``output``.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        try:
+            return np.asarray(self._file[call.where][f"{slot}/{k}"][()])
+        except _DAMAGED as error:
+            raise DataError(f"{self.path}: {call.where} cannot be read ({one_line(error)}); dump again") from error
+
     def read(self, call: OpCall) -> Recorded:
         """Return a call with its arrays.
 

@@ -32,7 +32,7 @@ from toolkit.train_dump.alignment import COPIES
 from toolkit.train_dump.isolated import Repeater
 from toolkit.train_dump.matching import Matched, matched, other_arguments
 from toolkit.train_dump.optimizers import ALONE, off_after, steps
-from toolkit.train_dump.unmatched import DRAWS, Flow, forward_of, told
+from toolkit.train_dump.unmatched import DRAWS, Flow, forward_of, in_words
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 from which a value is off, by the coarser precision of the two runs."""
@@ -214,7 +214,7 @@ class _Judge:
                 continue
             first_a = next((forward_of(self._result.matched.only_a, one) for one in ours.alone), None)
             first_b = next((forward_of(self._result.matched.only_b, one) for one in theirs.alone), None)
-            self._pair_of(first_b or pair.b).why = told(first_a, first_b)
+            self._pair_of(first_b or pair.b).why = in_words(first_a, first_b)
             return True
         return False
 

@@ -1,4 +1,4 @@
-"""Operators that one run alone has: those whose values agree are nothing, such as casts or another way to the same result.
+"""Operators that one run alone has: where values agree they are nothing, such as casts or another way to the same.
 
 A value that is off may have been made by an operator with no like in the other run: another activation, a factor that
 was forgotten. So the way back from such a value is followed in both runs, through what has no like, to what has one.
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from engine import OpCall, TrainingDump
 from toolkit.train_dump.alignment import COPIES
-
 
 DRAWS = "draws other random numbers; run both with TORCH_SDAA_RANDOM=cpu and one seed"
 
@@ -84,8 +83,8 @@ def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
     return next((one for one in like if (one.step, one.module, one.source) == key), found)
 
 
-def told(ours: OpCall | None, theirs: OpCall | None) -> str:
-    """Return in words what stands behind a value that is off: in the reference, and in the judged run."""
+def in_words(ours: OpCall | None, theirs: OpCall | None) -> str:
+    """Return what stands behind a value that is off: in the reference, and in the judged run."""
     if theirs is None:
         return f"reads a value in which {_named(ours)} of the reference has no part: it is missing"
     if ours is not None and ours.draws and theirs.draws:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import KeptTensor, OpCall, Recorded, as_numbers, one_line
 from torch_sdaa.dump.places import Place, Places
-from torch_sdaa.dump.scales import loss_scale
+from torch_sdaa.dump.scales import loss_scale, of_apex, scaled
 from torch_sdaa.dump.values import can_be_kept, encoded, kept, rng_state
 
 Keep = Callable[[Recorded], None]
@@ -44,6 +44,7 @@ class Recorder(TorchDispatchMode):
         self._keep, self._places, self._feed = keep, places, feed
         self._counts: dict[str, int] = {}
         self._index = 0
+        self._scaled, self._unscaled = scaled(), False
         self._lock = threading.RLock()  # each device's backward has a thread of its own
 
     def __torch_dispatch__(
@@ -96,13 +97,19 @@ class Recorder(TorchDispatchMode):
             module=place.module,
             source=place.source,
             device=str(device),
-            loss_scale=loss_scale(),
+            loss_scale=self._loss_scale(place.phase),
             args=told[0],
             kwargs=told[1],
             view=func.is_view or op in ("aten.lift_fresh.default", "aten._unsafe_view.default"),
             draws=draws,
             empty=op.startswith(_EMPTY),
         )
+
+    def _loss_scale(self, phase: str) -> float | None:
+        """Return the loss's factor; a scaler that has scaled nothing before a backward is of another training."""
+        asleep = scaled() == self._scaled
+        self._unscaled = asleep and (self._unscaled or phase == "backward")
+        return None if self._unscaled and not of_apex() else loss_scale()
 
 
 def _is_off(func: Any, args: Sequence[Any]) -> bool:
