@@ -248,7 +248,7 @@ class _Judge:
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:
-        """Return the result that is furthest off; what a backward computes is scaled as the loss is, or not at all."""
+        """Return the result that is furthest off; a gradient is scaled as the loss is, another value not."""
         found = [
             min(
                 (self._difference(x, one, y, other, f) for f in dict.fromkeys((factor, 1.0))),
@@ -270,13 +270,13 @@ class _Judge:
         return differences([value], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
-        """Return the largest diff2 of the inputs; of a backward some are scaled as the loss is, some are not."""
+        """Return the largest diff2 of the inputs."""
         if len(a.inputs) != len(b.inputs) and not other_arguments(a.call, b.call, ROUNDING):
             return inf
         return max(self._apart(a, b, factor)[b.call.read_from :], default=0.0)
 
     def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[float]:
-        """Return diff2 of every input that both calls have."""
+        """Return diff2 of every input that both calls have; gradients are scaled as the loss is, other values not."""
         found = []
         for x, one, y, other in zip(a.inputs, a.call.inputs, b.inputs, b.call.inputs, strict=False):
             least = self._difference(x, one, y, other).diff2
@@ -358,9 +358,7 @@ def _precision(calls: Sequence[OpCall]) -> str:
 
 
 def _scale(a: OpCall, b: OpCall) -> float:
-    """Return how much larger the judged run's gradients are: losses may be scaled differently."""
-    if b.phase != "backward":
-        return 1.0
+    """Return how much larger gradients of the judged run may be: losses may be scaled differently."""
     return (b.loss_scale or 1.0) / (a.loss_scale or 1.0)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import KeptTensor, OpCall, Recorded, as_numbers, one_line
+from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers, one_line
 from torch_sdaa.dump.places import Place, Places
 from torch_sdaa.dump.scales import loss_scale, of_apex, scaled
 from torch_sdaa.dump.values import can_be_kept, encoded, kept, rng_state
@@ -69,7 +69,7 @@ class Recorder(TorchDispatchMode):
         found = [kept(one) for one in tensors]
         if found and _SCRATCH.get(call.op) == -1:
             one, array = found[-1]
-            found[-1] = (replace(one, digest=f"scratch of {call.where}"), array)
+            found[-1] = (replace(one, digest=f"{SCRATCH}{call.where}"), array)
         state = rng_state(device, _generator(args, kwargs)).numpy().copy() if call.draws else None
         call = replace(call, inputs=tuple(one for one, _ in found))
         recorded = Recorded(call, [array for _, array in found], [], state)
