@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers, one_line
 from torch_sdaa.dump.places import Place, Places
@@ -55,9 +56,22 @@ class Recorder(TorchDispatchMode):
         if func.namespace in _LEFT:
             return func(*args, **given)
         with self._lock:
-            return self._recorded(func, args, given)
+            with _unseen():
+                recorded, args, given, tensors = self._before(func, args, given)
+            try:
+                result = func(*args, **given)
+            except Exception as error:
+                recorded.call = replace(recorded.call, failed=one_line(error))
+                self._keep(recorded)  # what it failed on
+                raise
+            with _unseen():
+                self._keep(_with_outputs(recorded, outputs_of(func, args, given, result), tensors))
+            return result
 
-    def _recorded(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _before(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Recorded, Sequence[Any], dict[str, Any], list[torch.Tensor]]:
+        """Return what is known before a call, what it is called with, and the tensors in that."""
         tensors: list[torch.Tensor] = []
         told = encoded(list(args), tensors), encoded(kwargs, tensors)["dict"]
         device = _device(tensors, args, kwargs)
@@ -72,15 +86,7 @@ class Recorder(TorchDispatchMode):
             found[-1] = (replace(one, digest=f"{SCRATCH}{call.where}"), array)
         state = rng_state(device, _generator(args, kwargs)).numpy().copy() if call.draws else None
         call = replace(call, inputs=tuple(one for one, _ in found))
-        recorded = Recorded(call, [array for _, array in found], [], state)
-        try:
-            result = func(*args, **kwargs)
-        except Exception as error:
-            recorded.call = replace(call, failed=one_line(error))
-            self._keep(recorded)  # what it failed on
-            raise
-        self._keep(_with_outputs(recorded, outputs_of(func, args, kwargs, result), tensors))
-        return result
+        return Recorded(call, [array for _, array in found], [], state), args, kwargs, tensors
 
     def _call(self, func: Any, place: Place, device: torch.device, told: tuple[Any, Any]) -> OpCall:
         op = str(func)
@@ -110,6 +116,11 @@ class Recorder(TorchDispatchMode):
         asleep = scaled() == self._scaled
         self._unscaled = asleep and (self._unscaled or phase == "backward")
         return None if self._unscaled and not of_apex() else loss_scale()
+
+
+def _unseen() -> AbstractContextManager[None]:
+    """Return a context in which a recorder around this one sees no operators: those that read values."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
 
 
 def _is_off(func: Any, args: Sequence[Any]) -> bool:
