@@ -50,14 +50,17 @@ if TYPE_CHECKING:
         write_file as write_file,
     )
     from engine.host.source_file import import_file as import_file
-    from engine.host.training_dump import (
+    from engine.host.training_calls import (
+        SCRATCH as SCRATCH,
         KeptTensor as KeptTensor,
         OpCall as OpCall,
         Recorded as Recorded,
-        TrainingDump as TrainingDump,
-        TrainingDumpWriter as TrainingDumpWriter,
         as_numbers as as_numbers,
         kept_tensor as kept_tensor,
+    )
+    from engine.host.training_dump import (
+        TrainingDump as TrainingDump,
+        TrainingDumpWriter as TrainingDumpWriter,
         open_training_dump as open_training_dump,
         read_call as read_call,
     )
@@ -237,14 +240,17 @@ _HOMES = {
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
-    "engine.host.training_dump": (
+    "engine.host.training_calls": (
+        "SCRATCH",
         "KeptTensor",
         "OpCall",
         "Recorded",
-        "TrainingDump",
-        "TrainingDumpWriter",
         "as_numbers",
         "kept_tensor",
+    ),
+    "engine.host.training_dump": (
+        "TrainingDump",
+        "TrainingDumpWriter",
         "open_training_dump",
         "read_call",
     ),

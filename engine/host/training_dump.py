@@ -8,20 +8,21 @@ Equal tensors are kept once. There is no pickle in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine.errors import ConfigError, DataError, TecoInferError
+from engine.host.training_calls import SCRATCH, OpCall, Recorded, kept_tensor
 from engine.signature import Array
-from engine.text import did_you_mean, one_line, reason_of
+from engine.text import nearest, one_line, reason_of
 from tecoinfer_modelzoo import install_command
 
 VERSION = 1
@@ -33,107 +34,6 @@ _ROOM = 2**14
 
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
 """What h5py raises on a file that is not what it should be."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTensor:
-    """A tensor of a call.
-
-    Attributes:
-        dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in order.
-        digest: of dtype, shape and values; two tensors with the same one are equal.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """One call of an operator.
-
-    Attributes:
-        op: as PyTorch writes it, ``aten.addmm.default``. number: how many calls of it come before.
-        index: how many calls of any operator come before. step: how many steps of optimizers had ended.
-        phase: ``forward``, ``backward`` or ``optimizer``.
-        module: path of the innermost module, its root's class first (``ResNet.layer1.0.conv1``); of the backward the
-            one whose forward made it; the optimizer's class; or "".
-        source: ``file.py:12 in function`` of the script, of the backward that of its forward.
-        device: the device it ran on. loss_scale: that of the step; ``None`` without one.
-        args, kwargs: as JSON; a tensor is ``{"tensor": k}``, the k-th input.
-        inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
-        written: for each output, the number of the input it was written into; -1 where it is a new one.
-        view: whether it computes nothing. draws: whether it is random; ``empty``: whether its values mean nothing.
-        overflow: whether it made NaN or infinity of finite numbers. failed: the error it raised, in a line.
-    """
-
-    op: str
-    number: int
-    index: int
-    step: int
-    phase: str
-    module: str
-    source: str
-    device: str
-    loss_scale: float | None
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    inputs: tuple[KeptTensor, ...] = ()
-    outputs: tuple[KeptTensor, ...] = ()
-    written: tuple[int, ...] = ()
-    view: bool = False
-    draws: bool = False
-    empty: bool = False
-    overflow: bool = False
-    failed: str = ""
-
-    @property
-    def where(self) -> str:
-        """The group's path, which names the call."""
-        return f"{self.op}/{self.number}"
-
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> OpCall:
-        """Return a call as a file has it.
-
-        Raises:
-            TypeError, KeyError: it is none.
-        """
-        tensors = {
-            slot: tuple(
-                KeptTensor(str(one["dtype"]), tuple(one["shape"]), tuple(one["stride"]), str(one["digest"]))
-                for one in fields[slot]
-            )
-            for slot in ("inputs", "outputs")
-        }
-        return cls(**{**fields, **tensors, "written": tuple(fields["written"])})
-
-
-@dataclass
-class Recorded:
-    """What a group holds: the call, and its arrays as they are stored."""
-
-    call: OpCall
-    inputs: list[Array] = field(default_factory=list)
-    outputs: list[Array] = field(default_factory=list)
-    state: Array | None = None
-
-
-def kept_tensor(array: Array, dtype: str, stride: Sequence[int]) -> KeptTensor:
-    """Return what is said of a tensor; the array is as :func:`as_numbers` takes it."""
-    whole = np.ascontiguousarray(array)
-    told = hashlib.blake2b(f"{dtype}{array.shape}".encode(), digest_size=16)
-    told.update(whole.reshape(-1).view(np.uint8).data)
-    return KeptTensor(dtype, tuple(array.shape), tuple(stride), told.hexdigest())
-
-
-def as_numbers(array: Array, dtype: str) -> Array:
-    """Return the values of a tensor that NumPy lacks the dtype of as float32; any other as it is stored."""
-    if dtype == "bfloat16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array
 
 
 def h5py_module() -> Any:
@@ -167,6 +67,8 @@ class TrainingDumpWriter:
     def __init__(self, path: Path, about: Mapping[str, Any], limit: int | None = None) -> None:
         h5py = h5py_module()
         self.path, self.limit, self.size = path, limit, 0
+        if limit is not None and not (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
+            raise ConfigError(f"limit {limit!r} must be a whole number of bytes above 0")
         self._places: dict[str, str] = {}
         if path.exists():
             raise ConfigError(f"dump_path {path} exists; name a new file, or remove it")
@@ -222,6 +124,11 @@ class TrainingDumpWriter:
             return
         group.create_dataset(name, data=array)
         self._places[digest] = f"{group.name}/{name}"
+
+    def room(self) -> int:
+        """Return how many bytes more the file may have."""
+        free = shutil.disk_usage(self.path.parent).free - SPARE
+        return free if self.limit is None else min(free, self.limit - self.size)
 
     def _check_room(self, need: int, what: str) -> None:
         folder = self.path.parent
@@ -283,12 +190,21 @@ class TrainingDump:
                 if "call" not in group:  # the process ended while it was written
                     self.finished = False
                     continue
-                try:
-                    yield OpCall.read(json.loads(bytes(group["call"][()])))
-                except (TypeError, KeyError, ValueError) as error:
-                    raise DataError(
-                        f"{self.path}: {op}/{number} is no call ({reason_of(error)}); dump again"
-                    ) from error
+                yield self._read_call(f"{op}/{number}", group)
+
+    def _read_call(self, where: str, group: Any) -> OpCall:
+        """Return a call, of which every array is there."""
+        try:
+            call = OpCall.read(json.loads(bytes(group["call"][()])))
+            if call.where != where:
+                raise TypeError(f"it says that it is {call.where}")
+            for slot, tensors in (("input", call.inputs), ("output", call.outputs)):
+                for k, one in enumerate(tensors):
+                    if group[f"{slot}/{k}"].shape != one.shape:
+                        raise TypeError(f"{slot}/{k} is {list(group[f'{slot}/{k}'].shape)}, not {list(one.shape)}")
+        except _DAMAGED as error:
+            raise DataError(f"{self.path}: {where} is no whole call ({reason_of(error)}); dump again") from error
+        return call
 
     def call(self, where: str) -> OpCall:
         """Return the call of a name such as ``aten.addmm.default/0``; an operator alone means its first call.
@@ -304,10 +220,31 @@ class TrainingDump:
         for one in (f"{head}.default/{tail}", f"aten.{head}.default/{tail}") if slash else ():
             if one in self._by_place:
                 return self._by_place[one]
-        hint = did_you_mean(name, list(self._by_place))
-        raise DataError(
-            f"{self.path} has no call {where!r};{hint} a call is named like {next(iter(self._by_place), 'OP/0')}"
-        )
+        raise DataError(f"{self.path} has no call {where!r}{self._like(name)}")
+
+    def _like(self, name: str) -> str:
+        """Return in words which calls there are that are named like one there is not."""
+        wanted = name.partition("/")[0].removesuffix(".default").removeprefix("aten.")
+        counts = Counter(call.op for call in self.calls)
+        short = {op.removesuffix(".default").removeprefix("aten."): op for op in counts}
+        near = nearest(wanted, short) if wanted else None
+        if near is None:
+            return f"; a call is named like {next(iter(self._by_place), 'OP/0')}"
+        op = short[near]
+        if wanted == near:
+            return f"; the calls of {op} are numbered 0 to {counts[op] - 1}"
+        return f"; did you mean {op + '/0'!r}?"
+
+    def array(self, call: OpCall, slot: str, k: int) -> Array:
+        """Return one array of a call, the k-th of its ``input`` or ``output``.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        try:
+            return np.asarray(self._file[call.where][f"{slot}/{k}"][()])
+        except _DAMAGED as error:
+            raise DataError(f"{self.path}: {call.where} cannot be read ({one_line(error)}); dump again") from error
 
     def read(self, call: OpCall) -> Recorded:
         """Return a call with its arrays.
@@ -323,10 +260,8 @@ class TrainingDump:
         except _DAMAGED as error:
             raise DataError(f"{self.path}: {call.where} cannot be read ({one_line(error)}); dump again") from error
         for one, array in zip((*call.inputs, *call.outputs), (*inputs, *outputs), strict=True):
-            if array.shape != one.shape:
-                raise DataError(
-                    f"{self.path}: {call.where} holds {list(array.shape)} for {list(one.shape)}; dump again"
-                )
+            if not one.digest.startswith(SCRATCH) and kept_tensor(array, one.dtype, one.stride).digest != one.digest:
+                raise DataError(f"{self.path}: {call.where} has other values than were written; copy it or dump again")
         return Recorded(call, inputs, outputs, state)
 
 
@@ -335,10 +270,14 @@ def _about(path: Path, file: Any) -> dict[str, Any]:
         text = bytes(file["about"][()]) if "about" in file else file.attrs.get("about", "{}")
         about: dict[str, Any] = json.loads(text)
         version = about.get("schema_version", VERSION)  # a group that h5copy took out has none
+        if not all(isinstance(about.get(name, {}), dict) for name in ("modules", "parameters")):
+            raise TypeError("modules and parameters are no objects")
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{path} is no dump of a training ({reason_of(error)})") from error
-    if version > VERSION:
+    if type(version) is int and version > VERSION:
         raise DataError(f"{path} is a dump of version {version}; this one reads {VERSION}: update the package")
+    if type(version) is not int or version < 1:
+        raise DataError(f"{path} is a dump of version {version!r}, which there is not; dump again")
     return about
 
 

@@ -28,9 +28,11 @@ from engine import (
     census,
     differences,
 )
+from toolkit.train_dump.alignment import COPIES
 from toolkit.train_dump.isolated import Repeater
 from toolkit.train_dump.matching import Matched, matched, other_arguments
 from toolkit.train_dump.optimizers import ALONE, off_after, steps
+from toolkit.train_dump.unmatched import DRAWS, Flow, forward_of, in_words
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 from which a value is off, by the coarser precision of the two runs."""
@@ -38,9 +40,8 @@ LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 ROUNDING = 1e-6
 """Share by which an argument of two runs may differ."""
 
-_COPIES = ("aten._to_copy.", "aten.clone.", "aten.copy_.")
-_LISTS = ("aten._foreach_", "aten._fused_")
-"""Operators of optimizers: another number given to one matters, however little a single step shows of it."""
+FAR = 10
+"""How many limits a value of mixed precision must be off, for an operator that only one run has to be at fault."""
 
 _COARSE = ("bfloat16", "float16")
 
@@ -113,6 +114,7 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         result.pairs += [judge.alone(call) for call in found.only_b]
         result.pairs.sort(key=lambda pair: pair.b.index)
     judge.steps()
+    judge.unmatched()
     result.notes += _notes(a, b, result, repeater)
     return result
 
@@ -125,6 +127,7 @@ class _Judge:
         self._threshold = THRESHOLD["float32" if result.precision == "float32" else "float16"]
         self._made: set[str] = set()
         self._walked = 0
+        self._was_off = False
         self._first = min((call.step for call in b.calls), default=0)
 
     def pair(self, a: OpCall, b: OpCall) -> Pair:
@@ -135,6 +138,8 @@ class _Judge:
             return self._refused(pair)
         if len(a.outputs) != len(b.outputs):
             pair.status = f"{len(b.outputs)} results, {len(a.outputs)} in the reference"
+            other = other_arguments(a, b, ROUNDING)
+            pair.why = f"gives {pair.status}" + (f", from other arguments: {other}" if other else "")
             return pair
         if not b.outputs:
             pair.status = "no results"
@@ -180,22 +185,56 @@ class _Judge:
             found = off_after(self._a, self._b, ours[key], theirs, lambda *pair: self._difference(*pair).diff2, limit)
             if found is not None:
                 call, k, diff2 = found
-                pair = pairs.get(call.where)
-                if pair is None:  # it was not repeated
-                    pair = Pair(call, call, "only in the judged run")
-                    self._result.pairs.append(pair)
-                    self._result.pairs.sort(key=lambda pair: pair.b.index)
+                pair = self._pair_of(call)
                 pair.output = k
                 pair.why = (
                     f"computes rightly, but the step of {call.module} ends with values that are off (diff2 "
                     f"{diff2:.3g}) from ones that agree: a learning rate, decay or momentum"
                 )
 
+    def unmatched(self) -> None:
+        """Look for operators that only one run has, behind values that are off before any operator is at fault."""
+        off = [pair for pair in self._result.pairs if self._is_off(pair)]
+        both = self._result.matched.pairs
+        flows = (Flow(self._a, (a.where for a, _ in both)), Flow(self._b, (b.where for _, b in both)))
+        names = {id(one) for pair in off for one in (pair.a, pair.b)}
+        first = self._result.first_bad
+        for pair in off:
+            if (first is not None and first.b.index <= pair.b.index) or self._is_off_by_unmatched(pair, flows, names):
+                return
+
+    def _is_off_by_unmatched(self, pair: Pair, flows: tuple[Flow, Flow], off: set[int]) -> bool:
+        """Say whether a value is off for an operator that only one run has, which is at fault then."""
+        least = self._result.limit * (1 if self._result.precision == "float32" else FAR)
+        for k, diff2 in enumerate(self._apart(self._a.read(pair.a), self._b.read(pair.b), _scale(pair.a, pair.b))):
+            if not _off(diff2, least) or k < pair.b.read_from:
+                continue
+            ours, theirs = flows[0].way(pair.a, k), flows[1].way(pair.b, k)
+            if not (ours.alone or theirs.alone) or any(id(one) in off for one in (*ours.ends, *theirs.ends)):
+                continue
+            first_a = next((forward_of(self._result.matched.only_a, one) for one in ours.alone), None)
+            first_b = next((forward_of(self._result.matched.only_b, one) for one in theirs.alone), None)
+            self._pair_of(first_b or pair.b).why = in_words(first_a, first_b)
+            return True
+        return False
+
+    def _is_off(self, pair: Pair) -> bool:
+        return pair.difference is not None and _off(pair.difference.diff2, self._result.limit)
+
+    def _pair_of(self, call: OpCall) -> Pair:
+        """Return the row of a call, which is made if it has none."""
+        found = next((pair for pair in self._result.pairs if pair.b is call), None)
+        if found is None:  # it was not repeated
+            found = Pair(call, call, "only in the judged run")
+            self._result.pairs.append(found)
+            self._result.pairs.sort(key=lambda pair: pair.b.index)
+        return found
+
     def _walk(self, index: int) -> None:
         """Note what the judged run has made so far; a view, cast or copy of what it has not made is not made."""
         while self._walked < len(self._b.calls) and self._b.calls[self._walked].index < index:
             call = self._b.calls[self._walked]
-            passes_on = call.view or call.op.startswith(_COPIES)
+            passes_on = call.view or call.op.startswith(COPIES)
             if not passes_on or any(one.digest in self._made for one in call.inputs):
                 self._made.update(one.digest for one in call.outputs)
             self._walked += 1
@@ -209,8 +248,12 @@ class _Judge:
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:
+        """Return the result that is furthest off; a gradient is scaled as the loss is, another value not."""
         found = [
-            self._difference(x, one, y, other, factor)
+            min(
+                (self._difference(x, one, y, other, f) for f in dict.fromkeys((factor, 1.0))),
+                key=lambda told: told.diff2,
+            )
             for x, one, y, other in zip(a.outputs, a.call.outputs, b.outputs, b.call.outputs, strict=True)
         ]
         worst = max(range(len(found)), key=lambda k: found[k].diff2 if found[k].diff2 == found[k].diff2 else inf)
@@ -227,16 +270,20 @@ class _Judge:
         return differences([value], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
-        """Return the largest diff2 of the inputs; of a backward some are scaled as the loss is, some are not."""
-        if len(a.inputs) != len(b.inputs):
+        """Return the largest diff2 of the inputs."""
+        if len(a.inputs) != len(b.inputs) and not other_arguments(a.call, b.call, ROUNDING):
             return inf
-        largest = 0.0
-        for x, one, y, other in zip(a.inputs, a.call.inputs, b.inputs, b.call.inputs, strict=True):
+        return max(self._apart(a, b, factor)[b.call.read_from :], default=0.0)
+
+    def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[float]:
+        """Return diff2 of every input that both calls have; gradients are scaled as the loss is, other values not."""
+        found = []
+        for x, one, y, other in zip(a.inputs, a.call.inputs, b.inputs, b.call.inputs, strict=False):
             least = self._difference(x, one, y, other).diff2
             if factor != 1.0:
                 least = min(least, self._difference(x, one, y, other, factor).diff2)
-            largest = max(largest, least)
-        return largest
+            found.append(least)
+        return found
 
     def _isolate(self, pair: Pair, a: Recorded, b: Recorded) -> None:
         """Repeat the call, and the reference's where only that one can be at fault."""
@@ -271,7 +318,7 @@ class _Judge:
         if pair.difference is None:
             return
         if not _off(pair.difference.diff2, limit):
-            if pair.b.op.startswith(_LISTS) and pair.difference.diff2 > 0 and not _off(pair.inputs, limit):
+            if pair.difference.diff2 > 0 and not _off(pair.inputs, limit):  # it matters, however little a call shows
                 other = other_arguments(pair.a, pair.b, ROUNDING)
                 pair.why = f"computes rightly from other arguments: {other}" if other else ""
             return
@@ -280,11 +327,12 @@ class _Judge:
             if other:
                 pair.why = f"computes rightly from other arguments: {other}"
             elif pair.b.draws and not _same_state(a, b):
-                pair.why = "draws other random numbers; run both with TORCH_SDAA_RANDOM=cpu and one seed"
+                pair.why = DRAWS
             elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
-        elif pair.b.step == self._first and pair.b.phase == "forward":
+        elif pair.b.phase == "forward" and (pair.b.step == self._first or not self._was_off):
             self._given(pair, a, b)
+        self._was_off = True
 
     def _given(self, pair: Pair, a: Recorded, b: Recorded) -> None:
         """Say whether an input that is off was never made: a batch, or weights."""
@@ -310,9 +358,7 @@ def _precision(calls: Sequence[OpCall]) -> str:
 
 
 def _scale(a: OpCall, b: OpCall) -> float:
-    """Return how much larger the judged run's gradients are: losses may be scaled differently."""
-    if b.phase != "backward":
-        return 1.0
+    """Return how much larger gradients of the judged run may be: losses may be scaled differently."""
     return (b.loss_scale or 1.0) / (a.loss_scale or 1.0)
 
 

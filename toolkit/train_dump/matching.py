@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any
 
 from engine import DataError, OpCall, TrainingDump
+from toolkit.train_dump.alignment import aligned, same_lines
 from utils.text import plural
 
 _SAME = 0.5
 """Share of the modules of one run that the other must have, where neither file says what the models are."""
+
+
+_LEFT_OUT = "left out"
+"""Stands for an argument that a call is not given."""
 
 
 @dataclass
@@ -36,17 +41,14 @@ def matched(a: TrainingDump, b: TrainingDump) -> Matched:
     _check_models(a, b)
     found = Matched()
     groups_a, groups_b = _groups(a.calls), _groups(b.calls)
+    lines = same_lines(a.calls, b.calls)
     for key in {**groups_a, **groups_b}:
         ours, theirs = groups_a.get(key, []), groups_b.get(key, [])
-        matcher = SequenceMatcher(None, [c.op for c in ours], [c.op for c in theirs], autojunk=False)
-        taken_a, taken_b = set(), set()
-        for block in matcher.get_matching_blocks():
-            for k in range(block.size):
-                taken_a.add(block.a + k)
-                taken_b.add(block.b + k)
-                found.pairs.append((ours[block.a + k], theirs[block.b + k]))
-        found.only_a += [call for k, call in enumerate(ours) if k not in taken_a]
-        found.only_b += [call for k, call in enumerate(theirs) if k not in taken_b]
+        pairs = aligned(ours, theirs, lines)
+        taken_a, taken_b = {id(a) for a, _ in pairs}, {id(b) for _, b in pairs}
+        found.pairs += pairs
+        found.only_a += [call for call in ours if id(call) not in taken_a]
+        found.only_b += [call for call in theirs if id(call) not in taken_b]
     found.pairs.sort(key=lambda pair: pair[1].index)
     for rest in (found.only_a, found.only_b):
         rest.sort(key=lambda call: call.index)
@@ -104,13 +106,22 @@ def other_arguments(a: OpCall, b: OpCall, tolerance: float) -> str:
 
 
 def _arguments(a: OpCall, b: OpCall) -> list[tuple[str, Any, Any]]:
-    by_place = [(f"argument {k}", *pair) for k, pair in enumerate(zip(a.args, b.args, strict=False))]
-    return [*by_place, *((name, a.kwargs[name], b.kwargs[name]) for name in a.kwargs if name in b.kwargs)]
+    """Return what both calls are given, by name; PyTorch leaves out what an operator takes by itself."""
+    by_place = [(f"argument {k}", *pair) for k, pair in enumerate(zip_longest(a.args, b.args, fillvalue=_LEFT_OUT))]
+    names = dict.fromkeys((*a.kwargs, *b.kwargs))
+    return [*by_place, *((name, a.kwargs.get(name, _LEFT_OUT), b.kwargs.get(name, _LEFT_OUT)) for name in names)]
 
 
 def _equal(a: Any, b: Any, tolerance: float) -> bool:
+    if (a is None and b is _LEFT_OUT) or (b is None and a is _LEFT_OUT):
+        return True
     if isinstance(a, Mapping) or isinstance(b, Mapping):
-        return True  # tensors are compared by value; dtypes and devices may differ
+        told = [one if isinstance(one, Mapping) else {} for one in (a, b)]
+        if "float" in told[0] or "float" in told[1]:
+            return bool(a == b)
+        return ("tensor" in told[0]) == (
+            "tensor" in told[1]
+        )  # they are compared by value; dtypes and devices may differ
     if isinstance(a, Sequence) and isinstance(b, Sequence) and not isinstance(a, str):
         return len(a) == len(b) and all(_equal(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
@@ -119,4 +130,6 @@ def _equal(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Mapping) and "tensor" in value:
+        return "a tensor"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -106,6 +106,4 @@ def _nearest(a: TrainingDump, b: TrainingDump, pool: list[_Value], one: _Value, 
 
 
 def _array(dump: TrainingDump, value: _Value) -> Array:
-    held = dump.read(value.call)
-    arrays: list[Array] = getattr(held, value.slot)
-    return arrays[value.k]
+    return dump.array(value.call, value.slot.removesuffix("s"), value.k)

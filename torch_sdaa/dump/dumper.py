@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, OpCall, Recorded, TrainingDump, TrainingDumpWriter, open_training_dump
+from engine import ConfigError, OpCall, Recorded, TrainingDump, TrainingDumpWriter, did_you_mean, open_training_dump
 from torch_sdaa.dump import kernel_dump
 from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
@@ -22,6 +22,10 @@ from torch_sdaa.dump.values import as_tensor
 
 _log = logging.getLogger(__name__)
 _HDF5 = (".h5", ".hdf5")
+_ARGUMENTS = ("use_dump", "use_load", "dump_path", "load_file_path", "check_overflow", "load_with_acl_dump", "limit")
+
+FEW = 10
+"""Steps like the first one that there must be room for, or it is said."""
 
 
 class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' has this name
@@ -42,6 +46,7 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
         overflows: the calls that were found. loaded: how many calls computed on loaded inputs. path: of the file.
 
     Raises:
+        ConfigError: an argument is unknown or cannot be.
         ConfigError, DataError: when it is entered: a file is taken, missing or damaged, or h5py is not installed; in
             the block: the disk or the limit has no room for the next call.
     """
@@ -56,11 +61,15 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
         load_with_acl_dump: bool = False,
         *,
         limit: int | None = None,
+        **unknown: Any,
     ) -> None:
+        _check(dump_path, load_file_path, unknown)
         self._use_dump, self._check, self._acl = bool(use_dump), bool(check_overflow), bool(load_with_acl_dump)
         self._load = Path(load_file_path) if load_file_path and (use_load or use_dump) else None
         if use_load and not load_file_path:
             raise ConfigError("dumper(use_load=True) needs load_file_path=: the file that a dumper wrote before")
+        if load_file_path and check_overflow and not (use_load or use_dump):
+            raise ConfigError("dumper(load_file_path=) needs use_load=True or use_dump=True to be read")
         if load_with_acl_dump and not use_load:
             raise ConfigError("dumper(load_with_acl_dump=True) needs use_load=True and load_file_path=")
         self.path = self._file(Path(dump_path))
@@ -73,6 +82,7 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
         self._seen: dict[tuple[str, ...], int] = {}
         self._stack = ExitStack()
         self._acl_calls: set[int] = set()
+        self._is_told = False
 
     def _file(self, path: Path) -> Path:
         if path.suffix.lower() in _HDF5:
@@ -115,9 +125,22 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
             self.overflows.append(call)
             _log.warning("%s", overflow_line(call))
         if self._use_dump or (self._check and call.overflow):
-            self._open().add(recorded)
+            writer = self._open()
+            if self._use_dump and call.step == 1 and not self._is_told:
+                self._tell_room(writer)
+            writer.add(recorded)
         if call.index in self._acl_calls:
             kernel_dump.write(recorded)
+
+    def _tell_room(self, writer: TrainingDumpWriter) -> None:
+        """Say after the first step how many there is room for, where that is few."""
+        self._is_told = True
+        more = writer.room() // max(writer.size, 1)
+        if more < FEW:
+            size = f"{writer.size / 2**20:.1f} MiB"
+            _log.warning(
+                "%s: the first step takes up to %s, and there is room for %d more like it", writer.path, size, more
+            )
 
     def _feed(self, call: OpCall, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Return the tensors of the file for a call's inputs; none where the file has no such call."""
@@ -137,6 +160,17 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
             k: as_tensor(one, array, tensors[k].device).to(tensors[k].dtype)
             for k, (one, array) in enumerate(zip(before.inputs, held.inputs, strict=True))
         }
+
+
+def _check(dump_path: Any, load_file_path: Any, unknown: Mapping[str, Any]) -> None:
+    for name in unknown:
+        raise ConfigError(
+            f"dumper has no argument {name!r};{did_you_mean(name, _ARGUMENTS)} it has {', '.join(_ARGUMENTS)}"
+        )
+    if not isinstance(dump_path, (str, os.PathLike)):
+        raise ConfigError(f"dump_path {dump_path!r} must be a .h5 file or a folder")
+    if load_file_path is not None and not isinstance(load_file_path, (str, os.PathLike)):
+        raise ConfigError(f"load_file_path {load_file_path!r} must be a file that a dumper wrote before")
 
 
 def overflow_line(call: OpCall) -> str:

@@ -136,6 +136,15 @@ def _part(recorded: Recorded, mode: str) -> Recorded:
     return recorded
 
 
+def _check_operator(path: Path, name: str) -> None:
+    known = {one.partition(".")[0].replace("::", ".") for one in torch._C._dispatch_get_all_op_names()}
+    short = {one.partition(".")[2] for one in known if one.startswith("aten.")}
+    parts = name.replace("::", ".").split(".")
+    if not ({parts[0], ".".join(parts[:2])} & (known | (short if len(parts) == 1 else set()))):
+        hint = did_you_mean(parts[min(1, len(parts) - 1)], short)
+        raise ConfigError(f"{path}: dump_list: there is no operator {name!r};{hint} one is written aten.mm")
+
+
 def _is_asked(op: str, names: tuple[str, ...]) -> bool:
     return not names or any(name.replace("::", ".") in (op, op.rpartition(".")[0], op.split(".")[1]) for name in names)
 
@@ -161,6 +170,8 @@ def _read(path: Path) -> _Dump:
     names, mode, switch = fields["dump_list"], fields["dump_mode"], fields["dump_op_switch"]
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
         raise ConfigError(f"{path}: dump_list {names!r} must be a list of operators' names; an empty one means all")
+    for name in names:
+        _check_operator(path, name)
     if mode not in _MODES:
         raise ConfigError(f"{path}: dump_mode {mode!r} must be one of {', '.join(_MODES)}")
     if switch not in ("on", "off"):

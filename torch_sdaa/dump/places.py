@@ -6,6 +6,7 @@ runs, so that what runs next in that thread is what the node is the backward of.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -180,10 +181,12 @@ _known: dict[CodeType, bool] = {}
 
 
 def _is_inner(code: CodeType) -> bool:
-    """Say whether a frame is of PyTorch or of this package."""
+    """Say whether a frame is of PyTorch or of this package, or between them and the script."""
     found = _known.get(code)
     if found is None:
-        found = _known[code] = code.co_filename.startswith((_OF_TORCH, _OURS, "<frozen", "<eval_with_key"))
+        found = _known[code] = code.co_filename.startswith(
+            (_OF_TORCH, _OURS, contextlib.__file__, "<frozen", "<eval_with_key")
+        )
     return found
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from engine import KeptTensor, OpCall, Recorded, as_numbers, one_line
+from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers, one_line
 from torch_sdaa.dump.places import Place, Places
-from torch_sdaa.dump.scales import loss_scale
+from torch_sdaa.dump.scales import loss_scale, of_apex, scaled
 from torch_sdaa.dump.values import can_be_kept, encoded, kept, rng_state
 
 Keep = Callable[[Recorded], None]
@@ -44,6 +45,7 @@ class Recorder(TorchDispatchMode):
         self._keep, self._places, self._feed = keep, places, feed
         self._counts: dict[str, int] = {}
         self._index = 0
+        self._scaled, self._unscaled = scaled(), False
         self._lock = threading.RLock()  # each device's backward has a thread of its own
 
     def __torch_dispatch__(
@@ -54,9 +56,22 @@ class Recorder(TorchDispatchMode):
         if func.namespace in _LEFT:
             return func(*args, **given)
         with self._lock:
-            return self._recorded(func, args, given)
+            with _unseen():
+                recorded, args, given, tensors = self._before(func, args, given)
+            try:
+                result = func(*args, **given)
+            except Exception as error:
+                recorded.call = replace(recorded.call, failed=one_line(error))
+                self._keep(recorded)  # what it failed on
+                raise
+            with _unseen():
+                self._keep(_with_outputs(recorded, outputs_of(func, args, given, result), tensors))
+            return result
 
-    def _recorded(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _before(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Recorded, Sequence[Any], dict[str, Any], list[torch.Tensor]]:
+        """Return what is known before a call, what it is called with, and the tensors in that."""
         tensors: list[torch.Tensor] = []
         told = encoded(list(args), tensors), encoded(kwargs, tensors)["dict"]
         device = _device(tensors, args, kwargs)
@@ -68,18 +83,10 @@ class Recorder(TorchDispatchMode):
         found = [kept(one) for one in tensors]
         if found and _SCRATCH.get(call.op) == -1:
             one, array = found[-1]
-            found[-1] = (replace(one, digest=f"scratch of {call.where}"), array)
+            found[-1] = (replace(one, digest=f"{SCRATCH}{call.where}"), array)
         state = rng_state(device, _generator(args, kwargs)).numpy().copy() if call.draws else None
         call = replace(call, inputs=tuple(one for one, _ in found))
-        recorded = Recorded(call, [array for _, array in found], [], state)
-        try:
-            result = func(*args, **kwargs)
-        except Exception as error:
-            recorded.call = replace(call, failed=one_line(error))
-            self._keep(recorded)  # what it failed on
-            raise
-        self._keep(_with_outputs(recorded, outputs_of(func, args, kwargs, result), tensors))
-        return result
+        return Recorded(call, [array for _, array in found], [], state), args, kwargs, tensors
 
     def _call(self, func: Any, place: Place, device: torch.device, told: tuple[Any, Any]) -> OpCall:
         op = str(func)
@@ -96,13 +103,24 @@ class Recorder(TorchDispatchMode):
             module=place.module,
             source=place.source,
             device=str(device),
-            loss_scale=loss_scale(),
+            loss_scale=self._loss_scale(place.phase),
             args=told[0],
             kwargs=told[1],
             view=func.is_view or op in ("aten.lift_fresh.default", "aten._unsafe_view.default"),
             draws=draws,
             empty=op.startswith(_EMPTY),
         )
+
+    def _loss_scale(self, phase: str) -> float | None:
+        """Return the loss's factor; a scaler that has scaled nothing before a backward is of another training."""
+        asleep = scaled() == self._scaled
+        self._unscaled = asleep and (self._unscaled or phase == "backward")
+        return None if self._unscaled and not of_apex() else loss_scale()
+
+
+def _unseen() -> AbstractContextManager[None]:
+    """Return a context in which a recorder around this one sees no operators: those that read values."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
 
 
 def _is_off(func: Any, args: Sequence[Any]) -> bool:

@@ -18,11 +18,30 @@ def note(scaler: Any) -> None:
     _scalers.append(weakref.ref(scaler))
 
 
+_scaled = 0
+
+
+def note_scaled() -> None:
+    """Remember that a ``GradScaler`` has scaled a loss."""
+    global _scaled
+    _scaled += 1
+
+
+def scaled() -> int:
+    """Return how many losses any ``GradScaler`` has scaled."""
+    return _scaled
+
+
+def of_apex() -> bool:
+    """Say whether ``apex.amp`` scales the losses."""
+    apex: Any = sys.modules.get("torch_sdaa.apex.amp")
+    return apex is not None and bool(apex._state.enabled and apex._state.scalers)
+
+
 def loss_scale() -> float | None:
     """Return the loss's factor; ``None`` where nothing scales it."""
-    apex: Any = sys.modules.get("torch_sdaa.apex.amp")
-    if apex is not None and apex._state.enabled and apex._state.scalers:
-        return float(apex._state.scalers[0].loss_scale())
+    if of_apex():
+        return float(sys.modules["torch_sdaa.apex.amp"]._state.scalers[0].loss_scale())
     for one in reversed(_scalers):
         scaler = one()
         if scaler is not None and scaler.is_enabled():

@@ -13,9 +13,6 @@ from engine import OpCall, Recorded
 from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
 
-_OVERWRITES = tuple(f"aten.{name}_." for name in ("fill", "zero", "copy", "uniform", "normal", "bernoulli", "random"))
-"""Operators to which what they write into means nothing before."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parted:
@@ -79,8 +76,7 @@ def _parts(one: OpCall | None, other: OpCall | None) -> str:
         return f"the second run has {other.op} of {other.module or 'no module'} in its place"
     if one.view or one.empty:
         return ""
-    begin = 1 if one.op.startswith(_OVERWRITES) else 0
-    digests = [tuple(k.digest for k in call.inputs[begin:]) for call in (one, other)]
+    digests = [tuple(k.digest for k in call.inputs[call.read_from :]) for call in (one, other)]
     results = [tuple(k.digest for k in call.outputs) for call in (one, other)]
     if digests[0] != digests[1]:
         return "its inputs differ, which no operator before it made: a batch, weights or numbers of the host"

@@ -44,7 +44,7 @@ def kept(tensor: torch.Tensor) -> tuple[KeptTensor, np.ndarray[Any, Any]]:
 
 
 def as_tensor(one: KeptTensor, array: np.ndarray[Any, Any], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return a tensor of a file, laid out as it was; one that overlapped itself is contiguous.
+    """Return a tensor of a file, laid out as it was, or expanded; what overlapped itself otherwise is contiguous.
 
     Raises:
         DataError: this PyTorch lacks its dtype.
@@ -55,10 +55,25 @@ def as_tensor(one: KeptTensor, array: np.ndarray[Any, Any], device: torch.device
     plain = torch.from_numpy(np.array(array))
     if dtype in _BITS:
         plain = plain.view(dtype)
-    overlaps = any(step == 0 and size > 1 for step, size in zip(one.stride, one.shape, strict=True))
-    if overlaps or tuple(plain.stride()) == one.stride:
+    if tuple(plain.stride()) == one.stride:
         return plain.to(device)
-    return torch.empty_strided(one.shape, one.stride, dtype=dtype, device=device).copy_(plain)
+    repeated = [step == 0 and size > 1 for step, size in zip(one.stride, one.shape, strict=True)]
+    single = plain[tuple(slice(0, 1) if again else slice(None) for again in repeated)]
+    if _overlaps(single.shape, one.stride):
+        return plain.to(device)
+    laid = torch.empty_strided(single.shape, one.stride, dtype=dtype, device=device)
+    return laid.copy_(single).expand(one.shape)
+
+
+def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Say whether two elements of a tensor may lie in one place, otherwise than where it repeats itself."""
+    end = 1
+    for step, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if step < end:
+                return True
+            end = step * (size - 1) + end
+    return False
 
 
 def encoded(value: Any, tensors: list[torch.Tensor]) -> Any:
