@@ -62,8 +62,8 @@ class Profile:
         return frozenset(range(1, self.steps)) if self.steps > 1 else frozenset((0,))
 
     def launches(self) -> list[Launch]:
-        """Return the launches of the steps that are judged, as rows."""
-        rows = (_of_steps(row, self.steady) for row in self.data["launches"])
+        """Return the launches of the steps that are judged, as rows; a copy between devices once."""
+        rows = (_of_steps(row, self.steady) for row in self.data["launches"] if not row.get("other_end"))
         return [row for row in rows if row.count]
 
     def usual(self, rows: Iterable[Launch]) -> float:
@@ -91,9 +91,10 @@ class Launch:
     """Launches of one operator with the same operands from the same place, in the steps that are judged.
 
     Attributes:
-        op, inputs, phase, node, module, file, line, engine, waits: as the record has them.
+        op, inputs, outputs, phase, node, module, file, line, engine, waits: as the record has them.
         count: of the launches. by_step: of each step. seconds: simulated.
-        launch, arithmetic, memory: what these seconds are made of.
+        launch, arithmetic, memory: what these seconds are made of. hidden: of a copy, beside which the device computes.
+        own: of a backward, whether the script wrote it, and the line is its own.
     """
 
     op: str
@@ -113,6 +114,9 @@ class Launch:
     memory: float
     kernels: tuple[dict[str, Any], ...] = ()
     """Of a compiled graph, what is launched inside: kind, launches and seconds of one run, longest first."""
+    hidden: float = 0.0
+    own: bool = False
+    outputs: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -149,6 +153,9 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
         arithmetic,
         memory,
         tuple(row.get("kernels") or ()),
+        part * float(row.get("hidden") or 0.0),
+        bool(row.get("own")),
+        tuple(row.get("outputs") or ()),
     )
 
 
