@@ -194,6 +194,12 @@ def test_what_cannot_be_profiled_is_said(tmp_path: Path) -> None:
         torch.sdaa.profile(tmp_path / "none")
     with pytest.raises(TypeError, match=r"config: a torch\.sdaa\.profileConfig is expected, not 3"):
         torch.sdaa.profile(tmp_path, config=3)
+    with pytest.raises(TypeError, match=r"has no argument 'use_e2e_profile'; did you mean 'use_e2e_profiler'\?"):
+        torch.sdaa.profile(tmp_path, use_e2e_profile=True)
+    with pytest.raises(TypeError, match="use_e2e_profiler is True or False, not 'yes'"):
+        torch.sdaa.profile(tmp_path, use_e2e_profiler="yes")
+    with pytest.raises(TypeError, match="profiler_result_path: a folder is expected, not None"):
+        torch.sdaa.profile(None)
     prof = torch.sdaa.profile(tmp_path)
     with pytest.raises(RuntimeError, match="no trace before the end"):
         prof.export_chrome_trace(tmp_path / "trace.json")
@@ -206,7 +212,8 @@ def test_an_error_in_the_block_ends_the_profile_and_passes(tmp_path: Path) -> No
     x = torch.ones(3, device="sdaa")
     with pytest.raises(RuntimeError, match="must match the size"), torch.sdaa.profile(tmp_path):
         x + torch.ones(4, device="sdaa")
-    assert list(tmp_path.iterdir()) == []
+    (kept,) = tmp_path.iterdir()  # what was seen until then is not lost
+    assert "must match the size" in json.loads((kept / "profile.json").read_text(encoding="utf-8"))["failed"]
     assert nn.Module.__call__ is before
     with torch.sdaa.profile(tmp_path) as prof:
         torch.ones(3, device="sdaa").exp()

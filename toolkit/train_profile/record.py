@@ -37,6 +37,15 @@ _KIND: dict[str, Any] = {
     "phases": dict,
 }
 _TABLES = {"launches": _ROW, "fresh": _FRESH, "op_info": _KIND}
+_PLACE: dict[str, Any] = {"file": str, "line": int}
+_MORE_TABLES = {
+    "synchronisations": {**_PLACE, "by_step": dict},
+    "compilations": {**_PLACE, "function": str, "reason": str},
+    "calls": {**_PLACE, "modules": list, "inside": list, "count": int, "beside": int},
+}
+"""Tables that older profiles do not have all of."""
+_MORE: dict[str, Any] = {"outputs": list, "kernels": list, "hidden": (int, float), "own": bool, "other_end": bool}
+"""Fields of a launch, likewise."""
 _MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
 
 
@@ -192,14 +201,34 @@ def checked(data: Any, name: str) -> Profile:
     for field, kind in _FIELDS.items():
         if not isinstance(data.get(field), kind):
             raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")
-    for table, fields in _TABLES.items():
-        if not all(_is_row(row, fields) for row in data[table]):
+    for table, fields in {**_TABLES, **{known: _MORE_TABLES[known] for known in _MORE_TABLES.keys() & data}}.items():
+        rows = data[table]
+        if not isinstance(rows, list) or not all(_is_row(row, fields) for row in rows):
             raise DataError(f"{name}: a row of {table!r} is damaged; profile again")
+    more = all(isinstance(row[known], _MORE[known]) for row in data["launches"] for known in _MORE.keys() & row)
+    if not more or not _are_counts(data.get("passes") or {}):
+        raise DataError(f"{name}: a field is damaged; profile again")
     return Profile(Path(str(data.get("script") or name)).name, data)
 
 
 def _is_row(row: Any, fields: dict[str, Any]) -> bool:
-    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+        and _are_counts(row.get("by_step") or {})
+        and all(_are_texts(row[table]) for table in _LISTS & row.keys())
+    )
+
+
+_LISTS = {"inputs", "outputs", "modules", "inside"}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(count, int) for count in value.values())
 
 
 def total(rows: Sequence[Launch]) -> float:

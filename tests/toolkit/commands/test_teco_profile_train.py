@@ -155,6 +155,12 @@ def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: p
         ({"launches": None}, "its field 'launches' is missing or damaged"),
         ({"launches": [{"op": "aten::mm"}]}, "a row of 'launches' is damaged"),
         ({"fresh": [3]}, "a row of 'fresh' is damaged"),
+        ({"calls": 3}, "a row of 'calls' is damaged"),
+        ({"compilations": [{"reason": "size"}]}, "a row of 'compilations' is damaged"),
+        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "a row of 'synchronisations' is damaged"),
+        ({"passes": {"1": []}}, "a field is damaged"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "a row of 'launches' is damaged"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
 def test_files_that_are_no_profile_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
