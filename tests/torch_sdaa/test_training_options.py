@@ -178,7 +178,7 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         ({"ACL_DEBUG_DIR": f"{tmp_path}/none"}, "none' is no folder: make it first"),
         (
             {"TASK_QUEUE_ENABLE": 1},
-            "TASK_QUEUE_ENABLE is an environment variable: set it before torch_sdaa is imported",
+            "TASK_QUEUE_ENABLE is an environment variable: set it before",
         ),
         ([1], "set_option takes a dict of names and values, not list"),
     ):
