@@ -119,6 +119,16 @@ def healthy_with_an_evaluation_now_and_then() -> None:
                     (model(inputs.to("sdaa")).argmax(1) == targets.to("sdaa")).sum().item()
 
 
+def healthy_batches_of_four_tensors() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        x, y, *_ = [
+            part.to("sdaa") for part in (torch.randn(24, 64), torch.zeros(24).long(), torch.ones(24), torch.ones(3))
+        ]
+        return plain(model, x, y)
+
+    train(body)
+
+
 def healthy_layers_in_a_loop() -> None:
     layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(20)).to("sdaa")
 

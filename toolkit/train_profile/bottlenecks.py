@@ -28,8 +28,8 @@ CHAINED = 3
 READS, CALLS = 3, 2
 """Reads by the host, and calls that wait, from so many a step on at one line."""
 
-UPLOADS, UPLOAD_SHARE = 0.05, 0.20
-"""Share of uploads that is named: of three and more at one line, and of fewer."""
+UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
+"""Share of uploads that is named: of so many and more at one line, which no batch has tensors, and of fewer."""
 
 LOOP, REPEATED = 32, 8
 """Small launches of one line in a step from which it is a loop, and how often one operator must be among them."""
@@ -207,7 +207,7 @@ def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[
         way, share, count = _way(first), total(group) / whole, profile.usual(group)
         if way == "upload":
             share -= sum(row.hidden for row in group) / whole
-            named = share >= UPLOAD_SHARE or (share >= UPLOADS and count >= READS)
+            named = share >= UPLOAD_SHARE or (share >= UPLOADS and count / profile.passes >= PARTS)
         else:
             named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
         if named:
@@ -272,7 +272,7 @@ def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
     layers, siblings = _called(profile)
     small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
     for source, inside in sorted(siblings.items(), key=lambda one: -len(one[1])):  # the outermost line first
-        group = [row for row in small if row.module in inside]
+        group = [row for row in small if row.module in inside or row.source == source]
         if _is_loop(profile, group, whole):
             small = _without(small, group)
             text = f"{profile.usual(group):.0f} small launches a step of modules that one line calls with one operand"
