@@ -131,8 +131,8 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         if total(group) / whole >= SLOW_SHARE:
             heavy = _without(heavy, group)
             at = next(row for row in group if row.op in _SOFTMAX)
-            share = f"{total(group) / whole:.0%} of the device's time"
-            text = f"attention in steps, a table of {at.inputs[0]}, takes {share}"
+            takes = f"takes {total(group) / whole:.0%} of the device's time"
+            text = f"attention in steps, a table of {at.inputs[0]}, {takes}"
             one = _made(profile, fixes.SLOW, group, whole, f"{text}, bound by memory", fixes.ATTENTION)
             yield replace(one, source=at.source)
     groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -185,7 +184,8 @@ def _hidden(found: Collected) -> dict[int, float]:
         for one in spans:
             if one.what:
                 first = max(bisect_left(busy, (one.start, one.start)) - 1, 0)
-                meets = takewhile(lambda stretch, end=one.end: stretch[0] < end, busy[first:])
+                last = bisect_left(busy, (one.end, one.end), first)
+                meets = busy[first:last]
                 out[one.at] = sum(max(0.0, min(one.end, end) - max(one.start, start)) for start, end in meets)
     return out
 

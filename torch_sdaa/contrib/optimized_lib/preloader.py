@@ -59,7 +59,7 @@ class PreLoader:
             with torch.sdaa.stream(self._stream):
                 self._numbers = [torch.tensor(each).view(1, -1, 1, 1).to(self.device) for each in (mean, std)]
         self._batches: Iterator[Any] | None = None
-        self._ahead: Any = _END
+        self._ahead: Any = _END  # a batch, why there is none, or the end
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -83,10 +83,12 @@ class PreLoader:
         if self._batches is None:
             self._begin()
         batch = self._ahead
-        if batch is _END or isinstance(batch, _Failed):
+        failed = isinstance(batch, _Failed)
+        if batch is _END or failed:
             self._batches, self._ahead = None, _END
-            if batch is not _END:
-                raise batch.error
+        if failed:
+            raise batch.error
+        if batch is _END:
             return batch
         here = torch.sdaa.current_stream(self.device)
         here.wait_stream(self._stream)
