@@ -30,14 +30,16 @@ class Called:
     inside: set[int] = field(default_factory=set)
 
 
-def _left_out_of_compiling(function: Callable[..., Any]) -> None:
-    """Let torch.compile take what a function calls and not it, as it leaves out PyTorch's own in its place."""
+def _left_out_of_compiling(function: Callable[..., Any], inside: bool) -> None:
+    """Let torch.compile leave out a function, as it does with PyTorch's own in its place.
+
+    Args:
+        function: written in Python. inside: leave out what it calls, too.
+    """
     frames = torch._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):  # older ones
-        frames.skip_code(function.__code__)
-    else:
-        action = frames._FrameAction
-        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    action = frames._FrameAction
+    within = action.SKIP if inside else action.DEFAULT
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, within))
 
 
 class ModuleNames:
@@ -73,7 +75,9 @@ class ModuleNames:
             finally:
                 here(outer)
 
-        _left_out_of_compiling(__call__)
+        _left_out_of_compiling(__call__, inside=False)
+        for helper in (ModuleNames._number, ModuleNames._noted):
+            _left_out_of_compiling(helper, inside=True)
         setattr(torch.nn.Module, "__call__", __call__)  # noqa: B010 -- mypy refuses the plain assignment
 
     def stop(self) -> None:
