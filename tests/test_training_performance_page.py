@@ -59,7 +59,9 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{rules.ALONE:.0%}".replace("%", " %") + f"; {rules.SLOW_SHARE:.0%}".replace("%", " %"),
         f"{rules.READS} a step, or {rules.NOTICED:.0%}".replace("%", " %"),
         f"{rules.CALLS} a step",
-        f"{rules.UPLOAD_SHARE:.0%}".replace("%", " %") + f", or {rules.UPLOADS:.0%}".replace("%", " %"),
+        f"{rules.UPLOAD_SHARE:.0%}".replace("%", " %")
+        + f", or {rules.UPLOADS:.0%}".replace("%", " %")
+        + f" with {rules.PARTS}",
         f"{rules.LOOP} a step, {rules.REPEATED} of one operator",
     ):
         assert said in PAGE, said

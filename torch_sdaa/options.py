@@ -24,7 +24,10 @@ ACTS, SAID, REFUSED, ELSEWHERE = "acts", "accepted", "refused", "acts, elsewhere
 OPERATOR_TYPES = ("Pooling", "SoftmaxV2", "LRN", "ROIAlign")
 """Those that the guide lets somebody choose the implementation of."""
 
-_PREFIXES = ("TORCH_SDAA_", "ASCEND_", "ACL_", "HCCL_", "TASK_QUEUE", "DUMP_G", "PTCOPY", "COMBINED_", "DYNAMIC_OP")
+_PREFIXES = (
+    *("TORCH_SDAA_", "ASCEND_", "ACL_", "HCCL_", "TASK_QUEUE", "DUMP_G", "PTCOPY", "COMBINED_", "DYNAMIC_OP"),
+    *("SDAA_VIS", "MAX_ENGINE"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +303,8 @@ def set_option(option: Mapping[str, object]) -> None:
     known = {each.name: each for each in TABLE if each.kind == OPTION}
     checked = []
     for name, value in option.items():
+        if name in _variables():
+            raise ConfigError(f"set_option: {name} is an environment variable: set it before torch_sdaa is imported")
         if name not in known:
             raise ConfigError(
                 f"set_option knows no {name!r};{did_you_mean(str(name), known) or ' it knows ' + ', '.join(known)}"
@@ -333,9 +338,15 @@ def start() -> None:
         elif setting is not None:
             say(f"{name} is no environment variable, and does nothing; call torch.sdaa.set_option({{{name!r}: ...}})")
         elif name.startswith(_PREFIXES) and name not in OURS:
-            near = did_you_mean(name, [*(n for n, s in known.items() if s.kind == VARIABLE), *OURS], 0.8)
+            near = did_you_mean(name, _variables(), 0.8)
             if near or name.startswith("TORCH_SDAA_"):
                 say(f"environment variable {name} is unknown, and does nothing{near and f';{near}'}")
+        elif name not in OURS and (near := did_you_mean(name, _variables(), 0.93)):
+            say(f"environment variable {name} is unknown, and does nothing;{near}")
+
+
+def _variables() -> list[str]:
+    return [*(each.name for each in TABLE if each.kind == VARIABLE), *OURS]
 
 
 def say(text: str) -> None:

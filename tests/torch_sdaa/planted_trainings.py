@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 STEPS = 6
 
@@ -117,7 +119,97 @@ def healthy_with_an_evaluation_now_and_then() -> None:
                     (model(inputs.to("sdaa")).argmax(1) == targets.to("sdaa")).sum().item()
 
 
+def healthy_batches_of_four_tensors() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        x, y, *_ = [
+            part.to("sdaa") for part in (torch.randn(24, 64), torch.zeros(24).long(), torch.ones(24), torch.ones(3))
+        ]
+        return plain(model, x, y)
+
+    train(body)
+
+
+def healthy_layers_in_a_loop() -> None:
+    layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(20)).to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        for layer in layers:
+            x = torch.relu(layer(x)) + x
+        return plain(model, x, y)
+
+    train(body)
+
+
+def healthy_with_blocks_computed_again() -> None:
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64)) for _ in range(9)).to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        x.requires_grad_()
+        for block in blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return plain(model, x, y)
+
+    train(body)
+
+
+def healthy_with_two_optimizers() -> None:
+    adversaries(lambda net, x: net(x).mean())
+
+
+def adversaries(extra: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+    """Train two networks in turn."""
+    torch.manual_seed(0)
+    maker, judge = nn.Linear(8, 64).to("sdaa"), network().to("sdaa")
+    optimizers = [torch.optim.Adam(net.parameters(), 0.01) for net in (judge, maker)]
+    for _ in range(STEPS):
+        made = maker(torch.randn(24, 8, device="sdaa"))
+        (judge(made.detach()).mean() + extra(judge, made.detach())).backward()
+        optimizers[0].step()
+        judge(made).mean().backward()
+        optimizers[1].step()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+
+
 # ----------------------------------------------------------------------------------------------------- slow operator
+
+
+class InSteps(nn.Module):
+    """Attention written out, a line each."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = x @ x.transpose(-1, -2)
+        weights = weights / 8
+        weights = weights.softmax(-1)  # planted
+        return weights @ x
+
+
+def slow_attention_in_steps() -> None:
+    part = InSteps()
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        wide = part(x.requires_grad_().repeat(28, 1)[None])
+        return plain(model, x, y) + wide.mean() * 1e-3
+
+    train(body)
+
+
+def slow_formula_of_an_activation() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        wide = x.repeat(1200, 1)
+        return plain(model, x, y) + (wide * torch.sigmoid(1.7 * wide + wide**2)).mean()  # planted
+
+    train(body)
+
+
+def slow_update_of_a_large_table() -> None:
+    torch.manual_seed(0)
+    model = nn.Embedding(30000, 64).to("sdaa")
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.arange(24, device="sdaa")).mean().backward()
+        optimizer.step()  # planted
 
 
 def slow_distances_by_broadcasting() -> None:
@@ -329,6 +421,62 @@ def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
         optimizer.zero_grad()
         model(x.to("sdaa")).mean().backward()
         optimizer.step()  # planted
+
+
+class Outer(torch.autograd.Function):
+    """A product whose backward goes row by row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        made = torch.zeros_like(weight)
+        for row, grad in zip(x, grads[0], strict=True):
+            made += torch.outer(row, grad)  # planted
+        return None, made
+
+
+def gaps_in_a_backward_of_its_own() -> None:
+    weight = nn.Parameter(torch.randn(64, 64, device="sdaa"))
+    train(lambda model, x, y, step: plain(model, Outer.apply(x, weight), y))
+
+
+def gaps_by_hooks_of_gradients() -> None:
+    layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(9))).to("sdaa")
+    for weight in layers.parameters():
+        weight.register_hook(lambda grad: grad / (grad.norm() + 1))  # planted
+    train(lambda model, x, y, step: plain(model, layers(x), y))
+
+
+class Head(nn.Module):
+    """One head of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).relu())
+
+
+def gaps_by_heads_one_by_one() -> None:
+    heads = nn.ModuleList(Head() for _ in range(8)).to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        return plain(model, torch.cat([head(x) for head in heads], 1), y)  # planted
+
+    train(body)
+
+
+def gaps_with_two_optimizers() -> None:
+    def extra(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([row.square().sum() for row in x]).mean() * 0 + net(x).mean()  # planted
+
+    adversaries(extra)
 
 
 # ----------------------------------------------------------------------------------------------------- recompilation

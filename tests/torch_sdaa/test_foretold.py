@@ -107,6 +107,39 @@ def test_what_cannot_be_told_is_refused() -> None:
         foretell(build)
 
 
+def _small(model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any], Any]) -> Build:
+    def build() -> Callable[[], Any]:
+        net, x = model().to("sdaa"), torch.randn(size).to("sdaa")
+        optimizer = make(net.parameters())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            out = net(x)
+            (out[0] if isinstance(out, tuple) else out).logsumexp(-1).sum().backward()
+            optimizer.step()
+
+        return step
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "make"),
+    [
+        (lambda: nn.LSTM(6, 8, 2, batch_first=True, dropout=0.1), (2, 4, 6), torch.optim.SGD),
+        (lambda: nn.Linear(6, 4), (3, 6), torch.optim.NAdam),
+        (lambda: nn.Linear(6, 4), (3, 6), torch.optim.Rprop),
+    ],
+    ids=["LSTM", "NAdam", "Rprop"],
+)
+def test_copies_and_operators_made_of_others_are_told(
+    model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any], Any]
+) -> None:
+    told, seen = foretell(_small(model, size, make)), observe(_small(model, size, make)())
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+
+
 class _Drawn(nn.Module):
     """An encoder, whose layers are copies of one, behind weights that are drawn until they lie within bounds."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -210,7 +210,52 @@ def test_a_detector_that_finds_nothing_and_shapes_that_do_not_fit() -> None:
         lib.fast_rcnn_inference_single_image(boxes, scores[:4], (80, 90), 0.5, 0.5, 10)
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_detector_without_proposals_and_one_whose_output_has_gradients(own: bool) -> None:
+    found, rows = lib.fast_rcnn_inference_single_image(
+        torch.empty(0, 12 if own else 4, device="sdaa"), torch.empty(0, 4, device="sdaa"), (80, 90), 0.1, 0.5, 10
+    )
+    assert [tuple(each.shape) for each in (*found, rows)] == [(0, 4), (0,), (0,), (0,)]
+    boxes, scores = torch.cat([_boxes(9)] * (3 if own else 1), 1).to("sdaa"), _random(9, 4).to("sdaa")
+    boxes[4] = float("nan")
+    plainly, numbers = lib.fast_rcnn_inference_single_image(boxes, scores, (30, 40), 0.3, 0.5, 10)
+    boxes.requires_grad_(), scores.requires_grad_()
+    found, rows = lib.fast_rcnn_inference_single_image(boxes, scores, (30, 40), 0.3, 0.5, 10)
+    assert all(torch.equal(a, b) for a, b in zip((*found, rows), (*plainly, numbers), strict=True))
+    (found.pred_boxes.sum() + found.scores.sum()).backward()
+    assert scores.grad.sum() == len(rows)
+    assert 0 < boxes.grad.sum() <= 4 * len(rows)
+
+
+@pytest.mark.parametrize("shape", [(9,), (9.5, 9), "ab", None])
+def test_a_size_of_an_image_that_cannot_be_is_refused(shape: Any) -> None:
+    with pytest.raises(DataError, match=r"image_shape must be \(height, width\), two ints"):
+        lib.fast_rcnn_inference_single_image(torch.ones(2, 4), torch.ones(2, 3), shape, 0.5, 0.5, 1)
+    with pytest.raises(DataError, match="boxes and scores must be tensors, not list and Tensor"):
+        lib.fast_rcnn_inference_single_image([1], torch.ones(2, 3), (9, 9), 0.5, 0.5, 1)
+
+
 # -------------------------------------------------------------------------------------------- loader and optimizers
+
+
+def test_preloader_raises_where_the_batch_would_come_and_leaves_nothing_behind() -> None:
+    def batches() -> Iterator[Any]:
+        yield {"x": torch.ones(2)}
+        yield None
+        raise KeyError("third")
+
+    seen: list[Any] = []
+    loader = lib.PreLoader(batches())
+    with pytest.raises(KeyError, match="third"):
+        seen.extend(loader)
+    ahead = lib.PreLoader([torch.zeros(2), torch.ones(2)])
+    for batch in ahead:
+        seen.append(batch)
+        break
+    assert [one.sum().item() for one in ahead] == [0.0, 2.0]
+    loader = lib.PreLoader(batches())
+    one, two = loader.next(), loader.next()
+    assert (one["x"].device.type, two) == ("sdaa", None)
 
 
 def test_preloader_gives_the_batches_and_overlaps_their_copies() -> None:
@@ -246,6 +291,12 @@ def test_preloader_normalises_on_the_device_and_ends() -> None:
         assert torch.equal(x.cpu(), expected)
     assert loader.next() is None
     assert list(lib.PreLoader([])) == []
+
+
+@pytest.mark.parametrize("batch", [torch.ones(3, 3), torch.ones(2, 4, 2, 2), 3])
+def test_preloader_normalises_pictures_alone(batch: Any) -> None:
+    with pytest.raises(DataError, match="PreLoader with mean and std"):
+        next(iter(lib.PreLoader([batch], mean=(1.0, 2.0, 3.0), std=(1.0, 1.0, 1.0))))
 
 
 def test_preloader_refuses() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ from torch import nn
 
 import torch_sdaa  # noqa: F401 -- makes the device
 from torch_sdaa.core import C
+from torch_sdaa.profiling.collect import Collector
+from torch_sdaa.profiling.naming import ModuleNames
+from torch_sdaa.profiling.rounds import Steps
 from torch_sdaa.profiling.spans import covered
 
 Step = Callable[[], None]
@@ -194,6 +198,12 @@ def test_what_cannot_be_profiled_is_said(tmp_path: Path) -> None:
         torch.sdaa.profile(tmp_path / "none")
     with pytest.raises(TypeError, match=r"config: a torch\.sdaa\.profileConfig is expected, not 3"):
         torch.sdaa.profile(tmp_path, config=3)
+    with pytest.raises(TypeError, match=r"has no argument 'use_e2e_profile'; did you mean 'use_e2e_profiler'\?"):
+        torch.sdaa.profile(tmp_path, use_e2e_profile=True)
+    with pytest.raises(TypeError, match="use_e2e_profiler is True or False, not 'yes'"):
+        torch.sdaa.profile(tmp_path, use_e2e_profiler="yes")
+    with pytest.raises(TypeError, match="profiler_result_path: a folder is expected, not None"):
+        torch.sdaa.profile(None)
     prof = torch.sdaa.profile(tmp_path)
     with pytest.raises(RuntimeError, match="no trace before the end"):
         prof.export_chrome_trace(tmp_path / "trace.json")
@@ -206,11 +216,84 @@ def test_an_error_in_the_block_ends_the_profile_and_passes(tmp_path: Path) -> No
     x = torch.ones(3, device="sdaa")
     with pytest.raises(RuntimeError, match="must match the size"), torch.sdaa.profile(tmp_path):
         x + torch.ones(4, device="sdaa")
-    assert list(tmp_path.iterdir()) == []
+    (kept,) = tmp_path.iterdir()  # what was seen until then is not lost
+    assert "must match the size" in json.loads((kept / "profile.json").read_text(encoding="utf-8"))["failed"]
     assert nn.Module.__call__ is before
     with torch.sdaa.profile(tmp_path) as prof:
         torch.ones(3, device="sdaa").exp()
     assert "aten::exp" in {row["op"] for row in prof.record["op_info"]}
+
+
+def test_modules_of_several_roots_have_names_of_their_own_and_lines_what_they_call() -> None:
+    names = ModuleNames()
+    blocks = [nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)]
+    names.start()
+    try:
+        x = torch.ones(2)
+        for block in blocks:
+            block(x)
+    finally:
+        names.stop()
+    assert len(set(names.names)) == len(names.names) == 9
+    assert {"Sequential", "0 (Linear)", "Sequential #2", "0 (Linear) of Sequential #2"} <= set(names.names)
+    (called,) = [one for (file, _), one in names.called.items() if file == __file__]
+    assert (called.count, called.beside, len(called.modules), len(called.inside)) == (3, 3, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("turns", "steps"),
+    [
+        ("aaaa", 4),  # one optimizer
+        ("abab", 2),  # two in turn
+        ("aaabaaab", 2),  # one goes more often
+        ("aaaabbbb", 8),  # one after the other
+        ("ab", 2),
+    ],
+)
+def test_optimizers_that_take_turns_make_rounds(turns: str, steps: int) -> None:
+    made = Steps()
+    optimizers = {name: torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1) for name in set(turns)}
+    for at, name in enumerate(turns):
+        made.add(optimizers[name], at)
+    assert len(made) == len(turns)
+    assert len(made.rounds()) == steps
+    assert made.rounds()[-1] == len(turns) - 1
+
+
+@pytest.mark.slow
+def test_torch_compile_takes_the_same_functions_under_the_profiler() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2):
+                x = self.first(x)
+                if x.mean().item() > 1e6:  # PyTorch breaks the graph here
+                    x = x * 2
+                x = self.second(x)
+            return x
+
+    def compiled() -> list[tuple[str, str]]:
+        torch._dynamo.reset()
+        known = len(torch._dynamo.utils.get_compilation_metrics())
+        run = torch.compile(Broken(), backend="eager")
+        for _ in range(2):
+            run(torch.ones(2, 4)).sum().backward()
+        made = torch._dynamo.utils.get_compilation_metrics()[known:]
+        return [(str(one.co_filename), str(one.co_name)) for one in made]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plainly = compiled()
+        collector = Collector()
+        collector.start()
+        try:
+            watched = compiled()
+        finally:
+            collector.stop()
+    assert watched == plainly
 
 
 def test_values_are_the_same_under_the_profiler(tmp_path: Path) -> None:

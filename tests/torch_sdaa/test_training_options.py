@@ -176,6 +176,10 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         ({"ACL_OP_SELECT_IMPL_MODE": "high_precison"}, "high_performance; did you mean 'high_precision'?"),
         ({"ACL_OPTYPELIST_FOR_IMPLMODE": "Softmax"}, "; did you mean 'SoftmaxV2'?"),
         ({"ACL_DEBUG_DIR": f"{tmp_path}/none"}, "none' is no folder: make it first"),
+        (
+            {"TASK_QUEUE_ENABLE": 1},
+            "TASK_QUEUE_ENABLE is an environment variable: set it before",
+        ),
         ([1], "set_option takes a dict of names and values, not list"),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -187,6 +191,9 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert torch.sdaa.get_options() == {}
     for name, hint in (
         ("TASK_QUEUE_ENABLED", "; did you mean 'TASK_QUEUE_ENABLE'?"),
+        ("TASKQUEUE_ENABLE", "; did you mean 'TASK_QUEUE_ENABLE'?"),
+        ("SDAA_VISIBLE_DEVICE", "; did you mean 'SDAA_VISIBLE_DEVICES'?"),
+        ("MAX_ENGINE_NUM", "; did you mean 'MAX_ENGINE_NUMS'?"),
         ("TORCH_SDAA_STRIKT", "; did you mean 'TORCH_SDAA_STRICT'?"),
         ("TORCH_SDAA_QQQQQQQ", ""),
     ):

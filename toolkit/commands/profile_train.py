@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import ConfigError
+from engine import ConfigError, ModelError
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, split_flags
 from toolkit.output import add_output_flags, print_report, publish, write_files, write_text
@@ -21,14 +21,14 @@ from toolkit.train_profile.against import Comparison, compare
 from toolkit.train_profile.bottlenecks import bottlenecks
 from toolkit.train_profile.record import Profile, read_profile
 from toolkit.train_profile.report import differences, findings, layers, lead, shown_rows, whole
-from toolkit.train_profile.runs import profile_script
+from toolkit.train_profile.runs import failed, profile_script
 from utils.pipeline.interrupt import ended_like_ctrl_c
 from utils.text import clean_line
 
 EPILOG = """\
 arguments of the script follow two hyphens: teco profile-train train.py --steps 20 -- --device sdaa
 two profiles: teco profile-train --compare before.json after.json
-exit code: 0 profiled, whatever was found; 2 the script could not be profiled
+exit code: 0 profiled, whatever was found; 2 the script failed: of steps before that, the profile is given all the same
 """
 
 
@@ -57,6 +57,9 @@ def main(argv: Sequence[str]) -> int:
             files.append(write_text(args.trace, json.dumps(trace) + "\n", "trace"))
     for file in files:
         print(f"written: {file}")
+    if found.data.get("failed"):
+        why = failed(found.name, found.steps, str(found.data["failed"]))
+        raise ModelError(f"{why}; what is shown is what it did before")
     return 0
 
 

@@ -5,9 +5,11 @@ Judged are simulated times and counts alone, so that a verdict does not depend o
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from toolkit.train_profile import fixes
@@ -20,19 +22,26 @@ ALONE, SLOW_SHARE = 0.35, 0.2
 NOTICED = 0.10
 """Share of the device's time from which anything else is named."""
 
+CHAINED = 3
+"""Different operators of one line on tensors of one size from which they are a chain."""
+
 READS, CALLS = 3, 2
 """Reads by the host, and calls that wait, from so many a step on at one line."""
 
-UPLOADS, UPLOAD_SHARE = 0.05, 0.20
-"""Share of uploads that is named: of three and more at one line, and of fewer."""
+UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
+"""Share of uploads that is named: of so many and more at one line, which no batch has tensors, and of fewer."""
 
 LOOP, REPEATED = 32, 8
 """Small launches of one line in a step from which it is a loop, and how often one operator must be among them."""
+
+PREPARING = 8
+"""Small launches that prepare one read."""
 
 WARM = 2
 """Steps in which everything may be new."""
 
 _READ = "aten::_local_scalar_dense"
+_GRAPH = "sdaa_graph::"
 _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
 
 
@@ -70,9 +79,11 @@ def bottlenecks(profile: Profile) -> list[Bottleneck]:
 
 
 def _explained(one: Bottleneck, others: Iterable[Bottleneck]) -> bool:
-    """Say whether small launches only prepare what is read at the same line, and takes longer."""
+    """Say whether small launches only prepare what is read at the same line: that takes longer, or is one of few."""
     return one.kind == fixes.GAPS and any(
-        (other.kind, other.source) == (fixes.COPIES, one.source) and other.share > one.share for other in others
+        (other.kind, other.source) == (fixes.COPIES, one.source)
+        and (other.share > one.share or other.per_step * PREPARING >= one.per_step)
+        for other in others
     )
 
 
@@ -99,6 +110,11 @@ def _made(profile: Profile, kind: str, rows: Sequence[Launch], whole: float, tex
     )
 
 
+def _without(rows: Iterable[Launch], group: Iterable[Launch]) -> list[Launch]:
+    those = set(map(id, group))
+    return [row for row in rows if id(row) not in those]
+
+
 def _main(rows: Sequence[Launch]) -> list[Launch]:
     """Return those of the line that takes most, the largest first."""
     line = max(_grouped(rows, lambda row: (row.file, row.line)), key=total)
@@ -111,6 +127,14 @@ def _main(rows: Sequence[Launch]) -> list[Launch]:
 def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
     """Yield operators, each with its backward, that take most of the time by their work, not by being launched."""
     heavy = [row for row in rows if row.engine == "compute" and row.op not in _D2D and not row.launch_bound]
+    for group in _attentions([row for row in heavy if not _wide(row)]):
+        if total(group) / whole >= SLOW_SHARE:
+            heavy = _without(heavy, group)
+            at = next(row for row in group if row.op in _SOFTMAX)
+            takes = f"takes {total(group) / whole:.0%} of the device's time"
+            text = f"attention in steps, a table of {at.inputs[0]}, {takes}"
+            one = _made(profile, fixes.SLOW, group, whole, f"{text}, bound by memory", fixes.ATTENTION)
+            yield replace(one, source=at.source)
     groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))
     for group in groups:
         share = total(group) / whole
@@ -118,16 +142,52 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         wide, by_memory = _wide(first), first.memory > first.arithmetic
         if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
             continue
-        fix = fixes.FLOAT64 if wide else fixes.MEMORY if by_memory else fixes.COMPUTE
         bound = "float64" if wide else "memory" if by_memory else "compute"
-        if first.phase == "update" and not wide:
-            fix = fixes.UPDATE
+        fix = _fix_of_slow(group, bound, first)
         text = f"{first.op} on {', '.join(first.inputs[:3])} and its like take {share:.0%} of the device's time"
         if first.kernels:
             inside, most = sum(each["seconds"] for each in first.kernels), first.kernels[0]
             text = f"compiled {first.op} and its like take {share:.0%} of the device's time, "
             text += f"{most['kind']} (x{most['launches']}) {most['seconds'] / inside:.0%} of the first"
         yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
+
+
+def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch) -> str:
+    """Return what helps a slow line; ``first``: what takes most of it."""
+    if bound == "float64":
+        return fixes.FLOAT64
+    if first.phase == "update":
+        passes = {row.op for row in group if row.phase == "update"}
+        return fixes.UPDATE_AT_ONCE if len(passes) > 1 else fixes.UPDATE
+    if bound == "compute":
+        return fixes.COMPUTE_LOWER if _lower(first) else fixes.COMPUTE
+    # the same sizes read and written over and over by one line
+    chained = [row for row in group if row.phase == "forward" and row.inputs and row.inputs[0] == first.inputs[0]]
+    return fixes.CHAIN if len({row.op for row in chained}) >= CHAINED else fixes.MEMORY
+
+
+_SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
+_PRODUCTS = ("aten::bmm", "aten::baddbmm")
+
+
+def _attentions(heavy: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """Yield what is done to tables of all with all: the operators of a module around a softmax between two products."""
+    for rows in _grouped(heavy, lambda row: row.module):
+        tables = {_table(row.inputs[0]) for row in rows if row.op in _SOFTMAX and row.inputs}
+        for table in tables:
+            around = [row for row in rows if table in map(_table, (*row.inputs, *row.outputs))]
+            if table and sum(row.op in _PRODUCTS for row in around) > 1:
+                yield around
+
+
+def _table(text: str) -> tuple[int, ...]:
+    """Return of an operand how many tables it has, and their two sizes; (): it has none."""
+    sizes = [int(size) for size in re.findall(r"\d+", text.partition("[")[2])]
+    return (prod(sizes[:-2]), *sizes[-2:]) if len(sizes) > 2 else ()
+
+
+def _lower(row: Launch) -> bool:
+    return any(text.startswith(("float16", "bfloat16")) for text in row.inputs)
 
 
 def _wide(row: Launch) -> bool:
@@ -146,7 +206,8 @@ def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[
         first = max(group, key=lambda row: row.seconds)
         way, share, count = _way(first), total(group) / whole, profile.usual(group)
         if way == "upload":
-            named = share >= UPLOAD_SHARE or (share >= UPLOADS and count >= READS)
+            share -= sum(row.hidden for row in group) / whole
+            named = share >= UPLOAD_SHARE or (share >= UPLOADS and count / profile.passes >= PARTS)
         else:
             named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
         if named:
@@ -205,20 +266,50 @@ def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
     """Yield lines that launch the same small operators over and over, each for less work than its launch takes.
 
     A loop is where one operator of a module is launched again and again by one line, in the forward or the update; a
-    backward only follows it. Batches that share a step do not count as a loop.
+    backward only follows it, unless the script wrote it. Batches that share a step do not count as a loop, nor do the
+    layers of a network, each called once; but modules that are called with the same operand do.
     """
+    layers, siblings = _called(profile)
     small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
+    for source, inside in sorted(siblings.items(), key=lambda one: -len(one[1])):  # the outermost line first
+        group = [row for row in small if row.module in inside or row.source == source]
+        if _is_loop(profile, group, whole):
+            small = _without(small, group)
+            text = f"{profile.usual(group):.0f} small launches a step of modules that one line calls with one operand"
+            text += f", {total(group) / whole:.0%} of the device's time for little work"
+            yield replace(_made(profile, fixes.GAPS, group, whole, text, fixes.SIBLINGS), source=source)
     for line in _grouped(small, lambda row: (row.file, row.line)):
-        own = _grouped((row for row in line if row.phase != "backward"), lambda row: (row.op, row.module))
-        looped = {rows[0].module for rows in own if profile.usual(rows) / profile.passes >= REPEATED}
+        own = _grouped((row for row in line if row.phase != "backward" or row.own), lambda row: (row.op, row.module))
+        often = max(REPEATED, 2 * layers.get(line[0].source, 0) + 1)
+        looped = {rows[0].module for rows in own if profile.usual(rows) / profile.passes >= often}
         group = [row for row in line if row.module in looped]
-        count, share = profile.usual(group), total(group) / whole
-        if count / profile.passes < LOOP or share < NOTICED:
+        if not _is_loop(profile, group, whole):
             continue
+        count, share = profile.usual(group), total(group) / whole
         update = all(row.phase == "update" for row in group)
-        fix = fixes.OPTIMIZER if update else fixes.LOOPS
+        recurrent = all(row.module.endswith(_RECURRENT) for row in group)
+        fix = fixes.OPTIMIZER if update else fixes.RECURRENT if recurrent else fixes.LOOPS
         text = f"{count:.0f} small launches a step from one line, {share:.0%} of the device's time for little work"
         yield _made(profile, fixes.GAPS, group, whole, text, fix)
+
+
+_RECURRENT = ("(GRU)", "(LSTM)", "(RNN)")
+
+
+def _is_loop(profile: Profile, group: Sequence[Launch], whole: float) -> bool:
+    return profile.usual(group) / profile.passes >= LOOP and total(group) / whole >= NOTICED
+
+
+def _called(profile: Profile) -> tuple[dict[str, int], dict[str, frozenset[str]]]:
+    """Return by line how many modules it calls in a row; and the modules in those that it calls side by side."""
+    layers, siblings = {}, {}
+    for one in profile.data.get("calls") or ():
+        source, many = f"{one['file']}:{one['line']}", len(one["modules"])
+        if many >= REPEATED and one["beside"] >= REPEATED:
+            siblings[source] = frozenset(one["inside"])
+        else:
+            layers[source] = many
+    return layers, siblings
 
 
 # ----------------------------------------------------------------------------------------------------- recompilation
@@ -228,8 +319,11 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
     """Yield the line from which new shapes come in step after step: each is compiled anew on such cards."""
     later = range(WARM, profile.steps)
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    graphs: set[str] = set()
     for one in profile.data["fresh"]:
-        if one["step"] in later:
+        compiled = one["op"].startswith(_GRAPH) and one["op"] not in graphs
+        graphs.add(one["op"])
+        if one["step"] in later and not compiled:  # a graph that is new is told by why it was compiled
             by_step[one["step"]].append(one)
     if len(by_step) < 2 or len(by_step) < min(3, len(later) / 2):
         return
@@ -267,6 +361,8 @@ def _compiled(profile: Profile) -> Iterator[Bottleneck]:
             again[one["file"], one["line"], one["function"]].append(one["reason"])
     for (file, line, function), reasons in again.items():
         if len(reasons) > 1:
-            text = f"torch.compile compiled {function} again {plural(len(reasons), 'time')}: {reasons[-1]}"
+            reason = reasons[-1].partition("  #")[0].strip()  # without the line of PyTorch that made the guard
+            text = f"torch.compile compiled {function} again {plural(len(reasons), 'time')}: {reason}"
             source = f"{file}:{line}" if line else ""
-            yield Bottleneck(fixes.RECOMPILATION, text, fixes.GUARDS, (function,), (), source)
+            fix = fixes.GUARDS if re.search(r"size|stride|== -?\d", reasons[-1]) else fixes.CONSTANTS
+            yield Bottleneck(fixes.RECOMPILATION, text, fix, (function,), (), source)

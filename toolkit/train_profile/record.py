@@ -37,6 +37,15 @@ _KIND: dict[str, Any] = {
     "phases": dict,
 }
 _TABLES = {"launches": _ROW, "fresh": _FRESH, "op_info": _KIND}
+_PLACE: dict[str, Any] = {"file": str, "line": int}
+_MORE_TABLES = {
+    "synchronisations": {**_PLACE, "by_step": dict},
+    "compilations": {**_PLACE, "function": str, "reason": str},
+    "calls": {**_PLACE, "modules": list, "inside": list, "count": int, "beside": int},
+}
+"""Tables that older profiles do not have all of."""
+_MORE: dict[str, Any] = {"outputs": list, "kernels": list, "hidden": (int, float), "own": bool, "other_end": bool}
+"""Fields of a launch, likewise."""
 _MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
 
 
@@ -62,8 +71,8 @@ class Profile:
         return frozenset(range(1, self.steps)) if self.steps > 1 else frozenset((0,))
 
     def launches(self) -> list[Launch]:
-        """Return the launches of the steps that are judged, as rows."""
-        rows = (_of_steps(row, self.steady) for row in self.data["launches"])
+        """Return the launches of the steps that are judged, as rows; a copy between devices once."""
+        rows = (_of_steps(row, self.steady) for row in self.data["launches"] if not row.get("other_end"))
         return [row for row in rows if row.count]
 
     def usual(self, rows: Iterable[Launch]) -> float:
@@ -91,9 +100,10 @@ class Launch:
     """Launches of one operator with the same operands from the same place, in the steps that are judged.
 
     Attributes:
-        op, inputs, phase, node, module, file, line, engine, waits: as the record has them.
+        op, inputs, outputs, phase, node, module, file, line, engine, waits: as the record has them.
         count: of the launches. by_step: of each step. seconds: simulated.
-        launch, arithmetic, memory: what these seconds are made of.
+        launch, arithmetic, memory: what these seconds are made of. hidden: of a copy, beside which the device computes.
+        own: of a backward, whether the script wrote it, and the line is its own.
     """
 
     op: str
@@ -113,6 +123,9 @@ class Launch:
     memory: float
     kernels: tuple[dict[str, Any], ...] = ()
     """Of a compiled graph, what is launched inside: kind, launches and seconds of one run, longest first."""
+    hidden: float = 0.0
+    own: bool = False
+    outputs: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -149,6 +162,9 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
         arithmetic,
         memory,
         tuple(row.get("kernels") or ()),
+        part * float(row.get("hidden") or 0.0),
+        bool(row.get("own")),
+        tuple(row.get("outputs") or ()),
     )
 
 
@@ -185,14 +201,34 @@ def checked(data: Any, name: str) -> Profile:
     for field, kind in _FIELDS.items():
         if not isinstance(data.get(field), kind):
             raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")
-    for table, fields in _TABLES.items():
-        if not all(_is_row(row, fields) for row in data[table]):
+    for table, fields in {**_TABLES, **{known: _MORE_TABLES[known] for known in _MORE_TABLES.keys() & data}}.items():
+        rows = data[table]
+        if not isinstance(rows, list) or not all(_is_row(row, fields) for row in rows):
             raise DataError(f"{name}: a row of {table!r} is damaged; profile again")
+    more = all(isinstance(row[known], _MORE[known]) for row in data["launches"] for known in _MORE.keys() & row)
+    if not more or not _are_counts(data.get("passes") or {}):
+        raise DataError(f"{name}: a field is damaged; profile again")
     return Profile(Path(str(data.get("script") or name)).name, data)
 
 
 def _is_row(row: Any, fields: dict[str, Any]) -> bool:
-    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+        and _are_counts(row.get("by_step") or {})
+        and all(_are_texts(row[table]) for table in _LISTS & row.keys())
+    )
+
+
+_LISTS = {"inputs", "outputs", "modules", "inside"}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(count, int) for count in value.values())
 
 
 def total(rows: Sequence[Launch]) -> float:

@@ -19,10 +19,13 @@ from tecoinfer_modelzoo import install_command
 from toolkit.train_profile.record import Profile, checked
 from utils.pipeline.launch.ends import how_ended
 from utils.progress import progress
+from utils.text import plural
 
 _CHILD = "torch_sdaa.profiling.child"
 _ROOT = Path(__file__).resolve().parents[2]
 _INTERVAL = 0.05
+_LAST_WORDS = 30.0
+"""Seconds in which a script that took too long writes what was seen."""
 
 
 def profile_script(
@@ -38,7 +41,7 @@ def profile_script(
 
     Raises:
         ConfigError: there is no such file. TargetError: torch is not installed.
-        ModelError: it failed, took too long, or launched nothing on the card.
+        ModelError: it failed before its first step, took too long, or launched nothing on the card.
     """
     if not script.is_file():
         raise ConfigError(f"{script} is no file; name the Python file of a training script")
@@ -47,12 +50,9 @@ def profile_script(
     code = _run(
         [sys.executable, "-m", _CHILD, str(folder), str(steps), str(script), *arguments], steps, timeout, folder
     )
-    failure, answer = folder / "failure.txt", folder / "record.json"
-    if failure.is_file():
-        why = shortened(failure.read_text(encoding="utf-8"), 300)
-        raise ModelError(f"{script.name} failed after {_done(folder)} steps: {why}")
-    if code or not answer.is_file():
-        raise ModelError(f"{script.name} ended its process: {how_ended(code)}; what it said stands above")
+    answer = folder / "record.json"
+    if not answer.is_file():
+        raise ModelError(_why_none(script.name, code, timeout, folder))
     found = checked(json.loads(answer.read_text(encoding="utf-8")), script.name)
     if not found.data["launches"]:
         raise ModelError(
@@ -62,7 +62,23 @@ def profile_script(
     return found, json.loads((folder / "trace.json").read_text(encoding="utf-8"))
 
 
-def _run(command: Sequence[str], steps: int, timeout: float, folder: Path) -> int:
+def _why_none(name: str, code: int | None, timeout: float, folder: Path) -> str:
+    """Return why there is no profile."""
+    failure = folder / "failure.txt"
+    if code is None:
+        return f"the script took longer than {timeout:g} s and was ended; see --timeout and --steps"
+    if failure.is_file():
+        return failed(name, _done(folder), failure.read_text(encoding="utf-8"))
+    return f"{name} ended its process: {how_ended(code)}; what it said stands above"
+
+
+def failed(name: str, steps: int, why: str) -> str:
+    """Return what is said of a script that failed."""
+    return f"{name} failed after {plural(steps, 'step')}: {shortened(why, 300)}"
+
+
+def _run(command: Sequence[str], steps: int, timeout: float, folder: Path) -> int | None:
+    """Return the exit code of the script's process; None: it took too long, and was ended."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", ""))))
     process = None
     try:
@@ -77,11 +93,12 @@ def _run(command: Sequence[str], steps: int, timeout: float, folder: Path) -> in
         for step in progress(range(steps), "step", "profiling"):
             while _done(folder) <= step and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(_INTERVAL)
-        return process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise ModelError(
-            f"the script took longer than {timeout:g} s and was ended; see --timeout and --steps"
-        ) from None
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(max(0.0, deadline - time.monotonic()))
+        process.terminate()  # it writes what it has seen
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_WORDS)
+        return None
     finally:
         if process is not None:
             with suppress(OSError):  # nothing of it is left

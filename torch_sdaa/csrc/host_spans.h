@@ -63,9 +63,10 @@ inline bool is_own(HostProfile& all, PyObject* code) {
   return all.own[code] = own;
 }
 
-// The number of the innermost line of the script, or of a library that is not PyTorch; -1 where there is none.
+// The number of the innermost line of the script, or of a library that is not PyTorch; -1 where there is none. One of
+// autograd's threads has one where it runs a backward or a hook written in Python.
 inline int32_t line_here() {
-  if (!interpreter_is_up() || (thread_number() & kWorker) || !PyGILState_GetThisThreadState()) return -1;
+  if (!interpreter_is_up() || !PyGILState_GetThisThreadState()) return -1;
   py::gil_scoped_acquire acquire;
   auto& all = host_profile();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
@@ -134,6 +135,8 @@ struct OpenedOp final : at::ObserverContext {
   std::optional<Opened> opened;
   bool counted = false;
 };
+inline constexpr std::string_view kEvaluates = "autograd::engine::evaluate_function: ";
+
 inline std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction& fn) {
   if (runtime_depth || forked) return nullptr;  // the host's operators that compute a device's values; a worker's
   const auto scope = fn.scope();
@@ -141,7 +144,8 @@ inline std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction& 
                      : scope == at::RecordScope::BACKWARD_FUNCTION ? Doing::backward
                                                                    : Doing::range;
   auto made = std::make_unique<OpenedOp>();
-  made->counted = doing == Doing::op;
+  // What PyTorch calls an operator and evaluates a node of autograd has operators in it that stand for themselves.
+  made->counted = doing == Doing::op && std::strncmp(fn.name(), kEvaluates.data(), kEvaluates.size()) != 0;
   const int32_t line = made->counted && op_depth == 0 ? line_here() : -1;
   op_depth += made->counted;
   const auto maker = doing == Doing::backward ? fn.forwardThreadId() : at::RecordFunction::currentThreadId();

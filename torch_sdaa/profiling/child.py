@@ -7,9 +7,11 @@ many optimizer steps have returned. What was seen goes to files in the folder ``
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from torch_sdaa.profiling.collect import Collector
 from torch_sdaa.profiling.record import record
@@ -21,11 +23,18 @@ RECORD, TRACE, FAILURE, STEPS = "record.json", "trace.json", "failure.txt", "ste
 
 
 class Enough(BaseException):
-    """The steps asked for are done; no ``except Exception`` of a script is to meet it."""
+    """The steps asked for are done, or the time is over; no ``except Exception`` of a script is to meet it."""
+
+
+def _over(*_: Any) -> None:
+    raise Enough("it took longer than --timeout")
 
 
 def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str:
-    """Run a script under the profiler, and write what was seen; return why it failed ("": it did not)."""
+    """Run a script under the profiler, and write what was seen; return why it failed ("": it did not).
+
+    What a script did before it failed is written where a step of its optimizers had returned.
+    """
 
     def stepped(count: int) -> None:
         with (answer / STEPS).open("ab") as file:
@@ -34,12 +43,13 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
             raise Enough
 
     collector, why = Collector(stepped), ""
+    signal.signal(signal.SIGTERM, _over)
     sys.argv = [script, *arguments]
     collector.start()
     try:
         runner.run_as_main(script)
-    except Enough:
-        ended = "steps"
+    except Enough as enough:
+        ended, why = ("steps", "") if not enough.args else ("time", str(enough))
     except SystemExit as stopped:
         ended = "end"
         if stopped.code not in (None, 0):
@@ -53,13 +63,16 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
         why = traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
     else:
         ended = "end"
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     found = collector.stop()
-    if why:
+    if why and not found.steps:
         return why
-    whole = {**record(found), "script": script, "arguments": arguments, "ended": ended}
-    (answer / RECORD).write_text(json.dumps(whole), encoding="utf-8")
+    whole = {**record(found), "script": script, "arguments": arguments, "ended": ended, "failed": why}
     (answer / TRACE).write_text(json.dumps(chrome_trace(found)), encoding="utf-8")
-    return ""
+    part = answer / f"{RECORD}.part"  # who ends this process meanwhile finds no half of it
+    part.write_text(json.dumps(whole), encoding="utf-8")
+    part.replace(answer / RECORD)
+    return why
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_sdaa.core import C
-from torch_sdaa.profiling.naming import ModuleNames
+from torch_sdaa.profiling.naming import Called, ModuleNames
+from torch_sdaa.profiling.rounds import Steps
 
 OP, BACKWARD, RANGE, RUNTIME, LAUNCH = range(5)
 """What a host span is of, as ``csrc/host_spans.h`` numbers it."""
@@ -86,9 +87,11 @@ class Collected:
     Attributes:
         begin, end: of the profile, nanoseconds. thread: that profiled.
         host, device, signatures, names, lines, modules: see above; a line is (file, function, number).
-        steps: when each optimizer step returned, nanoseconds.
+        steps: when each optimizer step returned, nanoseconds; of several optimizers, when all had returned.
+        turns: optimizer steps of such a round.
         clocks: of each device used: its times at the beginning and at the end.
         compiled: what torch.compile did meanwhile. dropped: spans there was no room for.
+        called: which modules each line of the script called, by file and line.
     """
 
     begin: int
@@ -101,9 +104,11 @@ class Collected:
     lines: list[tuple[str, str, int]] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    turns: int = 1
     clocks: dict[int, tuple[dict[str, float], dict[str, float]]] = field(default_factory=dict)
     compiled: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0
+    called: dict[tuple[str, int], Called] = field(default_factory=dict)
 
 
 class Collector:
@@ -116,6 +121,7 @@ class Collector:
     def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
         self._on_step = on_step
         self._modules = ModuleNames()
+        self._steps = Steps()
         self._found = Collected(0)
         self._hook: Any = None
         self._compiled: list[Any] = []
@@ -134,10 +140,10 @@ class Collector:
         self._hook = register_optimizer_step_post_hook(self._stepped)
         self._found.begin = time.perf_counter_ns()
 
-    def _stepped(self, *_: Any) -> None:
-        self._found.steps.append(time.perf_counter_ns())
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        self._steps.add(optimizer, time.perf_counter_ns())
         if self._on_step is not None:
-            self._on_step(len(self._found.steps))
+            self._on_step(len(self._steps))
 
     def stop(self) -> Collected:
         """End, and return what was seen."""
@@ -145,6 +151,8 @@ class Collector:
         found.end = time.perf_counter_ns()
         self._hook.remove()
         self._modules.stop()
+        found.steps = self._steps.rounds()
+        found.turns = max(1, round(len(self._steps) / max(len(found.steps), 1)))
         host = C.watched_host()
         spans, signatures, dropped = C.trace_in_full(False)
         found.thread, found.names, found.lines = host["thread"], host["names"], host["lines"]
@@ -152,6 +160,8 @@ class Collector:
         found.device = [DeviceSpan(*span) for span in spans]
         found.signatures = [Signature(*what, *cost) for what, *cost in signatures]
         found.modules = self._modules.names
+        skipped = tuple(_skipped())
+        found.called = {at: one for at, one in self._modules.called.items() if not at[0].startswith(("<", *skipped))}
         found.dropped = host["dropped"] + dropped
         for i, before in enumerate(self._clocks):
             after = dict(C.times(i))

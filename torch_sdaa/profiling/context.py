@@ -8,12 +8,14 @@ import itertools
 import json
 import os
 import time
+import traceback
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import write_file
+from engine import did_you_mean, write_file
 from torch_sdaa.profiling.collect import Collected, Collector
 from torch_sdaa.profiling.options import profileConfig
 from torch_sdaa.profiling.record import record
@@ -21,6 +23,7 @@ from torch_sdaa.profiling.timeline import chrome_trace
 from torch_sdaa.summaries import pricer
 
 _COLUMNS = ("op", "inputs", "outputs", "engine", "count", "seconds", "host_seconds", "flops", "bytes")
+_ARGUMENTS = ("profiler_result_path", "use_e2e_profiler", "config")
 _numbers = itertools.count()
 
 
@@ -34,12 +37,15 @@ class profile:  # noqa: N801 -- the name that scripts use
         profiler_result_path: folder that the new one is made in; it must be there.
         use_e2e_profiler: all four layers (framework, runtime, launch, device); else the devices alone.
         config: what of it is collected; the default is ``profileConfig()``.
+        unknown: any other name, which is refused.
 
     Attributes:
-        result: the new folder. record: what ``profile.json`` has. Both are there when the block has ended.
+        result: the new folder. record: what ``profile.json`` has. Both are there when the block has ended, by an error
+            too: then ``record["failed"]`` says by which.
 
     Raises:
-        NotADirectoryError: the folder is not there. RuntimeError: another profile is under way.
+        TypeError: there is no such argument, or it is of another kind. NotADirectoryError: the folder is not there.
+        RuntimeError: another profile is under way.
     """
 
     def __init__(
@@ -47,7 +53,14 @@ class profile:  # noqa: N801 -- the name that scripts use
         profiler_result_path: str | os.PathLike[str] = "./",
         use_e2e_profiler: bool = False,
         config: profileConfig | None = None,
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            raise TypeError(f"torch.sdaa.profile has no argument {name!r};{did_you_mean(name, _ARGUMENTS)}")
+        if not isinstance(profiler_result_path, str | os.PathLike):
+            raise TypeError(f"profiler_result_path: a folder is expected, not {profiler_result_path!r}")
+        if not isinstance(use_e2e_profiler, bool):
+            raise TypeError(f"use_e2e_profiler is True or False, not {use_e2e_profiler!r}")
         place = Path(profiler_result_path)
         if not place.is_dir():
             raise NotADirectoryError(f"profiler_result_path: {place} is no folder; make it first")
@@ -69,11 +82,17 @@ class profile:  # noqa: N801 -- the name that scripts use
     ) -> None:
         if self._collector is None:
             return
-        found, self._collector = self._collector.stop(), None
-        if error is not None:
-            return
-        self._found = found
-        self.record = chosen(record(found), self._whole, self._config)
+        self._found, self._collector = self._collector.stop(), None
+        if error is None:
+            self._write_all(self._found)
+        elif self._found.device:  # nothing of it is lost
+            try:
+                self._write_all(self._found, traceback.format_exception_only(error)[-1].strip())
+            except OSError as why:
+                warnings.warn(f"the profile until an error could not be written: {why}", stacklevel=2)
+
+    def _write_all(self, found: Collected, failed: str = "") -> None:
+        self.record = chosen(record(found), self._whole, self._config) | ({"failed": failed} if failed else {})
         self.result = self._place / f"PROF_{time.strftime('%Y%m%d%H%M%S')}_{os.getpid()}_{next(_numbers)}"
         (self.result / "timeline").mkdir(parents=True)
         _write(self.result / "profile.json", json.dumps(self.record, indent=1) + "\n")
@@ -84,8 +103,10 @@ class profile:  # noqa: N801 -- the name that scripts use
         """Write the trace to another file too.
 
         Raises:
-            RuntimeError: the block has not ended.
+            RuntimeError: the block has not ended. NotADirectoryError: the file's folder is not there.
         """
+        if not Path(path).parent.is_dir():
+            raise NotADirectoryError(f"export_chrome_trace: {Path(path).parent} is no folder; make it first")
         if self._found is None:
             raise RuntimeError("torch.sdaa.profile: there is no trace before the end of the with block")
         wants = self._config.wants

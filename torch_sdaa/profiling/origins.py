@@ -21,6 +21,7 @@ class Origin:
         module: likewise of ``modules``. node: of autograd, that ran it ("": none).
         begin, end: of the runtime's call, nanoseconds of the host; of the launch where none is around it.
         worker: whether a thread of autograd ran it.
+        own: whether the line is that of a backward, a hook or a recomputed forward that the script wrote.
     """
 
     phase: str
@@ -31,6 +32,7 @@ class Origin:
     begin: int
     end: int
     worker: bool
+    own: bool = False
 
 
 def origins(found: Collected) -> dict[int, Origin]:
@@ -48,11 +50,12 @@ def origins(found: Collected) -> dict[int, Origin]:
         line = next((one.line for one in chain if one.line >= 0), -1)
         module = span.module
         nodes = [one for one in chain if one.doing == BACKWARD]
-        node = ""
+        node, own = "", span.worker and line >= 0
         if nodes:
             node = found.names[nodes[0].name].removeprefix(EVALUATED)
             made_line, module = makers.get((nodes[0].maker, nodes[0].sequence), (-1, -1))
-            line = made_line if made_line >= 0 else line
+            module = span.module if own and span.module >= 0 else module
+            line = line if own or made_line < 0 else made_line
         ranges = [found.names[one.name] for one in chain if one.doing == RANGE]
         phase = FORWARD
         if nodes or span.worker:
@@ -62,7 +65,7 @@ def origins(found: Collected) -> dict[int, Origin]:
         outer = next((one for one in reversed(chain) if one.doing > RANGE), span)
         step = bisect_left(found.steps, span.begin)
         line = line if line >= 0 else last
-        out[span.at] = Origin(phase, step, line, module, node, outer.begin, outer.end, span.worker)
+        out[span.at] = Origin(phase, step, line, module, node, outer.begin, outer.end, span.worker, own)
     return out
 
 
@@ -74,8 +77,10 @@ def _makers(found: Collected) -> dict[tuple[int, int], tuple[int, int]]:
     made: dict[tuple[int, int], tuple[int, int]] = {}
     for i, around in with_parents(found.host):
         span = found.host[i]
-        if span.doing != OP or span.sequence < 0 or span.worker:
+        if span.doing != OP or span.sequence < 0:
             continue
         line = next((found.host[k].line for k in (*around, i) if found.host[k].line >= 0), -1)
+        if span.worker and line < 0:
+            continue
         made[span.maker, span.sequence] = (line, span.module)
     return made

@@ -5,6 +5,7 @@ Host figures are seconds of this machine, measured; those of a device are simula
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ ENGINES = ("compute", "copy in", "copy out", "copy between", "copy between")
 """Which engine of a device works, by ``DeviceSpan.what``."""
 
 _OTHER_END = 4
+_SEVERAL = 4
 _NO_PLACE = ("", "", 0)
 
 
@@ -56,13 +58,17 @@ def record(found: Collected) -> dict[str, Any]:
         "fresh": _fresh(found, where),
         "synchronisations": _synchronisations(found),
         "compilations": found.compiled,
+        "calls": _calls(found),
         "rough": sorted({row["op"] for row in rows} & pricer().rough),
         "dropped": found.dropped,
     }
 
 
 def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
-    """Return by step how often a backward followed something else: as often as batches share a step."""
+    """Return by step how often a backward followed something else: as often as batches share a step.
+
+    Of optimizers that take turns each has its own.
+    """
     counts: Counter[str] = Counter()
     before: dict[int, str] = {}
     for at in sorted(one.at for one in found.device):
@@ -72,7 +78,7 @@ def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
         if origin.phase == BACKWARDS != before.get(origin.step):
             counts[str(origin.step)] += 1
         before[origin.step] = origin.phase
-    return dict(counts)
+    return {step: max(1, count // found.turns) for step, count in counts.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- layers
@@ -162,14 +168,35 @@ def _launches(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]
     groups: dict[tuple[Any, ...], list[tuple[DeviceSpan, Origin | None]]] = defaultdict(list)
     for one in found.device:
         origin = where.get(one.at)
-        at = (origin.phase, origin.line, origin.module, origin.node) if origin else ("", -1, -1, "")
+        at = (origin.phase, origin.line, origin.module, origin.node, origin.own) if origin else ("", -1, -1, "", False)
         groups[one.signature, one.device, one.what, at].append((one, origin))
-    rows = [_row(found, key, members) for key, members in groups.items()]
+    hidden = _hidden(found)
+    rows = [_row(found, key, members, hidden) for key, members in groups.items()]
     return sorted(rows, key=lambda row: (-row["seconds"], row["op"]))
 
 
-def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceSpan, Origin | None]]) -> dict[str, Any]:
-    number, device, what, (phase, line, module, node) = key
+def _hidden(found: Collected) -> dict[int, float]:
+    """Return by the number in the log how long of a copy the same device computed beside it, simulated seconds."""
+    out: dict[int, float] = {}
+    for device in found.clocks:
+        spans = [one for one in found.device if one.device == device]
+        busy = merged((one.start, one.end) for one in spans if not one.what)
+        for one in spans:
+            if one.what:
+                first = max(bisect_left(busy, (one.start, one.start)) - 1, 0)
+                last = bisect_left(busy, (one.end, one.end), first)
+                meets = busy[first:last]
+                out[one.at] = sum(max(0.0, min(one.end, end) - max(one.start, start)) for start, end in meets)
+    return out
+
+
+def _row(
+    found: Collected,
+    key: tuple[Any, ...],
+    members: Sequence[tuple[DeviceSpan, Origin | None]],
+    hidden: dict[int, float],
+) -> dict[str, Any]:
+    number, device, what, (phase, line, module, node, own) = key
     signature = found.signatures[number]
     file, function, at = found.lines[line] if line >= 0 else _NO_PLACE
     parts = pricer().parts(signature.op, signature.inputs, signature.outputs, signature.flops)
@@ -184,6 +211,7 @@ def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceS
         "waits": signature.waits or ENGINES[what] == "copy out",
         "phase": phase,
         "node": node,
+        "own": own,
         "module": found.modules[module] if module >= 0 else "",
         "file": file,
         "line": at,
@@ -191,6 +219,7 @@ def _row(found: Collected, key: tuple[Any, ...], members: Sequence[tuple[DeviceS
         "count": len(members),
         "by_step": {str(step): count for step, count in sorted(Counter(one.step for one in known).items())},
         "seconds": sum(one.end - one.start for one, _ in members),
+        "hidden": sum(hidden.get(one.at, 0.0) for one, _ in members),
         "assumed": signature.assumed * len(members),
         "launch_seconds": parts.launch * len(members),
         "arithmetic_seconds": parts.arithmetic * len(members),
@@ -247,6 +276,22 @@ def _fresh(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]]:
             }
         )
     return out
+
+
+def _calls(found: Collected) -> list[dict[str, Any]]:
+    """Return the lines that call several modules: which, how often, and how many with one operand."""
+    return [
+        {
+            "file": file,
+            "line": line,
+            "modules": [found.modules[i] for i in sorted(one.modules)],
+            "inside": [found.modules[i] for i in sorted(one.inside)],
+            "count": one.count,
+            "beside": one.beside,
+        }
+        for (file, line), one in found.called.items()
+        if len(one.modules) >= _SEVERAL
+    ]
 
 
 def _synchronisations(found: Collected) -> list[dict[str, Any]]:

@@ -155,6 +155,12 @@ def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: p
         ({"launches": None}, "its field 'launches' is missing or damaged"),
         ({"launches": [{"op": "aten::mm"}]}, "a row of 'launches' is damaged"),
         ({"fresh": [3]}, "a row of 'fresh' is damaged"),
+        ({"calls": 3}, "a row of 'calls' is damaged"),
+        ({"compilations": [{"reason": "size"}]}, "a row of 'compilations' is damaged"),
+        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "a row of 'synchronisations' is damaged"),
+        ({"passes": {"1": []}}, "a field is damaged"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "a row of 'launches' is damaged"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
 def test_files_that_are_no_profile_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -237,6 +243,41 @@ def test_a_script_that_cannot_be_profiled_is_one_line(
     last = done.stderr.splitlines()[-1]
     assert said in last
     assert "toolkit" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@needs_torch
+@pytest.mark.parametrize(
+    ("last", "words", "said"),
+    [
+        ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data; what is shown is what it did"),
+        ("time.sleep(60)", ("--timeout", 15), "failed after 2 steps: it took longer than --timeout; what is shown is"),
+    ],
+)
+def test_what_a_script_did_before_it_failed_is_kept(
+    last: str, words: tuple[object, ...], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(FAILS + last, encoding="utf-8")
+    done = teco(tmp_path, "train.py", *words, "--json", tmp_path / "out.json", "--trace", tmp_path / "out.trace")
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+    assert "aten::mean" in done.stdout
+    kept = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert (kept["steps"], bool(kept["failed"])) == (2, True)
+    assert (tmp_path / "out.trace").is_file()
+
+
+FAILS = """\
+import time
+import torch
+import torch_sdaa
+weight = torch.nn.Parameter(torch.ones(4, device="sdaa"))
+optimizer = torch.optim.SGD([weight], 0.1)
+for _ in range(2):
+    (weight * 2).mean().backward()
+    optimizer.step()
+"""
 
 
 def test_errors_are_of_the_kinds_that_the_command_line_shows() -> None:

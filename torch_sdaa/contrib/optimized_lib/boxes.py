@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +63,7 @@ def fast_rcnn_inference_single_image(
 ) -> tuple[Found, Tensor]:
     """Return the boxes found in an image, best first, and the numbers of their proposals, as detectron2 does.
 
-    Proposals with a number that is not finite are left out, and not counted.
+    Proposals with a number that is not finite are left out, and not counted. Boxes and scores keep their gradients.
 
     Args:
         boxes: N x 4, or N x 4 times the classes. scores: N x classes and one, the background.
@@ -72,6 +73,9 @@ def fast_rcnn_inference_single_image(
     Raises:
         DataError: shapes that do not belong together.
     """
+    if not (isinstance(boxes, Tensor) and isinstance(scores, Tensor)):
+        kinds = f"{type(boxes).__name__} and {type(scores).__name__}"
+        raise DataError(f"fast_rcnn_inference_single_image: boxes and scores must be tensors, not {kinds}")
     classes = scores.shape[1] - 1 if scores.dim() == 2 else 0
     if classes < 1 or boxes.dim() != 2 or len(boxes) != len(scores) or boxes.shape[1] not in (4, 4 * classes):
         raise DataError(
@@ -79,11 +83,29 @@ def fast_rcnn_inference_single_image(
             "belong together: N x 4 or N x (4 classes), and N x (classes + 1)"
         )
     limit = _TORCHVISION_LIMITS.get(boxes.device.type, _LIMIT_OF_DEVICES)
-    height, width = image_shape
+    try:
+        height, width = map(index, image_shape)
+    except (TypeError, ValueError) as error:
+        said = f"fast_rcnn_inference_single_image: image_shape must be (height, width), two ints, not {image_shape!r}"
+        raise DataError(said) from error
     kept, points, labels, rows = torch.ops.sdaa.fast_rcnn_inference(
         boxes.detach(), scores.detach(), height, width, score_thresh, nms_thresh, topk_per_image, limit
     )
+    if torch.is_grad_enabled() and (boxes.requires_grad or scores.requires_grad):
+        kept, points = _with_gradients(boxes, scores, rows, labels, (height, width))
     return Found(kept, points, labels), rows
+
+
+def _with_gradients(
+    boxes: Tensor, scores: Tensor, rows: Tensor, labels: Tensor, image_shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return boxes and scores that were found, taken from those given."""
+    finite = boxes.detach().isfinite().all(1) & scores.detach().isfinite().all(1)
+    boxes, scores = boxes[finite].view(-1, boxes.shape[1] // 4, 4), scores[finite]
+    taken = boxes[rows, labels if boxes.shape[1] > 1 else torch.zeros_like(labels)]
+    height, width = image_shape
+    sides = [side.clamp(0, most) for side, most in zip(taken.unbind(1), (width, height) * 2, strict=True)]
+    return torch.stack(sides, 1), scores[rows, labels]
 
 
 def _rows(boxes: Any, name: str) -> Tensor:

@@ -49,7 +49,7 @@ def fast_rcnn_inference(
         boxes, scores = boxes[finite], scores[finite]
     scores = scores[:, :-1]
     most = torch.tensor([width, height, width, height], dtype=boxes.dtype).to(boxes.device)
-    boxes = torch.minimum(boxes.reshape(-1, 4).clamp(min=0), most).view(len(scores), -1, 4)
+    boxes = torch.minimum(boxes.reshape(-1, 4).clamp(min=0), most).view(-1, boxes.shape[1] // 4, 4)
     chosen = scores > score_thresh
     rows = chosen.nonzero()
     boxes = boxes[rows[:, 0], 0] if boxes.shape[1] == 1 else boxes[chosen]

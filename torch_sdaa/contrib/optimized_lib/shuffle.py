@@ -57,6 +57,10 @@ class ChannelShuffle(nn.Module):
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Return both inputs' channels, mixed: one tensor, or its halves."""
+        for x in (x1, x2):
+            if not isinstance(x, Tensor) or x.dim() < 2:
+                found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+                raise ConfigError(f"ChannelShuffle takes two tensors, N x channels and more, not {found}")
         first, second = x1.shape[1], x2.shape[1]
         if first + second != self.inp:
             raise ConfigError(
