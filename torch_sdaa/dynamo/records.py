@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from threading import Lock
-
-from torch._dynamo.output_graph import graph_break_reasons
+from typing import Any
 
 log = logging.getLogger("torch_sdaa.dynamo")
 
@@ -171,7 +171,7 @@ def clear() -> None:
     """Forget what was compiled."""
     with _lock:
         _graphs.clear()
-        graph_break_reasons.clear()
+        _break_reasons().clear()
 
 
 def report() -> Report:
@@ -181,10 +181,16 @@ def report() -> Report:
     return Report(graphs, _recompilations({graph.compile_id for graph in graphs}), _graph_breaks())
 
 
+def _break_reasons() -> list[Any]:
+    """Return PyTorch's list of graph breaks; the tracer is not imported for it, which takes a second."""
+    tracer = sys.modules.get("torch._dynamo.output_graph")
+    return [] if tracer is None else tracer.graph_break_reasons
+
+
 def _graph_breaks() -> list[GraphBreak]:
     """Return the places where PyTorch stopped tracing, of graphs of any backend."""
     found: dict[tuple[str, int, str], GraphBreak] = {}
-    for each in graph_break_reasons:
+    for each in _break_reasons():
         lines = [line.strip() for line in each.reason.splitlines() if line.strip()]
         frame = each.user_stack[-1] if each.user_stack else None
         file, number = (frame.filename, frame.lineno or 0) if frame else ("", 0)
