@@ -48,7 +48,7 @@ def test_a_few_operators(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", compiled_operators.DTYPES)
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool", "autocast"])
 @pytest.mark.parametrize("name", MORE)
 def test_more_operators(name: str, kind: str) -> None:
     _checked(name, kind, 4)

@@ -45,7 +45,7 @@ def read(given: Mapping[str, Any]) -> Options:
             )
         if name not in known:
             raise ConfigError(
-                f"backend 'sdaa' has no option {name!r};{did_you_mean(name, known)} there are: {', '.join(known)}"
+                f"backend 'sdaa' has no option {name!r};{did_you_mean(str(name), known)} there are: {', '.join(known)}"
             )
         if isinstance(value, os.PathLike) and known[name] is str:
             value = os.fspath(value)
