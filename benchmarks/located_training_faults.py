@@ -1,9 +1,10 @@
-"""How often the tools name the operator at fault in a training: faults planted in two small ones, run in four ways.
+"""How often the tools name the operator at fault in a training: faults planted in four small ones, run in four ways.
 
-The device puts one call's results off, makes them NaN or refuses it; a layer gets other weights or another epsilon;
-float16 overflows, forward or backward. ``teco compare-train`` looks for each beside a healthy run (on the CPU, on the
-card, in float32 beside mixed precision), ``dumper(check_overflow=True)`` in the faulty run alone, and the operator that
-was named is repeated from the file alone, on the CPU and on a device with the same fault.
+The device puts one call's results off, makes them NaN or refuses it; a layer gets other weights, another epsilon or
+activation, the optimizer another rate, the batch other classes; float16 overflows, forward or backward. ``teco
+compare-train`` looks for each beside a healthy run (on the CPU, on the card, in float32 beside mixed precision),
+``dumper(check_overflow=True)`` in the faulty run alone, and the operator that was named is repeated from the file
+alone, on the CPU and on a device with the same fault.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ WAYS = {
 
 DEVICE_KINDS = ("perturb", "perturb", "nan", "deny")
 SCRIPT_KINDS = ("weights", "epsilon")
+OTHER_KINDS = ("activation", "rate", "classes")
 WANTED, LEAST = 0.95, 0.02
 """Share of the faults to be named, and how far a result is off at least."""
 
@@ -129,6 +131,27 @@ class Bench:
         path.unlink()
         return self._row(kind, name, f"{bad['call']} of {bad['module']}", right, again, begin)
 
+    def other(self, kind: str) -> Row:
+        """Change the script otherwise: an activation, the learning rate or the batch."""
+
+        def changed(model: nn.Module) -> None:
+            owner: Any = next(one for one in model.modules() if hasattr(one, "act"))
+            owner.act = nn.functional.softplus
+
+        made = {"activation": {"changed": changed}, "rate": {"rate": 1.1}, "classes": {"turned": True}}[kind]
+        path = self._folder / f"{kind}.h5"
+        begin = time.perf_counter()
+        train(self._training, replace(self._judged, **made), path)  # type: ignore[arg-type]
+        bad = self._told(path)["first_bad"] or {"call": "", "op": "", "phase": "", "why": "", "module": ""}
+        right = {
+            "activation": bad["op"] == "aten.softplus.default" and bad["phase"] == "forward",
+            "rate": bad["phase"] == "optimizer",
+            "classes": "which no operator made" in bad["why"] and bad["op"].startswith(("aten.nll", "aten._to_copy")),
+        }[kind]
+        again = _same_again(path, bad["call"])
+        path.unlink()
+        return self._row(kind, kind, f"{bad['call']} of {bad['module']}", right, again, begin)
+
     def _compare(self, path: Path) -> str:
         bad = self._told(path)["first_bad"]
         return str(bad["call"]) if bad else ""
@@ -159,7 +182,10 @@ class Bench:
 
 
 _COPIES = ("aten._to_copy", "aten.zeros", "aten.ones", "aten.copy_", "aten.clone")
-_CHANGED: dict[str, Any] = {"weights": (nn.Linear, nn.Conv2d), "epsilon": (nn.LayerNorm, nn.BatchNorm2d)}
+_CHANGED: dict[str, Any] = {
+    "weights": (nn.Linear, nn.Conv2d),
+    "epsilon": (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm),
+}
 
 
 def replace_outputs(held: Any, healthy: Path) -> Any:
@@ -232,6 +258,8 @@ def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
                     yield bench.device(kind, k)
                 if way in ("card", "amp"):
                     yield from (bench.script(kind, k) for k in range(seeds) for kind in SCRIPT_KINDS)
+                if way != "apex":
+                    yield from map(bench.other, OTHER_KINDS)
             _forget_apex()
         for precision in ("amp", "apex"):
             for phase in ("forward", "backward"):

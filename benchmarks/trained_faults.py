@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 import torch_sdaa  # noqa: F401 -- it makes the device
 
@@ -25,12 +26,13 @@ class Block(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.drop = nn.Dropout(0.1)
+        self.act = nn.functional.gelu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         y = self.norm1(x)
         scores = self.query(y) @ self.key(y).transpose(-1, -2) / y.shape[-1] ** 0.5
         x = x + self.drop(self.out(scores.softmax(-1) @ self.value(y)))
-        return x + self.drop(self.narrow(nn.functional.gelu(self.wide(self.norm2(x)))))
+        return x + self.drop(self.narrow(self.act(self.wide(self.norm2(x)))))
 
 
 class Texts(nn.Module):
@@ -58,10 +60,66 @@ class Pictures(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
         self.pool = nn.AdaptiveAvgPool2d(2)
         self.hidden, self.head = nn.Linear(64, 32), nn.Linear(32, 5)
+        self.act = torch.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         x = self.pool(self.body(self.stem(x))).flatten(1)
-        return self.head(torch.relu(self.hidden(x)))
+        return self.head(self.act(self.hidden(x)))
+
+
+class Masks(nn.Module):
+    """Pictures to one of five classes, by way of a small U-Net: depthwise, transposed, resized, normed in groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 8, 3, padding=1)
+        self.depth, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.GroupNorm(2, 8)
+        self.up, self.out = nn.ConvTranspose2d(8, 8, 2, 2), nn.Conv2d(16, 4, 1)
+        self.hidden, self.head = nn.Linear(16, 16), nn.Linear(16, 5)
+        self.act = nn.functional.silu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        fine = self.act(self.norm(self.depth(self.down(x))))
+        coarse = nn.functional.interpolate(fine, scale_factor=0.5, mode="bilinear")
+        x = self.out(torch.cat([fine, self.up(coarse)], 1))
+        x = nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+        return self.head(self.hidden(x).tanh())
+
+
+class Cubed(torch.autograd.Function):
+    """An operator with a backward of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # noqa: D102
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x * x
+
+
+class Series(nn.Module):
+    """A recurrent network over token numbers, with a repeated forward and weights that two layers share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(20, 12), nn.LSTM(12, 12, batch_first=True)
+        self.norm, self.wide = nn.LayerNorm(12), nn.Linear(12, 12)
+        self.back = nn.Linear(12, 20, bias=False)
+        self.back.weight = self.embed.weight
+        self.hidden, self.head = nn.Linear(20, 12), nn.Linear(12, 5)
+        self.act = nn.functional.elu
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        """What a checkpoint repeats."""
+        return self.act(self.wide(self.norm(x)))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        x, _ = self.lstm(self.embed(tokens))
+        x = checkpoint(self.inner, x, use_reentrant=False)
+        return self.head(Cubed.apply(self.hidden(self.back(x[:, -1])).tanh()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +144,14 @@ TRAININGS = {
         lambda: (torch.randn(4, 3, 12, 12), torch.randint(0, 5, (4,))),
         lambda p: torch.optim.SGD(p, 0.05, 0.9),
     ),
+    "masks": Training(
+        Masks,
+        lambda: (torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))),
+        lambda p: torch.optim.RMSprop(p, 1e-3, momentum=0.9),
+    ),
+    "series": Training(
+        Series, lambda: (torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))), lambda p: torch.optim.Adam(p, 1e-3)
+    ),
 }
 
 
@@ -96,12 +162,15 @@ class Way:
     Attributes:
         device: of it. precision: ``float32``, ``amp`` (autocast with a GradScaler) or ``apex`` (O1).
         scale: the loss scale to begin with. changed: what is done to the model before it trains.
+        rate: factor of the learning rate. turned: whether the classes of the batch are put in another order.
     """
 
     device: str = "sdaa"
     precision: str = "float32"
     scale: float = 1024.0
     changed: Callable[[nn.Module], None] = field(default=lambda model: None)
+    rate: float = 1.0
+    turned: bool = False
 
 
 def train(
@@ -125,6 +194,10 @@ def train(
     torch.manual_seed(1)
     model = model.to(way.device)
     optimizer = training.optimizer(model.parameters())
+    for group in optimizer.param_groups:
+        group["lr"] *= way.rate
+    if way.turned:
+        classes = (classes + 1) % 5
     step = _step_of(way, model, optimizer)
     found = dumper(dump_path=path, **(dumped or {"use_dump": True}))
     with contextlib.suppress(RuntimeError), found, inside or contextlib.nullcontext():

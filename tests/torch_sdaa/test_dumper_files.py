@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,3 +164,20 @@ def test_a_scaler_of_another_training_scales_no_loss(tmp_path: Path) -> None:
         work(2)
     with open_training_dump(tmp_path / "a.h5") as dump:
         assert {call.loss_scale for call in dump.calls if call.step or call.phase != "forward"} == {None}
+
+
+@pytest.mark.slow
+def test_a_fused_optimizer_is_repeated_in_a_process_that_has_none(tmp_path: Path) -> None:
+    from torch_sdaa.apex.optimizers import SdaaFusedLamb
+
+    weight = torch.nn.Parameter(torch.ones(4, device="sdaa"))
+    with dumper(use_dump=True, dump_path=tmp_path / "a.h5"):
+        weight.square().sum().backward()
+        SdaaFusedLamb([weight], 0.1).step()
+    code = "import sys; from toolkit.cli import execute; sys.exit(execute(sys.argv[1:]))"
+    cache = str(Path(str(sys.modules["_sdaa"].__file__)).parents[1])
+    words = [sys.executable, "-c", code, "replay-op", "a.h5", "sdaa.fused_lamb_.default/0"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, "TECO_CACHE_DIR": cache}, capture_output=True, text=True
+    )
+    assert (done.returncode, "bit for bit" in done.stdout) == (0, True), done.stderr

@@ -62,8 +62,26 @@ def _listed(dump: TrainingDump) -> ToolReport:
     return ToolReport("teco replay-op", dump.path.name, lead, _CALLS, rows, notes=notes)
 
 
+def _refused(call: OpCall, again: str, device: str) -> ToolReport:
+    """Return the report of a call that the run ended in."""
+    lead = f"{call.where} is refused on {device} as it was in the run" if again else f"{call.where} runs on {device}"
+    row = {"run": call.failed, "again": again or "it gives results"}
+    columns = (Column("run", "in the run"), Column("again", f"on {device}"))
+    lead += "" if again else f", where the run has: {call.failed}"
+    return ToolReport(
+        "teco replay-op", call.where, lead, columns, [row], frozenset(() if again else (0,)), _facts(call)
+    )
+
+
+def _facts(call: OpCall) -> dict[str, str]:
+    facts = {"call": call.where, "module": call.module, "source": call.source, "ran on": call.device}
+    return {name: text for name, text in facts.items() if text}
+
+
 def _repeated(dump: TrainingDump, call: OpCall, device: str) -> ToolReport:
     held = dump.read(call)
+    if call.failed:
+        return _refused(call, Repeater(device).refusal(held), device)
     again = Repeater(device).outputs(held)
     rows: list[dict[str, Any]] = []
     for k, (one, array, value) in enumerate(zip(call.outputs, held.outputs, again, strict=True)):
@@ -79,6 +97,4 @@ def _repeated(dump: TrainingDump, call: OpCall, device: str) -> ToolReport:
     lead = words if bad else f"{call.where} gives on {device} what the run has"
     if not bad and rows and all(row["same"] == "yes" for row in rows):
         lead += ", bit for bit"
-    facts = {"call": call.where, "module": call.module, "source": call.source, "ran on": call.device}
-    facts = {name: text for name, text in facts.items() if text}
-    return ToolReport("teco replay-op", call.where, lead, COLUMNS, rows, bad, facts)
+    return ToolReport("teco replay-op", call.where, lead, COLUMNS, rows, bad, _facts(call))

@@ -27,6 +27,16 @@ class Repeater:
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {device!r} cannot be used: {one_line(error)}") from error
 
+    def refusal(self, recorded: Recorded) -> str:
+        """Return why a call that was refused is refused again; "" where it is not."""
+        try:
+            self._replay.called(recorded, self.device)
+        except DataError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what operators raise
+            return one_line(error)
+        return ""
+
     def outputs(self, recorded: Recorded) -> Sequence[Array]:
         """Return what a call gives when it is repeated.
 

@@ -386,8 +386,10 @@ def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater 
         notes.append("no operator was repeated by itself: what is named first may inherit its error")
     first = result.first_off
     if first is not None and not any(pair.why for pair in result.pairs) and first.difference is not None:
+        finite = isfinite(first.difference.diff2)
         notes.append(
             f"values are off from {first.b.where} on (diff2 {first.difference.diff2:.3g}), though every operator "
-            "computes rightly from its inputs: rounding that adds up, or is made larger"
+            "computes rightly from its inputs: "
+            + ("rounding that adds up, or is made larger" if finite else "an overflow; see dumper(check_overflow=True)")
         )
     return notes

@@ -62,7 +62,8 @@ def lead(found: Judged) -> str:
         return "nothing could be compared: no call of both runs has results"
     worst = max(compared, key=lambda pair: pair.difference.diff2 if pair.difference else 0.0)
     figure = f"{worst.difference.diff2:.3g}" if worst.difference else ""
-    return f"no bad operator: {plural(len(compared), 'call')} compared, largest diff2 {figure} at {worst.b.where}"
+    off = "" if found.first_off is None else ", though values are off"
+    return f"no bad operator{off}: {plural(len(compared), 'call')} compared, largest diff2 {figure} at {worst.b.where}"
 
 
 def _words(call: OpCall) -> str:

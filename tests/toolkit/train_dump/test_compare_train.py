@@ -189,6 +189,18 @@ def test_one_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[
     assert "aten.addmm.default/3" in capsys.readouterr().out
 
 
+def test_a_refused_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
+    b = dumped("b", "deny:op=aten::mm,call=1")
+    assert execute(["replay-op", str(b), "mm/1"]) == 1
+    assert "aten.mm.default/1 runs on cpu, where the run has: sdaa:0 denied call 1" in capsys.readouterr().out
+    plant(*parse("deny:op=aten::mm"))
+    try:
+        assert execute(["replay-op", str(b), "mm/1", "--device", "sdaa"]) == 0
+    finally:
+        clear()
+    assert "is refused on sdaa as it was in the run" in capsys.readouterr().out
+
+
 def test_arrays_are_taken_out(dumped: Dumped, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = dumped("a")
     assert execute(["msaccucmp", "convert", "-d", str(a), "-out", str(tmp_path / "npy"), "-v", "2"]) == 0
