@@ -23,7 +23,7 @@ NOTICED = 0.10
 """Share of the device's time from which anything else is named."""
 
 CHAINED = 3
-"""Different operators of one line on tensors of one size from which they are a chain."""
+"""Different operators of a module, or a line, on tensors of one size from which they are a chain."""
 
 READS, CALLS = 3, 2
 """Reads by the host, and calls that wait, from so many a step on at one line."""
@@ -143,7 +143,8 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
             continue
         bound = "float64" if wide else "memory" if by_memory else "compute"
-        fix = _fix_of_slow(group, bound, first)
+        beside = [row for row in heavy if row.module == first.module] if first.module else group
+        fix = _fix_of_slow(group, bound, first, beside)
         text = f"{first.op} on {', '.join(first.inputs[:3])} and its like take {share:.0%} of the device's time"
         if first.kernels:
             inside, most = sum(each["seconds"] for each in first.kernels), first.kernels[0]
@@ -152,8 +153,8 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
 
 
-def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch) -> str:
-    """Return what helps a slow line; ``first``: what takes most of it."""
+def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch, beside: Sequence[Launch]) -> str:
+    """Return what helps a slow line; first: what takes most of it; beside: all of its module, or of the line."""
     if bound == "float64":
         return fixes.FLOAT64
     if first.phase == "update":
@@ -161,8 +162,8 @@ def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch) -> str:
         return fixes.UPDATE_AT_ONCE if len(passes) > 1 else fixes.UPDATE
     if bound == "compute":
         return fixes.COMPUTE_LOWER if _lower(first) else fixes.COMPUTE
-    # the same sizes read and written over and over by one line
-    chained = [row for row in group if row.phase == "forward" and row.inputs and row.inputs[0] == first.inputs[0]]
+    # the same sizes read and written over and over
+    chained = [row for row in beside if row.phase == "forward" and row.inputs and row.inputs[0] == first.inputs[0]]
     return fixes.CHAIN if len({row.op for row in chained}) >= CHAINED else fixes.MEMORY
 
 

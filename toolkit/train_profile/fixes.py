@@ -11,7 +11,7 @@ MEMORY = (
     "broadcast), or float16 (torch.autocast('sdaa'))"
 )
 CHAIN = (
-    "take one operator for the chain of them (such as nn.GELU for its formula), or torch.compile, which makes one "
+    "take one operator for the chain of them (nn.GELU, nn.LayerNorm for its formula), or torch.compile: it makes one "
     "kernel of it; or float16 (torch.autocast('sdaa'))"
 )
 ATTENTION = (

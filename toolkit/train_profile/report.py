@@ -140,9 +140,9 @@ def differences(found: Comparison, top: int | None = None) -> ToolReport:
         Column("launches", "launches", True),
     )
     rows = [_changed(change) for change in (found.total, *found.operators[:top])]
-    share = f", {abs(found.total.difference) / found.total.before:.1%}" if found.total.before else ""
-    what = "less" if found.total.difference < 0 else "more"
-    text = f"a step: {seconds(found.total.before)} before, {seconds(found.total.now)} now{share} {what} (simulated)"
+    share = f", {abs(found.total.difference) / found.total.before:.1%}" if found.total.before else ","
+    what = f"{share} {'less' if found.total.difference < 0 else 'more'}" if found.total.difference else ", the same"
+    text = f"a step: {seconds(found.total.before)} before, {seconds(found.total.now)} now{what} (simulated)"
     words = [f"gone: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.gone]
     words += [f"new: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.come]
     title = f"{found.before} and {found.now}"
