@@ -47,7 +47,7 @@ PICTURES = {
     "convnext_small": 64,
     "swin_v2_t": 64,
     "maxvit_t": 224,
-    "inception_v3": 160,
+    "inception_v3": 299,
     "shufflenet_v2_x0_5": 64,
     "squeezenet1_1": 64,
     "vit_b_32": 64,
