@@ -127,7 +127,7 @@ class _Judge:
         self._threshold = THRESHOLD["float32" if result.precision == "float32" else "float16"]
         self._made: set[str] = set()
         self._walked = 0
-        self._was_off = False
+        self._was_off = self._was_infinite = False
         self._first = min((call.step for call in b.calls), default=0)
 
     def pair(self, a: OpCall, b: OpCall) -> Pair:
@@ -330,9 +330,14 @@ class _Judge:
                 pair.why = DRAWS
             elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
+        elif pair.b.phase == "optimizer" and not self._was_infinite:
+            # Its numbers are the script's, whatever it inherits; a scale that overflows has steps left out.
+            other = other_arguments(pair.a, pair.b, limit)
+            pair.why = f"computes rightly from other arguments: {other}" if other else ""
         elif pair.b.phase == "forward" and (pair.b.step == self._first or not self._was_off):
             self._given(pair, a, b)
         self._was_off = True
+        self._was_infinite |= not isfinite(pair.difference.diff2)
 
     def _given(self, pair: Pair, a: Recorded, b: Recorded) -> None:
         """Say whether an input that is off was never made: a batch, or weights."""
