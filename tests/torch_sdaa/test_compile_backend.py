@@ -7,7 +7,6 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,7 @@ from torch_sdaa import dynamo
 from torch_sdaa.core import C
 from torch_sdaa.dynamo import cache
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
-    torch.compiler.reset()
-    dynamo.clear()
-    yield
-    torch.compiler.reset()
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("compiles_anew")]
 
 
 class Net(torch.nn.Module):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,16 +16,7 @@ import torch_sdaa  # noqa: E402, F401 -- makes the device
 from torch_sdaa import dynamo  # noqa: E402
 
 F = torch.nn.functional
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
-    torch.compiler.reset()
-    dynamo.clear()
-    yield
-    torch.compiler.reset()
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("compiles_anew")]
 
 
 def look(values: Any, inputs: list[Any]) -> list[Any]:

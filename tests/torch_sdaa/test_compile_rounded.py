@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,7 @@ from torch_sdaa.dynamo.builder import Builder, Value  # noqa: E402
 from torch_sdaa.dynamo.sizes import Sizes  # noqa: E402
 
 F = torch.nn.functional
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
-    torch.compiler.reset()
-    dynamo.clear()
-    yield
-    torch.compiler.reset()
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("compiles_anew")]
 
 
 def narrow(*shape: int) -> Any:
