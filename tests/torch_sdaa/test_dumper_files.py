@@ -157,6 +157,14 @@ def test_an_expanded_tensor_is_repeated_as_one(tmp_path: Path) -> None:
     np.testing.assert_array_equal(replayed(held)[0], held.outputs[0])
 
 
+def test_a_call_is_repeated_below_autocast(tmp_path: Path) -> None:
+    with dumper(use_dump=True, dump_path=tmp_path / "a.h5"):
+        torch.ones(2, 3, dtype=torch.float16, device="sdaa").sum(0)
+    held = read_call(tmp_path / "a.h5", "sum.dim_IntList")
+    with torch.autocast("sdaa", torch.float16):
+        np.testing.assert_array_equal(replayed(held, "sdaa")[0], held.outputs[0])
+
+
 def test_a_scaler_of_another_training_scales_no_loss(tmp_path: Path) -> None:
     scaler = torch.amp.GradScaler("sdaa", init_scale=8.0)
     scaler.scale(torch.ones((), device="sdaa"))

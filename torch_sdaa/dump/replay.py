@@ -53,7 +53,7 @@ def called(recorded: Recorded, device: torch.device | str = "cpu") -> list[torch
     if recorded.state is not None:
         set_rng_state(place, torch.from_numpy(recorded.state.copy()))
     function = overload(call.op)
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableAutocast():  # what was recorded is below autocast
         return outputs_of(function, args, kwargs, function(*args, **kwargs))
 
 
