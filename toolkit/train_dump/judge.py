@@ -119,6 +119,15 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
     return result
 
 
+def unscaled(values: Array, factor: float) -> Array:
+    """Return floating-point values without their loss scale, in float64; others, and unscaled ones, as they are."""
+    if factor == 1.0 or values.dtype.kind != "f":
+        return values
+    with np.errstate(invalid="ignore"):  # memory that was never written may hold a signalling NaN
+        unscaled: Array = values.astype(np.float64) / factor
+    return unscaled
+
+
 class _Judge:
     """Goes through the pairs in the order of the judged run."""
 
@@ -265,9 +274,7 @@ class _Judge:
         if x.shape != y.shape:
             return OTHER_SHAPE
         reference, value = _real(as_numbers(x, one.dtype)), _real(as_numbers(y, other.dtype))
-        if factor != 1.0 and value.dtype.kind == "f":
-            value = value.astype(np.float64) / factor
-        return differences([value], reference, self._threshold)[0]
+        return differences([unscaled(value, factor)], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
         """Return the largest diff2 of the inputs."""

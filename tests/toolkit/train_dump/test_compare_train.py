@@ -16,6 +16,7 @@ pytest.importorskip("rich")
 
 from engine import TecoInferError  # noqa: E402
 from toolkit.cli import execute  # noqa: E402
+from toolkit.train_dump.judge import unscaled  # noqa: E402
 from torch_sdaa.op_faults import clear, parse, plant  # noqa: E402
 from torch_sdaa.utils import dumper  # noqa: E402
 
@@ -206,3 +207,13 @@ def test_arrays_are_taken_out(dumped: Dumped, tmp_path: Path, capsys: pytest.Cap
     assert execute(["msaccucmp", "convert", "-d", str(a), "-out", str(tmp_path / "npy"), "-v", "2"]) == 0
     assert "files written to" in capsys.readouterr().out
     assert np.load(tmp_path / "npy" / "aten.addmm.default.0.output.0.npy", allow_pickle=False).shape == (4, 8)
+
+
+def test_memory_that_was_never_written_is_no_warning() -> None:
+    signalling = np.array([0x7D01, 0x3C00], np.uint16).view(np.float16)
+
+    found = unscaled(signalling, 2.0)
+
+    assert np.isnan(found[0])
+    assert found[1] == 0.5
+    assert unscaled(signalling, 1.0) is signalling
