@@ -16,6 +16,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 FEW = ("where", "cat", "addmm", "expand")
 """A view, a choice, a product with tensors that have no elements, and what joins."""
 
+SOME = (
+    "as_strided", "index_put", "nn.functional.batch_norm", "nn.functional.conv2d", "nn.functional.dropout",
+    "nn.functional.layer_norm", "nn.functional.max_pool2d", "nn.functional.scaled_dot_product_attention", "sort",
+    "topk",
+)  # fmt: skip
+"""One of each family; ``topk`` and ``sort`` are left to the device."""
+
 MORE = (
     "add", "amax", "as_strided", "as_strided_scatter", "bmm", "chunk", "clamp", "cumsum", "div", "gather", "index_put",
     "index_select", "mean", "max.reduction_with_dim", "nn.functional.adaptive_avg_pool2d", "nn.functional.avg_pool2d",
@@ -48,6 +55,14 @@ def test_a_few_operators(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["float32", "autocast"])
+@pytest.mark.parametrize("name", SOME)
+def test_some_operators(name: str, kind: str) -> None:
+    _checked(name, kind, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool", "autocast"])
 @pytest.mark.parametrize("name", MORE)
 def test_more_operators(name: str, kind: str) -> None:
