@@ -50,6 +50,20 @@ if TYPE_CHECKING:
         write_file as write_file,
     )
     from engine.host.source_file import import_file as import_file
+    from engine.host.training_calls import (
+        SCRATCH as SCRATCH,
+        KeptTensor as KeptTensor,
+        OpCall as OpCall,
+        Recorded as Recorded,
+        as_numbers as as_numbers,
+        kept_tensor as kept_tensor,
+    )
+    from engine.host.training_dump import (
+        TrainingDump as TrainingDump,
+        TrainingDumpWriter as TrainingDumpWriter,
+        open_training_dump as open_training_dump,
+        read_call as read_call,
+    )
     from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
     from engine.measures import (
@@ -226,6 +240,20 @@ _HOMES = {
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
+    "engine.host.training_calls": (
+        "SCRATCH",
+        "KeptTensor",
+        "OpCall",
+        "Recorded",
+        "as_numbers",
+        "kept_tensor",
+    ),
+    "engine.host.training_dump": (
+        "TrainingDump",
+        "TrainingDumpWriter",
+        "open_training_dump",
+        "read_call",
+    ),
     "engine.host.version_flag": ("add_version",),
     "engine.yaml_files": (
         "YamlError",

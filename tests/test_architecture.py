@@ -70,6 +70,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "toolkit/ops/training/recorder.py",  # runs a training on the CPU, in a process of its own
         "toolkit/ops/training/device.py",  # asks the device, in a process of its own
         "toolkit/ops/training/__main__.py",
+        "toolkit/train_dump/isolated.py",  # repeats operators of a dump
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
@@ -81,12 +82,14 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "torch_sdaa": (
         "torch_sdaa/**/*.py",
         "toolkit/ops/training/*.py",
+        "toolkit/train_dump/isolated.py",
         "example/training/**/*.py",
     ),  # inference has no business with it
     "torchvision": (
         "utils/export/torchvision_models.py",
         "utils/export/torchvision_detectors.py",
         "example/training/imagenet/**/*.py",
+        "example/training/compile/main.py",
     ),
     "paddle": ("utils/export/paddle_export.py", "contrib/**/*.py"),
     "libcst": ("transplant/*.py",),
@@ -175,7 +178,9 @@ def test_the_training_side_imports_torch_and_engine_only() -> None:
     inside = [name for name in SOURCES if name.startswith("torch_sdaa/")]
     found = {module.split(".")[0] for name in inside for _, module, _ in imports(name)} - set(sys.stdlib_module_names)
     of_torch = {"torch", "typing_extensions"}  # PyTorch needs and installs the second
-    assert found <= of_torch | {"torch_sdaa", "engine", "tecoinfer_modelzoo", "numpy"}
+    assert found <= of_torch | {"torch_sdaa", "engine", "tecoinfer_modelzoo", "numpy", "onnx"}
+    with_onnx = {name for name in inside for _, module, _ in imports(name) if module.split(".")[0] == "onnx"}
+    assert all(name.startswith("torch_sdaa/dynamo/") for name in with_onnx)  # graphs that it writes
     assert {"torch", "engine"} <= found
 
 

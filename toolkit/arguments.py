@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, NoReturn
 
-from engine import ConfigError, add_version
+from engine import ConfigError, add_version, did_you_mean
 from utils.places import check_folder, check_given, check_output, check_outputs
 
 _WRITTEN = ("json", "csv", "html", "trace", "junit")
@@ -50,5 +50,7 @@ class Parser(argparse.ArgumentParser):
             check_output("--out", out, makes_folders=kind == "PATH")
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message as a :class:`ConfigError`."""
-        raise ConfigError(f"{message} (see {self.prog} --help)")
+        """Raise the message as a :class:`ConfigError`; of an unknown flag with the one that is like it."""
+        _, unknown, rest = message.partition("unrecognized arguments: ")
+        hint = did_you_mean(rest.split()[0].partition("=")[0], self._option_string_actions) if unknown and rest else ""
+        raise ConfigError(f"{message}{';' if hint else ''}{hint} (see {self.prog} --help)")

@@ -24,6 +24,16 @@ COMMANDS = {
     "ops": ("toolkit.commands.ops:main", "which operators a model needs, and whether the target has them"),
     "optest": ("toolkit.commands.optest:main", "cut one node out of a model as a test case"),
     "train-gate": ("toolkit.commands.train_gate:main", "whether a script trains on a device as it does on the CPU"),
+    "compare-train": (
+        "toolkit.commands.compare_train:main",
+        "which operator of a training went wrong first, of two dumps",
+    ),
+    "replay-op": ("toolkit.commands.replay_op:main", "repeat one operator of a training from its dump alone"),
+    "msaccucmp": (
+        "toolkit.commands.msaccucmp:main",
+        "compare and convert dumps of trainings, in another vendor's words",
+    ),
+    "profile-train": ("toolkit.commands.profile_train:main", "where a training's time goes, and what slows it down"),
     "transplant": ("toolkit.commands.transplant:main", "move a CUDA training script onto the card, by its source"),
     "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
 }

@@ -80,6 +80,8 @@ class Chart:
         shown = [value for line in self.lines for value in line.values if _shown(value)]
         logs = [math.log10(value) for value in (*shown, self.limit) if value]
         low, high = math.floor(min(logs, default=-1)), math.ceil(max(logs, default=0))
+        if self.limit and any(value == 0 for line in self.lines for value in line.values):
+            low = min(low, math.ceil(math.log10(self.limit)) - 1)  # nothing at all is drawn below the limit
         return low, max(high, low + 1)
 
     @property

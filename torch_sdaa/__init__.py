@@ -22,6 +22,8 @@ if not _step_aside():
 
     _start()
 
+    from torch_sdaa.dynamo import aot_backend as aot_backend
+
     if os.environ.get("TORCH_SDAA_TRANSFER"):
         from torch_sdaa.transfer.switch import start_where_asked as _transfer
 

@@ -57,8 +57,10 @@ _OWN |= {
     "gather_grads": 2,
     "copy_lists": 1,
     "clip_grad_norm": 3,
+    "shuffle_channels": 1,
+    "unshuffle_channels": 1,
 }
-"""Operations per element of the fused optimizers' parameters, counted in their formulas."""
+"""Operations per element of what the project's own operators read, counted in their formulas."""
 
 _CUBIC = ("linalg_", "cholesky", "lu_", "triangular_solve", "svd", "symeig", "qr", "inverse", "ormqr", "geqrf", "lstsq")
 _FOURIER = ("_fft_",)
@@ -66,7 +68,7 @@ _FOURIER = ("_fft_",)
 
 def has_no_rule(op: str) -> bool:
     """Say whether nothing here knows an operator's arithmetic: one of another library, or a factorisation."""
-    if op.startswith("sdaa::") and base_of(op) in _OWN:  # of torch_sdaa.apex
+    if op.startswith("sdaa::") and base_of(op) in {*_OWN, *_SPECIAL}:  # of torch_sdaa.apex and .contrib
         return False
     return not op.startswith("aten::") or base_of(op).startswith(_CUBIC)
 
@@ -103,7 +105,8 @@ def elementwise(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
 def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
     elements = elementwise(inputs, outputs)
     if op.startswith("aten::_foreach_"):
-        elements = float(sum(map(prod, outputs or inputs)))
+        reduced = sum(map(prod, outputs)) < sum(map(prod, inputs)) and name in ("norm", "powsum", "max")
+        elements = float(sum(map(prod, inputs if reduced or not outputs else outputs)))
     if name.startswith(_FOURIER):
         return 5 * elements * log2(max(elements, 2))
     if name.startswith(("sort", "argsort", "topk", "kthvalue", "median")):
@@ -115,6 +118,7 @@ def _by_elements(op: str, name: str, inputs: Sequence[Sizes], outputs: Sequence[
 
 _LISTS = {"_fused_adam_": 4, "_fused_adamw_": 4, "_fused_sgd_": 2, "_fused_adagrad_": 3}
 _LISTS |= {"fused_sgd": 2, "clip_grad_norm": 1, "gather_grads": 1, "copy_lists": 2}
+_LISTS |= {"shuffle_channels": 1, "unshuffle_channels": 1}
 
 
 def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
@@ -150,9 +154,19 @@ def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     return 3.0 * prod(outputs[0]) * inputs[0][-1]
 
 
+def _iou(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
+    """Return 14 operations a pair of boxes, and 3 a box; its backward twice that."""
+    boxes = [sizes[0] for sizes in inputs if len(sizes) == 2 and sizes[1] == 4]
+    if not boxes:
+        return None
+    return 14.0 * boxes[0] * boxes[-1] + 3.0 * (boxes[0] + boxes[-1])
+
+
 _SPECIAL: dict[str, Callable[[Sequence[Sizes], Sequence[Sizes]], float | None]] = {
     "addbmm": _addbmm,
     "_int_mm": lambda inputs, outputs: _product("mm", inputs, outputs),
     **dict.fromkeys(("addmv", "mv", "dot", "vdot", "addr"), _vector),
+    "pairwise_iou": _iou,
+    "pairwise_iou_backward": lambda inputs, outputs: None if (once := _iou(inputs[-2:], outputs)) is None else 2 * once,
     **dict.fromkeys(("_cdist_forward", "_euclidean_dist"), _cdist),
 }

@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 
-from torch_sdaa import late_imports, sdaa
+from torch_sdaa import dynamo, late_imports, sdaa
 
 NO_INDUCTOR = (
-    "torch.compile's own backend, inductor, writes no code for sdaa: pass backend='aot_eager' (or 'eager'), or call "
-    "the function as it is"
+    "torch.compile's own backend, inductor, writes no code for sdaa: pass backend='sdaa', which compiles for the card, "
+    "or call the function as it is"
 )
 
 
 def register_when_imported() -> None:
     """Describe the device to dynamo and to inductor: now where they are imported, else as soon as they are."""
     late_imports.when_imported("torch._dynamo", register)
+    late_imports.when_imported("torch._dynamo.backends.registry", register_backend)
     late_imports.when_imported("torch._inductor.codegen.common", refuse_inductor)
 
 
@@ -41,6 +42,13 @@ def register() -> None:
         kind.__enter__ = _outside_graphs(kind.__enter__)  # type: ignore[method-assign]
         kind.__exit__ = _outside_graphs(kind.__exit__)  # type: ignore[method-assign]
     sdaa.set_device = sdaa.devices.set_device = _outside_graphs(sdaa.set_device)
+
+
+def register_backend() -> None:
+    """Give dynamo the backend ``sdaa``."""
+    from torch._dynamo.backends import registry
+
+    registry.register_backend(dynamo.aot_backend, name="sdaa")
 
 
 def refuse_inductor() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from engine.sdaa import CardDescription, Kernel, kernel_seconds
+from engine.sdaa import CardDescription, Kernel, ShardWork, kernel_seconds, load_card, price
 from torch_sdaa.counts import elementwise, has_no_rule, operations
 from torch_sdaa.rings import PREFIX as COLLECTIVE, ring_of
 
@@ -34,12 +34,66 @@ _LIKE_FLOAT16 = ("BFloat16", "Bool", "Char", "Byte", "Short", "QInt8", "QUInt8",
 _FLOATING = ("Half", "BFloat16", "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble")
 
 
+GRAPHS = "sdaa_graph"
+"""Namespace of the operators that ``torch.compile`` makes: each is a whole graph."""
+
+_graphs: dict[str, ShardWork] = {}
+
+
+def add_graph(op: str, work: ShardWork) -> float:
+    """Say what a compiled graph makes the card launch; return its simulated seconds."""
+    _graphs[op] = work
+    card = load_card()
+    return price(work, card, card.layout(LAYOUT)).compute
+
+
 class Price(NamedTuple):
     """Simulated seconds; those of them that rest on assumed figures; whether anything is launched at all."""
 
     seconds: float
     assumed: float
     launches: bool = True
+
+
+class Parts(NamedTuple):
+    """What a launch's price is made of: simulated seconds, floating-point operations, and bytes read and written."""
+
+    launch: float
+    arithmetic: float
+    memory: float
+    flops: float
+    bytes: int
+
+
+class Inside(NamedTuple):
+    """Kernels of one kind in a compiled graph: how many, and their simulated seconds together."""
+
+    kind: str
+    launches: int
+    seconds: float
+
+
+class Work(NamedTuple):
+    """What a launch does: floating-point operations, bytes read and written."""
+
+    operations: float
+    read: int
+    written: int
+
+
+def work(op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Work:
+    """Return what a launch does; of a copy or a view, the bytes alone.
+
+    Args:
+        op, inputs, outputs, flops: as of :meth:`Pricer.price`.
+    """
+    if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
+        return Work(0.0, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
+    if flops < 0:
+        sizes = [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs]
+        counted = operations(op, *sizes)
+        flops = elementwise(*sizes) if counted is None else counted
+    return Work(flops, *_traffic(op, inputs, outputs))
 
 
 class Pricer:
@@ -71,26 +125,58 @@ class Pricer:
             return self._copy(op, sum(map(_bytes, inputs)) if op in COPIES[:3] else inputs[0][1] if inputs else 8)
         if op.startswith(COLLECTIVE):
             return self._collective(op, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
+        if op in _graphs:
+            return self._graph(_graphs[op])
         if is_view(op):
             return Price(0.0, 0.0, launches=False)
         if has_no_rule(op):
             self.rough.add(op)
         if flops < 0:
             flops = self._operations(op, [sizes for *_, sizes in inputs], [sizes for *_, sizes in outputs])
-        rate, why = self._rate(_computed_in(inputs, outputs))
+        rate, why = self._rate(computed_in(inputs, outputs))
         read, written = _traffic(op, inputs, outputs)
         kernel = Kernel(op, op, (), (), (), flops, read, written)
         seconds = kernel_seconds(kernel, self._layout, rate)
         launch = self._layout.launch_us * 1e-6
         arithmetic = flops / (self._layout.compute_tflop_s * 1e12 * rate)
-        binds = "compute_tflop_s" if seconds - launch <= arithmetic else "memory_gb_s"
-        assumed = self._mark(f"layouts.{LAYOUT}.launch_us", launch, launch)
-        part = self._mark(f"layouts.{LAYOUT}.{binds}", seconds - launch, getattr(self._layout, binds))
-        if binds == "compute_tflop_s" and why:
-            part = seconds - launch
-            if part:
-                self.assumed[why] = f"{rate:g} of float16's"
-        return Price(seconds, assumed + part)
+        return Price(seconds, self._share(launch, seconds - launch, arithmetic, why, rate))
+
+    def parts(self, op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Parts:
+        """Return what the price of one launch is made of; arithmetic and memory go on side by side."""
+        if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
+            seconds = self.price(op, inputs, outputs, flops).seconds
+            launch = min(seconds, self._card.copy_launch_us * 1e-6)
+            return Parts(launch, 0.0, seconds - launch, 0.0, sum(map(_bytes, inputs)))
+        if op in _graphs:
+            whole = [self._parts(kernel, self._rate_in(_graphs[op], kernel)[0]) for kernel in _graphs[op].kernels]
+            return Parts(*map(sum, zip(*whole, strict=True))) if whole else Parts(0.0, 0.0, 0.0, 0.0, 0)
+        done = work(op, inputs, outputs, flops)
+        kernel = Kernel(op, op, (), (), (), done.operations, done.read, done.written)
+        return self._parts(kernel, self._rate(computed_in(inputs, outputs))[0])
+
+    def kernels(self, op: str) -> list[Inside]:
+        """Return what a compiled graph launches, by kind of kernel, those that take most first; of others nothing."""
+        if (graph := _graphs.get(op)) is None:
+            return []
+        found: dict[str, list[float]] = {}
+        for kernel in graph.kernels:
+            taken = kernel_seconds(kernel, self._layout, self._rate_in(graph, kernel)[0])
+            found.setdefault(kernel.op_type, []).append(taken)
+        rows = [Inside(kind, len(seconds), sum(seconds)) for kind, seconds in found.items()]
+        return sorted(rows, key=lambda row: (-row.seconds, row.kind))
+
+    def _parts(self, kernel: Kernel, rate: float) -> Parts:
+        moved = kernel.read + kernel.written
+        return Parts(
+            kernel.launches * self._layout.launch_us * 1e-6,
+            kernel.flops / (self._layout.compute_tflop_s * 1e12 * rate),
+            moved / (self._layout.memory_gb_s * 1e9),
+            kernel.flops,
+            moved,
+        )
+
+    def _rate_in(self, graph: ShardWork, kernel: Kernel) -> tuple[float, str]:
+        return (1.0, "") if graph.float16 and not kernel.float32 else self._rate("Float")
 
     def _operations(self, op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]]) -> float:
         counted = operations(op, inputs, outputs)
@@ -110,6 +196,29 @@ class Pricer:
             self.assumed["copies between devices"] = f"as fast as device_to_host_gb_s, {rate:g}"
             return Price(launch + moving, assumed + moving)
         return Price(launch + moving, assumed + self._mark(name, moving, rate))
+
+    def _graph(self, work: ShardWork) -> Price:
+        """Return what a compiled graph costs: the sum of the kernels that the card launches for it."""
+        seconds = assumed = 0.0
+        for kernel in work.kernels:
+            rate, why = self._rate_in(work, kernel)
+            taken = kernel_seconds(kernel, self._layout, rate)
+            launch = kernel.launches * self._layout.launch_us * 1e-6
+            arithmetic = kernel.flops / (self._layout.compute_tflop_s * 1e12 * rate)
+            seconds += taken
+            assumed += self._share(launch, taken - launch, arithmetic, why, rate)
+        return Price(seconds, assumed, launches=bool(work.kernels))
+
+    def _share(self, launch: float, working: float, arithmetic: float, why: str, rate: float) -> float:
+        """Return what of a kernel's seconds rests on assumed figures."""
+        binds = "compute_tflop_s" if working <= arithmetic else "memory_gb_s"
+        assumed = self._mark(f"layouts.{LAYOUT}.launch_us", launch, self._layout.launch_us)
+        part = self._mark(f"layouts.{LAYOUT}.{binds}", working, getattr(self._layout, binds))
+        if binds == "compute_tflop_s" and why:
+            part = working
+            if part:
+                self.assumed[why] = f"{rate:g} of float16's"
+        return assumed + part
 
     def _collective(self, op: str, read: int, written: int) -> Price:
         """Return what a collective costs this rank: the copies of its ring; additions on the way are not counted."""
@@ -153,7 +262,7 @@ def shown(dtype: str) -> str:
     return _NAMES.get(dtype, dtype.lower())
 
 
-def _computed_in(inputs: list[Meta], outputs: list[Meta]) -> str:
+def computed_in(inputs: list[Meta], outputs: list[Meta]) -> str:
     """Return the dtype a launch computes in: that of its first floating operand, else of its first."""
     names = [name for name, *_ in (*inputs, *outputs)]
     return next((name for name in names if name in _FLOATING), names[0] if names else "Half")

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext
 from torch.nn.functional import linear
 
 Hidden: TypeAlias = tuple[Tensor, ...]
@@ -154,7 +155,13 @@ def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
 
 
 def _for_one_dnn(x: Tensor) -> bool:
-    """Whether the CPU leaves an LSTM of such an input, without projections, to oneDNN."""
+    """Whether the CPU leaves an LSTM of such an input, without projections, to oneDNN.
+
+    Under ``torch.compile`` no layer is left to it: steps of cells compile, and oneDNN's layer keeps for its gradient
+    what PyTorch does not trace.
+    """
+    if torch.compiler.is_compiling() or TracingContext.try_get() is not None:
+        return False
     if not torch.backends.mkldnn.is_available() or not torch._C._get_mkldnn_enabled() or x.numel() == 0:
         return False
     if torch.is_autocast_enabled("sdaa") and torch.get_autocast_dtype("sdaa") is torch.float16:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from engine.sdaa import all_visible_devices, load_card
-from torch_sdaa import draws, faults, prices, publish, strict, summaries
+from torch_sdaa import draws, faults, launch_lines, op_faults, options, prices, publish, strict, summaries
 from torch_sdaa.core import C
 from torch_sdaa.sdaa import random
 
@@ -20,13 +20,15 @@ def start() -> None:
     Raises:
         ConfigError: a variable or the description cannot be read.
     """
+    options.start()
     card, numbers = load_card(), [] if os.environ.get("SDAA_VISIBLE_DEVICES") == "" else all_visible_devices()
     C.set_device_count(len(numbers))
     C.set_memory_limit(card.memory_bytes)
     pricer = prices.Pricer(card)
-    C.set_pricer(pricer)
+    C.set_pricer(launch_lines.logged(pricer))
     summaries.set_pricer(pricer)
     faults.start(card, len(numbers))
+    op_faults.start(len(numbers))
     publish.prepare(numbers)
     strict.start()
     draws.start()
@@ -45,5 +47,7 @@ def choose_devices(numbers: Sequence[int]) -> bool:
 def stop() -> None:
     """End what must not go on while the process ends."""
     publish.stop()
+    launch_lines.flush()
     strict.set_strict(False)
     faults.stop()
+    op_faults.clear()

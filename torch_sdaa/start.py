@@ -9,6 +9,7 @@ import torch
 
 from torch_sdaa import (
     apex_import,
+    contrib_import,
     distributed,
     dlpack,
     fast_paths,
@@ -31,7 +32,7 @@ def start() -> None:
     _started = True
     torch.utils.rename_privateuse1_backend("sdaa")
     simulated.start()
-    from torch_sdaa import device_interface, messages, sdaa
+    from torch_sdaa import device_interface, messages, sdaa, utils
 
     torch._register_device_module("sdaa", sdaa)
     for name, module in list(sys.modules.items()):
@@ -40,6 +41,7 @@ def start() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    torch.utils.dumper = utils.dumper
     operators.register()
     nn_modules.mend()
     fast_paths.mend()
@@ -47,6 +49,7 @@ def start() -> None:
     sdaa.random.let_be_pickled()
     profiler_names.add()
     apex_import.offer()
+    contrib_import.offer()
     messages.improve()
     sdaa.amp.grad_scaler.mend()
     distributed.register()

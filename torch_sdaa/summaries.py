@@ -20,6 +20,13 @@ def set_pricer(pricer: prices.Pricer) -> None:
     _pricer = pricer
 
 
+def pricer() -> prices.Pricer:
+    """Return who prices this process's launches."""
+    if _pricer is None:
+        raise RuntimeError("torch_sdaa has not been started")
+    return _pricer
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceTimes:
     """Simulated seconds of one device, and its launches.

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from torch_sdaa.dump.dumper import dumper
+from torch_sdaa.dump.module_hooks import watch_modules
+from torch_sdaa.dump.twice import first_difference
+
+__all__ = ["PREFIX", "dumper", "first_difference", "strip_module_prefix", "watch_modules"]
+
 _T = TypeVar("_T")
 
 PREFIX = "module."

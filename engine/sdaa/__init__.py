@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from engine.sdaa.saved import read_saved as read_saved, saved_path as saved_path
     from engine.sdaa.settle import settled as settled
     from engine.sdaa.status import DeviceStatus as DeviceStatus, Publisher as Publisher
+    from engine.sdaa.versions import lowering_versions as lowering_versions
 
 _HOMES = {
     "engine.built": (
@@ -115,5 +116,6 @@ _HOMES = {
         "read_saved",
         "saved_path",
     ),
+    "engine.sdaa.versions": ("lowering_versions",),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -21,6 +21,11 @@ def versions() -> Mapping[str, str]:
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
 
 
+def lowering_versions() -> Mapping[str, str]:
+    """Return the same under a name that no module has, for whoever keeps what was lowered elsewhere."""
+    return versions()
+
+
 def sources() -> list[Path]:
     """Return the zoo's own files that decide what is saved: those of :data:`engine.sdaa.lower.MADE_OF`."""
     root = Path(__file__).resolve().parents[2]

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from model_config.cases.config import Case
+from model_config.syntax import parsed
 
 PASSES = "engine/passes"
 """Folder that ``pass_path`` may be relative to."""
@@ -170,7 +171,7 @@ def _read(path: Path, folder: str) -> _Source:
     relative: set[tuple[str, str]] = set()
     files: set[str] = set()
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = parsed(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):  # the step that runs it says what is wrong with it
         return _Source(frozenset(), frozenset(), frozenset())
     for node in ast.walk(tree):

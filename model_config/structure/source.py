@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from model_config.cases.config import Case, Command
+from model_config.syntax import parsed
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
@@ -100,7 +101,7 @@ class SourceFile:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is not this check's business
-                return ast.parse(self.text), None
+                return parsed(self.text), None
         except SyntaxError as error:
             return empty, (error.lineno or 0, error.msg)
         except (ValueError, RecursionError, MemoryError) as error:  # null bytes, endless nesting

@@ -212,6 +212,7 @@ SIX = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SIX)
 def test_an_architecture_agrees_with_torch_or_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace

@@ -55,7 +55,7 @@ def test_a_wrong_command_is_one_line(run_python: RunPython) -> None:
     [
         (["zzz"], "unknown command 'zzz'; commands: check, "),
         (["help", "lst"], "unknown command 'lst'; did you mean 'list'?"),
-        (["list", "--jsn"], "unrecognized arguments: --jsn (see teco list --help)"),
+        (["list", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'? (see teco list --help)"),
         (["run", "digits"], "the following arguments are required: STEP"),
         (["completion", "bsh"], "unknown shell 'bsh'; did you mean 'bash'? shells: bash, zsh, fish"),
     ],

@@ -37,6 +37,20 @@ def _only_new_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture
+def compiles_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let ``torch.compile`` know nothing of what was compiled before, in this process or on the disk."""
+    import torch
+
+    from torch_sdaa import dynamo
+
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
+    torch.compiler.reset()
+    dynamo.clear()
+    yield
+    torch.compiler.reset()
+
+
 class Skipped(pytest.Module):
     """A file of tests that is not imported."""
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given, settings, strategies as st
 
 import torch_sdaa  # noqa: F401 -- makes the device
-from engine.sdaa import load_card
+from engine.sdaa import Kernel, ShardWork, load_card
 from torch_sdaa import counts, prices, summaries
 from torch_sdaa.core import C
 
@@ -168,3 +168,22 @@ def test_the_summary_says_simulated_and_the_share_that_is_assumed() -> None:
     times = summaries.device_times(0)
     assert 0 < times.assumed_share < 1
     assert f"{times.assumed_share:.1%}" in text
+
+
+def test_parts_of_a_compiled_graph_are_those_of_its_kernels() -> None:
+    kernels = (
+        Kernel("product", "MatMul", (), (), (), 2e9, 4_000_000, 1_000_000),
+        Kernel("sum", "Add", (), (), (), 1e6, 8_000_000, 4_000_000),
+    )
+    card = load_card()
+    pricer = prices.Pricer(card)
+    name = f"{prices.GRAPHS}::a_test"
+    prices.add_graph(name, ShardWork(False, 1, 1, 8, 8, 0, 0, kernels))
+    try:
+        parts, price = pricer.parts(name, [], []), pricer.price(name, [], [])
+    finally:
+        del prices._graphs[name]
+    assert parts.flops == 2e9 + 1e6
+    assert parts.bytes == 17_000_000
+    assert parts.launch == pytest.approx(2 * card.layout(prices.LAYOUT).launch_us * 1e-6)
+    assert parts.launch < price.seconds <= parts.launch + parts.arithmetic + parts.memory

@@ -14,6 +14,7 @@ from toolkit.graph.nodes import load_named
 from toolkit.graph.trace import traced
 from toolkit.model_arguments import add_model_flags, given_inputs
 from toolkit.optest import TARGETS, NodeTest, Outcome, check_node, find_node, run_case, runs_of, write_case
+from toolkit.optest.aten import SUFFIXES, run_aten_case, write_aten_case
 from toolkit.output import Column, ToolReport, add_output_flags, publish
 
 EPILOG = "exit code: 0 every engine passes, 1 one fails the case, 2 there is no case"
@@ -32,7 +33,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Write the case, run it on the engines, and say how it went; exit code 1 where an engine fails it."""
     parser = Parser("teco optest", __doc__, EPILOG)
     add_model_flags(parser)
-    parser.add_argument("node", metavar="NODE", help="a node's name, a tensor it writes, or its position")
+    parser.add_argument(
+        "node", metavar="NODE", help="a node's name, a tensor it writes, or its position; of a dump (.h5) a call"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (default: optest_<node>)")
     parser.add_argument(
         "--target",
@@ -42,12 +45,30 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     )
     add_output_flags(parser)
     args = parser.parse_args(argv)
+    if Path(args.model).suffix.lower() in SUFFIXES:
+        return _call(Path(args.model), args)
     path = model_file(args.model, root)
     case, data = _write(path, args)
     report = describe(path, case, run_case(case), data)
     for file in publish(report, args):
         print(f"written: {file}")
     return 1 if report.bad else 0
+
+
+def _call(path: Path, args: argparse.Namespace) -> int:
+    """Write and run the case of a call out of a training's dump."""
+    case = write_aten_case(path, args.node, args.out)
+    passed, why = run_aten_case(case)
+    where = " and ".join(case.devices)
+    state = f"passes on {where}" if passed else "fails"
+    row = {"target": ", ".join(case.devices), "result": "pass" if passed else "FAIL", "reason": "" if passed else why}
+    lead = f"{case.op}: {state}; run: pytest {case.test}"
+    notes = ["the values expected are those that the training had"]
+    bad = frozenset(() if passed else (0,))
+    facts = {"operator": case.op, "folder": str(case.folder)}
+    for file in publish(ToolReport("teco optest", path.name, lead, COLUMNS, [row], bad, facts, notes), args):
+        print(f"written: {file}")
+    return 0 if passed else 1
 
 
 def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from toolkit.model_arguments import positive
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 from toolkit.train_gate.judge import BOUNDS, Outcome, Pair, judge, paired
 from toolkit.train_gate.runs import Run, run_script
+from utils.pipeline.interrupt import ended_like_ctrl_c
 from utils.places import check_folder
 
 EPILOG = """\
@@ -62,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(f"{args.script} is no file; name the Python file of a training script")
     if args.device == args.baseline:
         raise ConfigError(f"--device {args.device} is the baseline too; name another")
-    with _ended_like_ctrl_c():
+    with ended_like_ctrl_c():
         if args.keep is not None:
             pairs = _pairs(args, rest, args.keep)
         else:
@@ -72,16 +71,6 @@ def main(argv: Sequence[str]) -> int:
     for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
         print(f"written: {file}")
     return EXIT_CODES[outcome.verdict]
-
-
-@contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM, with which a CI gives up, end the run under way and remove its files, as Ctrl-C does."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:

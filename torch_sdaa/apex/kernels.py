@@ -143,6 +143,15 @@ def copy(to: list[Tensor], given: list[Tensor]) -> None:
     changed(to)
 
 
+def _fake(name: str) -> Any:
+    """Return what an operator gives of tensors without values: the shapes of its results."""
+    if name == "gather_grads":
+        return lambda grads, found_inf, inverse, dtype: grads[0].new_empty(sum(g.numel() for g in grads), dtype=dtype)
+    if name == "clip_grad_norm_":
+        return lambda grads, max_norm, norm_type: grads[0].new_empty(())
+    return lambda *args: None
+
+
 for _schema in _SCHEMAS:
     _library.define(_schema)
 for _name, _kernel in {
@@ -157,3 +166,4 @@ for _name, _kernel in {
     "clip_grad_norm_": _clip,
 }.items():
     _library.impl(_name, _kernel, "CPU")
+    torch.library.register_fake(f"sdaa::{_name}", _fake(_name), lib=_library)

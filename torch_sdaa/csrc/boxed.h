@@ -1,5 +1,6 @@
 // One kernel for every operator that has a CPU kernel: it runs that on the same bytes.
 #pragma once
+#include "op_faults.h"
 #include "alias.h"
 #include "common.h"
 #include "device.h"
@@ -91,6 +92,22 @@ struct Call {
   uint64_t hash;
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> aliases;  // the device's tensor, the host's
 
+  // Lists have hundreds of tensors: from so many on they are found by address, not one by one.
+  static constexpr size_t kFew = 16;
+  std::unordered_map<const void*, size_t> places;  // of tensors and of their storages in `aliases`
+  size_t placed = 0;
+
+  const std::pair<Tensor, Tensor>* among_many(const Tensor& t) {
+    for (; placed < aliases.size(); placed++) {
+      const auto& own = aliases[placed].first;
+      places.emplace(own.unsafeGetTensorImpl(), placed);
+      if (!compound(own)) places[own.storage().unsafeGetStorageImpl()] = placed;
+    }
+    auto found = places.find(t.unsafeGetTensorImpl());
+    if (found == places.end() && !compound(t)) found = places.find(t.storage().unsafeGetStorageImpl());
+    return found == places.end() ? nullptr : &aliases[found->second];
+  }
+
   Tensor in(const Tensor& t) {
     if (!t.defined()) return t;
     if (!on_card(t)) {
@@ -105,9 +122,14 @@ struct Call {
     device = t.device().index();
     hash = mixed(hash, compound(t) ? elements(t) : t);
     const std::pair<Tensor, Tensor>* beside = nullptr;
-    for (auto& known : aliases) {
-      if (known.first.is_same(t)) return known.second;
-      if (together(t, known.first)) beside = &known;
+    if (aliases.size() < kFew) {
+      for (auto& known : aliases) {
+        if (known.first.is_same(t)) return known.second;
+        if (together(t, known.first)) beside = &known;
+      }
+    } else if (const auto* known = among_many(t)) {
+      if (known->first.is_same(t)) return known->second;
+      beside = known;
     }
     if (t._is_zerotensor()) {
       auto zeros = at::detail::empty_cpu(t.sizes(), t.scalar_type());
@@ -296,13 +318,33 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   if (call.cast) stack->back() = stack->back().toTensor().to(*call.cast);
 }
 
+// Spoils what a call wrote into and what it returned anew; a view of something else is left alone.
+inline void spoil_results(const c10::OperatorHandle& op, const Struck& struck, const std::vector<c10::IValue>& written,
+                          const torch::jit::Stack& stack) {
+  for (const auto& one : written) spoil(one, struck);
+  const auto& returns = op.schema().returns();
+  for (size_t k = 0; k < returns.size(); k++)
+    if (!returns[k].alias_info()) spoil(stack[stack.size() - returns.size() + k], struck);
+}
+
 inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind, torch::jit::Stack* stack) {
+  Within span(Doing::runtime, "kernel");
   check_denied(op);
   Call call(op, facts, kind);
   Working working(call.device);
   arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
+  Struck struck;
+  std::vector<c10::IValue> written;  // aliases of what it writes into: with its results, what a fault spoils
+  if (any_op_faults.load(std::memory_order_relaxed) && call.device >= 0) {
+    struck = strike(op.operator_name().name, op.operator_name().overload_name, call.device);
+    for (size_t k = 0; struck && k < facts.arguments; k++) {
+      const auto* alias = op.schema().arguments()[k].alias_info();
+      if (alias && alias->isWrite()) written.push_back((*stack)[stack->size() - facts.arguments + k]);
+    }
+  }
   call_host(call, stack);
+  if (struck) spoil_results(op, struck, written, *stack);
   if (facts.mutates) call.write_back_all();
   results_to_device(call, *stack);
   if (watchful.load(std::memory_order_relaxed)) inspect(call, *stack);

@@ -33,15 +33,30 @@ struct Signature {
   What on = What::kernel;  // which engine it runs on
   bool waits = false;  // whether the host waits for it: its result is a number of the host, or decides on a shape
 
+  bool selects_by_mask() const;  // the host counts how many a mask selects
+
   void classify(What what) {
     static const std::set<std::string> waiting = {
         "aten::_local_scalar_dense", "aten::equal",       "aten::is_nonzero", "aten::nonzero",          "aten::masked_select",
         "aten::_unique",             "aten::_unique2",    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
-        "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave"};
-    waits = waiting.count(op) > 0;
+        "aten::unique_dim_consecutive", "aten::_coalesce", "aten::repeat_interleave",
+        "torchvision::nms",             "sdaa::fast_rcnn_inference", "sdaa::nms"};
+    waits = waiting.count(op) > 0 || selects_by_mask();
     on = op == "aten::_local_scalar_dense" ? What::copy_out : what;
   }
 };
+
+inline bool Signature::selects_by_mask() const {
+  const bool puts = op.rfind("aten::index_put", 0) == 0 || op == "aten::_index_put_impl_";
+  if ((!puts && op != "aten::index") || inputs.size() < (puts ? 3 : 2)) return false;
+  if (puts) {  // one value for all is a masked fill, which counts nothing
+    int64_t elements = 1;
+    for (const auto size : inputs.back().second) elements *= size;
+    if (elements == 1) return false;
+  }
+  return std::any_of(inputs.begin() + 1, inputs.end() - (puts ? 1 : 0),
+                     [](const auto& each) { return each.first == at::kBool || each.first == at::kByte; });
+}
 
 struct Price {
   double seconds = 0, assumed = 0;  // assumed: seconds that rest on rates nobody has published or fitted
@@ -64,6 +79,7 @@ struct Span {
   uint16_t thread;
   int32_t stream;
   double start, end;
+  uint64_t at;  // number in the log
 };
 struct Tracer {
   uint64_t first = 0;  // of the log's entries
@@ -97,6 +113,7 @@ struct Clock {
   std::unordered_map<uint32_t, EventTime> events;
   std::vector<Tracer*> tracers;
   Entry source{};
+  bool blocking = false;  // the host waits for every launch
 
   static size_t lane(int32_t stream) {
     return stream >= 0 && stream < kStreams ? size_t(stream) : 1 + uint32_t(stream) % kPool;
@@ -116,7 +133,7 @@ struct Clock {
   }
 
   void trace(uint64_t at, const Entry& e, double start, double end) {
-    for (auto* tracer : tracers) tracer->add(at, {e.id, e.link, e.what, e.device, e.thread, e.stream, start, end});
+    for (auto* tracer : tracers) tracer->add(at, {e.id, e.link, e.what, e.device, e.thread, e.stream, start, end, at});
   }
 
   void run(const Entry& e, const Signature& what, const Price& price, double& host, uint64_t at) {
@@ -149,7 +166,7 @@ struct Clock {
       shown.what = what.on;
       trace(at, shown, start, end);
     }
-    if (what.waits) wait_until(host, end);
+    if (what.waits || blocking) wait_until(host, end);
   }
 
   // Puts one entry behind what the clock has seen. `at` is its number in the log; `what` and `price` are those of a launch.

@@ -72,16 +72,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void synchronizeStream(const c10::Stream& s) const override {
+    Within span(Doing::runtime, "synchronize");
     check_device(s.device_index());
     note(What::sync_stream, s.device_index(), s.id());
   }
   void synchronizeEvent(void* event) const override {
     if (!event) return;
+    Within span(Doing::runtime, "synchronize");
     auto* mine = static_cast<Event*>(event);
     check_device(mine->device);
     note(What::sync_event, mine->device, 0, mine->id);
   }
   void synchronizeDevice(const DeviceIndex d) const override {
+    Within span(Doing::runtime, "synchronize");
     check_device(seen(d));
     note(What::sync_device, resolved(d), 0);
   }

@@ -1,8 +1,10 @@
 // Operators that the boxed kernel cannot serve: memory, copies, views, and those without a CPU kernel.
 #pragma once
+#include "op_faults.h"
 #include "alias.h"
 #include "boxed.h"
 #include "common.h"
+#include "lists.h"
 #include "norm.h"
 
 namespace sdaa {
@@ -26,6 +28,7 @@ inline Tensor filled(Tensor t) {
 }
 
 inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption device, Flag pin, FormatOption format) {
+  Within span(Doing::runtime, "allocate");
   refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
   return filled(at::detail::empty_generic(size, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -33,6 +36,7 @@ inline Tensor empty(IntArrayRef size, Dtype dtype, LayoutOption, DeviceOption de
 }
 
 inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, LayoutOption, DeviceOption device, Flag pin) {
+  Within span(Doing::runtime, "allocate");
   refuse_pinning(pin);
   c10::DeviceGuard guard(c10::device_or_default(device));
   return filled(at::detail::empty_strided_generic(size, stride, &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -40,6 +44,7 @@ inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Dtype dtype, L
 }
 
 inline Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  Within span(Doing::runtime, "copy");
   take_owners_state();
   auto written = host(to);
   written.copy_(host_beside(from, to, written));
@@ -142,6 +147,7 @@ inline double convolution_flops(const Tensor& meets, const Tensor& weight) {
 inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, IntArrayRef stride,
                           IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef out_padding, int64_t groups) {
   static const Tensor none;
+  Within span(Doing::runtime, "kernel");
   expect_on("aten::convolution", x.device(), {&w, b ? &*b : &none});
   take_owners_state();
   const int on = x.device().index();
@@ -149,6 +155,8 @@ inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<
   const auto bias = b && b->defined() ? std::optional(host(*b)) : b;
   auto y = taken(at::convolution(host(x), host(w), bias, stride, padding, dilation, transposed, out_padding, groups),
                  x.device().index());
+  if (any_op_faults)
+    if (const auto struck = strike("aten::convolution", "", on)) spoil(host(y), struck);
   log_convolution("aten::convolution", {&x, &w}, y, convolution_flops(transposed ? x : y, w));
   return y;
 }
@@ -157,6 +165,7 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                                IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
                                                                bool transposed, IntArrayRef out_padding, int64_t groups,
                                                                std::array<bool, 3> mask) {
+  Within span(Doing::runtime, "kernel");
   expect_on("aten::convolution_backward", x.device(), {&grad, &w});
   take_owners_state();
   const auto device = x.device().index();
@@ -167,6 +176,9 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
                                                padding, dilation, transposed, out_padding, groups, mask);
   auto own = [&](const Tensor& t) { return t.defined() ? taken(t, device) : t; };
   std::tuple<Tensor, Tensor, Tensor> made{own(gx), own(gw), own(gb)};
+  if (any_op_faults)
+    if (const auto struck = strike("aten::convolution_backward", "", on))
+      for (const auto& t : {gx, gw, gb}) spoil(t, struck);
   const double one = convolution_flops(transposed ? x : grad, w);
   const auto& shown = std::get<0>(made).defined() ? std::get<0>(made) : std::get<1>(made).defined() ? std::get<1>(made) : grad;
   log_convolution("aten::convolution_backward", {&grad, &x, &w}, shown, one * (mask[0] + mask[1]));
@@ -325,6 +337,7 @@ inline void register_all() {  // kept for the life of the process
   dense->impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
   own.insert("aten::_nested_view_from_buffer");
   register_boxed(*dense, Key::CPU, own);
+  registered += register_lists(*dense);
   auto* sparse = library(Key::SparsePrivateUse1);
   register_boxed(*sparse, Key::SparseCPU, register_sparse_own(*sparse));
   auto* csr = library(Key::SparseCsrPrivateUse1);

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "common.h"
 #include "faults.h"
+#include "host_spans.h"
 
 namespace sdaa {
 
@@ -202,6 +203,7 @@ void launched(What what, uint64_t hash, DeviceIndex device, int32_t stream, Make
     uint32_t id = 0, epoch = 0;
   };
   static thread_local std::array<Seen, 512> cache;
+  Within span(Doing::launch, "launch");
   const bool watching = watchful.load(std::memory_order_relaxed);
   if (watching) watch(device);
   auto& seen = cache[hash % cache.size()];
@@ -214,6 +216,7 @@ void launched(What what, uint64_t hash, DeviceIndex device, int32_t stream, Make
     id = seen.id;
     if (peer) log.entries.push_back({id, correlation, What::from, int8_t(peer->device), thread, peer->stream});
     log.entries.push_back({id, correlation, what, int8_t(device), thread, stream});
+    span.at = log.walked + log.entries.size() - 1;
     log.counts[id]++;
     log.total++;
     full = limits.reached(log.entries.size());
@@ -431,6 +434,11 @@ inline void bind_log(py::module& m) {
     std::lock_guard<std::mutex> hold(the_log().lock);
     const auto old = std::exchange(limits, {walk_at, price_at, signatures, spans});
     return std::make_tuple(old.walk_at, old.price_at, old.signatures, old.spans);
+  });
+  m.def("set_blocking", [](bool on) {  // from here on the host waits for every launch, or no longer
+    settle();
+    std::lock_guard<std::mutex> hold(the_log().lock);
+    the_log().clock.blocking = on;
   });
   m.def("trace", &traced);
   m.def("append_cost", &append_cost);

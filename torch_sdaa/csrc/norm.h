@@ -20,6 +20,7 @@ inline bool given(const MaybeTensor& t) { return t && t->defined(); }
 // Computes on the host's aliases; gives the device its results, and logs one launch.
 template <size_t N, class Compute>
 std::array<Tensor, N> on_host(const char* name, std::initializer_list<const Tensor*> inputs, Compute&& compute) {
+  Within span(Doing::runtime, "kernel");
   take_owners_state();
   const auto device = (*inputs.begin())->device().index();
   at::NoGradGuard no_grad;

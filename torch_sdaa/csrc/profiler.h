@@ -142,6 +142,32 @@ struct Profiler final : libkineto::IActivityProfiler {
 };
 #endif
 
+// ------------------------------------------------------------------------------------------------- torch.sdaa.profile
+
+// Spans of the devices since tracing was switched on, with their number in the log, and what each signature is and costs.
+inline py::tuple traced_in_full(bool on) {
+  settle();
+  auto& log = the_log();
+  std::vector<Signature> signatures;
+  std::vector<Price> prices;
+  {
+    std::lock_guard<std::mutex> hold(log.lock);
+    signatures = log.signatures, prices = log.prices;
+  }
+  static Tracer* tracer = nullptr;  // under the interpreter's lock
+  Traced found;
+  if (tracer) found = stop_tracer(std::exchange(tracer, nullptr));
+  if (on) tracer = start_tracer();
+  py::list spans, known;
+  for (const auto& s : found.spans)
+    spans.append(py::make_tuple(s.id, int(s.what), int(s.device), s.stream, s.start, s.end, s.at));
+  for (size_t i = 0; !on && i < signatures.size(); i++)
+    known.append(py::make_tuple(described(signatures[i]), prices[i].seconds, prices[i].assumed, signatures[i].waits));
+  return py::make_tuple(spans, known, found.dropped);
+}
+
+inline void bind_profiler(py::module& m) { m.def("trace_in_full", &traced_in_full); }
+
 inline void register_profiler() {
   static Stubs stubs;
   torch::profiler::impl::registerPrivateUse1Methods(&stubs);

@@ -5,10 +5,13 @@
 #include "common.h"
 #include "device.h"
 #include "generator.h"
+#include "host_spans.h"
 #include "kernels.h"
+#include "lists.h"
 #include "log.h"
 #include "memory.h"
 #include "norm.h"
+#include "op_faults.h"
 #include "profiler.h"
 #include "redirect.h"
 #include "strict.h"
@@ -49,10 +52,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   sdaa::bind_generator(m);
   sdaa::bind_threads(m);
   sdaa::bind_log(m);
+  sdaa::bind_host_spans(m);
   sdaa::bind_faults(m);
+  sdaa::bind_op_faults(m);
   sdaa::bind_strict(m);
   sdaa::bind_redirect(m);
   sdaa::register_profiler();
+  sdaa::bind_profiler(m);
   sdaa::bind_device(m);
   sdaa::bind_boxed(m);
   sdaa::bind_collectives(m);

@@ -7,6 +7,10 @@ from typing import Any as _Any
 
 from torch import AcceleratorError, OutOfMemoryError
 
+from torch_sdaa.dump.kernel_dump import finalize_dump, init_dump, set_dump
+from torch_sdaa.options import options as get_options, set_option
+from torch_sdaa.profiling.context import profile
+from torch_sdaa.profiling.options import profileConfig
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
@@ -101,18 +105,21 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "finalize_dump",
     "get_allocator_backend",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
     "get_offset",
+    "get_options",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "has_half",
     "has_magma",
     "init",
+    "init_dump",
     "initial_seed",
     "ipc_collect",
     "is_available",
@@ -133,6 +140,8 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "profile",
+    "profileConfig",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
@@ -140,7 +149,9 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_dump",
     "set_offset",
+    "set_option",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",

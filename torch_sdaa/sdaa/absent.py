@@ -50,7 +50,7 @@ ABSENT = {
     "nccl": "collectives are those of torch.distributed",
     "nvtx": "mark ranges with torch.profiler.record_function",
     "power_draw": _SMI,
-    "profiler": "use torch.profiler",
+    "profiler": "use torch.profiler, or torch.sdaa.profile",
     "reset_accumulated_host_memory_stats": "pinned memory is the host's own, and not counted",
     "reset_peak_host_memory_stats": "pinned memory is the host's own, and not counted",
     "set_sync_debug_mode": "torch.profiler shows where the host waits",

@@ -53,17 +53,22 @@ def _run(script: str, module: bool) -> None:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(script, run_name="__main__", alter_sys=True)
             return
-        sys.path[0] = str(Path(script).resolve().parent)
-        os.environ[SCRIPT] = os.path.abspath(script)
-        spawning.get_preparation_data = _for_child(spawning.get_preparation_data)
-        runpy.run_path(script, run_name="__main__")
+        run_as_main(script)
     except SyntaxError as error:
-        if _inner(error.__traceback__, script) is not None:
+        if inner(error.__traceback__, script) is not None:
             _tell(error, script)  # of something that the script imports
         place = script if error.lineno is None else f"{script}:{error.lineno}"
         _end(f"{place}: this is no Python {sys.version_info[0]}: {error.msg}")
     except Exception as error:  # noqa: BLE001 -- whatever the script raised is shown as Python would
         _tell(error, script)
+
+
+def run_as_main(script: str) -> None:
+    """Run a script as Python would, its own folder on the path; what it raises is raised."""
+    sys.path[0] = str(Path(script).resolve().parent)
+    os.environ[SCRIPT] = os.path.abspath(script)
+    spawning.get_preparation_data = _for_child(spawning.get_preparation_data)
+    runpy.run_path(script, run_name="__main__")
 
 
 def _for_child(original: Any) -> Any:
@@ -80,7 +85,7 @@ def _for_child(original: Any) -> Any:
 
 def _tell(error: BaseException, script: str) -> NoReturn:
     """Show an error of the script: a refusal of ours in one line, all else as Python would, without our frames."""
-    first = trace = _inner(error.__traceback__, script)
+    first = trace = inner(error.__traceback__, script)
     place = ""
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == Path(script).resolve():
@@ -101,7 +106,7 @@ def _last(error: BaseException) -> Path:
     return Path(trace.tb_frame.f_code.co_filename if trace is not None else "").resolve()
 
 
-def _inner(trace: TracebackType | None, script: str) -> TracebackType | None:
+def inner(trace: TracebackType | None, script: str) -> TracebackType | None:
     """Return the part of a traceback that begins in the script; ``None`` where none does."""
     while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() != Path(script).resolve():
         trace = trace.tb_next

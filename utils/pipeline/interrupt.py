@@ -53,6 +53,19 @@ def untold() -> str:
 
 
 @contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, with which a CI gives up, end what is under way inside the ``with`` block as Ctrl-C does.
+
+    Processes are ended and files removed on the way out. To be used in the main thread.
+    """
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
 def ending_soon() -> Iterator[None]:
     """End the process soon after a Ctrl-C inside the ``with`` block, also where the main thread cannot be interrupted.
 

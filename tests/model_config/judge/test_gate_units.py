@@ -317,6 +317,7 @@ def test_any_metric_is_rarely_judged_wrong(case: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_any_metric_is_rarely_judged_wrong_in_many_runs(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resampling, "RESAMPLES", 200)

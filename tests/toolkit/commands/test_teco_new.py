@@ -240,9 +240,9 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
     [
         *(
             pytest.param(name, marks=pytest.mark.long)
-            for name in ("detection", "face_detection", "segmentation", "nlp")
+            for name in ("detection", "face_detection", "segmentation", "nlp", "face_verification", "recommendation")
         ),
-        *("face_verification", "recommendation", "gnn", "reinforcement"),
+        *("gnn", "reinforcement"),
     ],
 )
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:

@@ -34,7 +34,7 @@ def test_the_network_has_the_nodes_of_resnet50() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("kind", ["overflow", "underflow", "weights", "attribute"])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_planted_faults_are_found_by_name(name: str, kind: str, count: int, tmp_path: Path) -> None:
     planter = planter_of(name)
     wrong, planted = planter.plant(kind, count, seed=count)

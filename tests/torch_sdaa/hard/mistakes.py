@@ -189,7 +189,7 @@ def the_default_compiler_says_which_one_to_use() -> None:
     layer = nn.Linear(2, 2).to("sdaa")
     x = torch.ones(1, 2, device="sdaa")
     try:
-        refused(lambda: torch.compile(layer)(x), "inductor", "backend='aot_eager'", kind=Exception)
+        refused(lambda: torch.compile(layer)(x), "inductor", "backend='sdaa'", kind=Exception)
         same(torch.compile(layer, backend="aot_eager")(x), layer(x))
     finally:
         torch._dynamo.reset()

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.torch
 
 ANY = "classification/imagenet/export_onnx.py"
 SMALLEST = (
-    ("alexnet", 64),
     ("squeezenet1_1", 64),
-    ("mnasnet0_5", 64),
+    pytest.param("alexnet", 64, marks=pytest.mark.long),
+    pytest.param("mnasnet0_5", 64, marks=pytest.mark.long),
     pytest.param("swin_v2_t", 64, marks=pytest.mark.long),
 )
 """One of each family that has no case of its own, and a small side."""

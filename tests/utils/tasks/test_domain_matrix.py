@@ -203,6 +203,7 @@ def test_the_card_in_float16(model: Model, alone: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_eight_bits_on_the_cpu(model: Model, tmp_path: Path) -> None:
     """A constructed network may lose more by 8 bits than is allowed, which has an exit code of its own."""
     words = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--json", tmp_path / "r.json")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torch_sdaa.dump.scales import note, note_scaled
 from torch_sdaa.strict import is_strict, set_strict
 
 
@@ -35,9 +36,29 @@ class GradScaler(torch.amp.GradScaler):
 
 
 def mend() -> None:
-    """Let the scaler run in strict mode: PyTorch takes the reciprocal of its one number in float64."""
+    """Let the scaler run in strict mode, where PyTorch takes a reciprocal in float64; let dumps ask for its scale."""
     if not getattr(torch.amp.GradScaler.unscale_, "of_sdaa", False):  # once
         torch.amp.GradScaler.unscale_ = _not_judged(torch.amp.GradScaler.unscale_)
+        torch.amp.GradScaler.__init__ = _noted(torch.amp.GradScaler.__init__)
+        torch.amp.GradScaler.scale = _counted(torch.amp.GradScaler.scale)
+
+
+def _noted(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        note(self)  # a dump says each call's loss scale
+
+    return init
+
+
+def _counted(original: Any) -> Any:
+    @functools.wraps(original)
+    def scale(self: Any, outputs: Any) -> Any:
+        note_scaled()
+        return original(self, outputs)
+
+    return scale
 
 
 def _not_judged(original: Any) -> Any:

@@ -1,0 +1,149 @@
+"""One call of an operator of a training, as the file of a dump describes it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.signature import Array
+
+SCRATCH = "scratch of "
+"""How the digest of memory begins that was never written: it is equal to nothing."""
+
+_OVERWRITES = tuple(
+    f"aten.{name}_."
+    for name in (
+        *("fill", "zero", "copy", "uniform", "normal", "log_normal", "bernoulli", "random", "exponential"),
+        *("geometric", "cauchy"),
+    )
+)
+"""Operators to which what they write into means nothing before."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """A tensor of a call.
+
+    Attributes:
+        dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in order.
+        digest: of dtype, shape and values; two tensors with the same one are equal.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One call of an operator.
+
+    Attributes:
+        op: as PyTorch writes it, ``aten.addmm.default``. number: how many calls of it come before.
+        index: how many calls of any operator come before. step: how many steps of optimizers had ended.
+        phase: ``forward``, ``backward`` or ``optimizer``.
+        module: path of the innermost module, its root's class first (``ResNet.layer1.0.conv1``); of the backward the
+            one whose forward made it; the optimizer's class; or "".
+        source: ``file.py:12 in function`` of the script, of the backward that of its forward.
+        device: the device it ran on. loss_scale: that of the step; ``None`` without one.
+        args, kwargs: as JSON; a tensor is ``{"tensor": k}``, the k-th input.
+        inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
+        written: for each output, the number of the input it was written into; -1 where it is a new one.
+        view: whether it computes nothing. draws: whether it is random; ``empty``: whether its values mean nothing.
+        overflow: whether it made NaN or infinity of finite numbers. failed: the error it raised, in a line.
+    """
+
+    op: str
+    number: int
+    index: int
+    step: int
+    phase: str
+    module: str
+    source: str
+    device: str
+    loss_scale: float | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    inputs: tuple[KeptTensor, ...] = ()
+    outputs: tuple[KeptTensor, ...] = ()
+    written: tuple[int, ...] = ()
+    view: bool = False
+    draws: bool = False
+    empty: bool = False
+    overflow: bool = False
+    failed: str = ""
+
+    @property
+    def where(self) -> str:
+        """The group's path, which names the call."""
+        return f"{self.op}/{self.number}"
+
+    @property
+    def read_from(self) -> int:
+        """The number of the first input whose values matter: one that is only written over has none that do."""
+        return 1 if self.op.startswith(_OVERWRITES) else 0
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> OpCall:
+        """Return a call as a file has it.
+
+        Raises:
+            TypeError, KeyError: it is none.
+        """
+        for name, kind in _KINDS.items():
+            if not isinstance(fields[name], kind):
+                raise TypeError(f"{name} is {fields[name]!r}")
+        tensors = {
+            slot: tuple(
+                KeptTensor(str(one["dtype"]), tuple(one["shape"]), tuple(one["stride"]), str(one["digest"]))
+                for one in fields[slot]
+            )
+            for slot in ("inputs", "outputs")
+        }
+        call = cls(**{**fields, **tensors, "written": tuple(fields["written"])})
+        sizes = [size for one in (*call.inputs, *call.outputs) for size in (*one.shape, *one.stride)]
+        if not all(isinstance(k, int) for k in (*sizes, *call.written)) or len(call.written) != len(call.outputs):
+            raise TypeError("a shape, stride or number of an input is none")
+        if not all(-1 <= k < max(len(call.inputs), 1) for k in call.written):
+            raise TypeError(f"it wrote into inputs {list(call.written)} of {len(call.inputs)}")
+        return call
+
+
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("number", "index", "step"), int),
+    **dict.fromkeys(("op", "phase", "module", "source", "device", "failed"), str),
+    **dict.fromkeys(("args", "inputs", "outputs", "written"), list),
+    **dict.fromkeys(("view", "draws", "empty", "overflow"), bool),
+    "kwargs": dict,
+    "loss_scale": (int, float, type(None)),
+}
+
+
+@dataclass
+class Recorded:
+    """What a group holds: the call, and its arrays as they are stored."""
+
+    call: OpCall
+    inputs: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+    state: Array | None = None
+
+
+def kept_tensor(array: Array, dtype: str, stride: Sequence[int]) -> KeptTensor:
+    """Return what is said of a tensor; the array is as :func:`as_numbers` takes it."""
+    whole = np.ascontiguousarray(array)
+    told = hashlib.blake2b(f"{dtype}{array.shape}".encode(), digest_size=16)
+    told.update(whole.reshape(-1).view(np.uint8).data)
+    return KeptTensor(dtype, tuple(array.shape), tuple(stride), told.hexdigest())
+
+
+def as_numbers(array: Array, dtype: str) -> Array:
+    """Return the values of a tensor that NumPy lacks the dtype of as float32; any other as it is stored."""
+    if dtype == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array

@@ -1,0 +1,138 @@
+"""The steps of the ShuffleNet tuning case: what each is told to gain before it runs, and what the launch log says.
+
+All times are simulated. Nothing runs for the first column: a step of the training is traced without values, and its
+operators are priced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from network import shufflenet
+
+import torch_sdaa  # noqa: F401 -- makes the device
+from torch_sdaa.apex import amp
+from torch_sdaa.contrib.optimized_lib import SdaaFusedSGD
+from torch_sdaa.foretold import Foretold, foretell, observe
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step of the case.
+
+    Attributes:
+        text: what changes. row: of the guide's tables, F the forward pass, W the whole network. mix: how branches are
+            joined. batch: times the first batch. level: of amp. fused: the optimizer is one launch.
+    """
+
+    text: str
+    row: str
+    mix: str | None = None
+    batch: int = 1
+    level: str = ""
+    fused: bool = False
+
+
+CHANGES = (
+    Change("torchvision's network", "-"),
+    Change("one selection for view, transpose, copy", "F1", "host index"),
+    Change("two selections instead of chunk", "F2", "host halves"),
+    Change("indices kept on the device", "W2", "buffers"),
+    Change("backward by selections", "W1, W3", "own backward"),
+    Change("cat, shuffle and chunk in one operator", "W7", "one operator"),
+    Change("twice the batch", "W5", "one operator", 2),
+    Change("amp O1", "W10", "one operator", 2, "O1"),
+    Change("amp O2", "W11", "one operator", 2, "O2"),
+    Change("fused SGD", "ours", "one operator", 2, "O2", True),
+)
+
+
+def training(change: Change, batch: int, size: int) -> Callable[[], Any]:
+    """Return one step of a training on the device, ready to be called."""
+    torch.manual_seed(0)
+    model = shufflenet(change.mix).to("sdaa")
+    kind = SdaaFusedSGD if change.fused else torch.optim.SGD
+    optimizer = kind(model.parameters(), 0.05, momentum=0.9, weight_decay=4e-5)
+    if change.level:
+        model, optimizer = amp.initialize(
+            model, optimizer, opt_level=change.level, loss_scale=128.0, combine_grad=change.fused, verbosity=0
+        )
+    else:
+        amp.initialize(model, optimizer, enabled=False, verbosity=0)
+    pictures = torch.randn(batch * change.batch, 3, size, size).to("sdaa")
+    labels = (torch.arange(batch * change.batch) % 1000).to("sdaa")
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(pictures), labels)
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step of the case, told and observed: milliseconds for the first batch, and launches of a training step."""
+
+    change: Change
+    told: float
+    launches: int
+    observed: float | None
+    observed_launches: int | None
+
+
+def row(change: Change, batch: int, size: int, run: bool) -> Row:
+    """Tell a step, and then observe it where ``run`` says so."""
+    told = foretell(lambda: training(change, batch, size))
+    seen: Foretold | None = observe(training(change, batch, size)) if run else None
+    return Row(
+        change,
+        told.seconds * 1e3 / change.batch,
+        len(told.launches),
+        seen.seconds * 1e3 / change.batch if seen else None,
+        len(seen.launches) if seen else None,
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as text: times and launches, and what each step gains, told and observed."""
+    lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'told ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
+    for before, each in zip([rows[0], *rows], rows, strict=False):
+        gain, line = before.told - each.told, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
+        line += f"{each.told:>10.3f}{gain:>9.3f}"
+        if each.observed is not None and before.observed is not None:
+            seen = before.observed - each.observed
+            line += f"{each.observed:>10.3f}{seen:>9.3f}{abs(gain - seen) / max(abs(seen), 1e-9):>7.1%}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Tell and observe the steps, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=8, help="pictures of the first steps (default 8)")
+    parser.add_argument("--size", type=int, default=64, help="height and width of a picture (default 64)")
+    parser.add_argument("--tell-only", action="store_true", help="run nothing: any batch in seconds")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    args = parser.parse_args()
+    if args.batch < 1 or args.size < 32:
+        parser.error(f"--batch {args.batch} must be at least 1, --size {args.size} at least 32")
+    rows = [row(change, args.batch, args.size, not args.tell_only) for change in CHANGES]
+    print(f"simulated time of a training step, for {args.batch} pictures of {args.size} x {args.size}")
+    print(table(rows))
+    if args.json:
+        found = [{**vars(each), "change": vars(each.change)} for each in rows]
+        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""A step told before it runs: the launches and the time that the log then says, and nothing launched for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_sdaa")
+
+from torch import nn  # noqa: E402
+
+from engine import ConfigError  # noqa: E402
+from torch_sdaa.apex import amp, optimizers  # noqa: E402
+from torch_sdaa.core import C  # noqa: E402
+from torch_sdaa.foretold import foretell, observe  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+Build = Callable[[], Callable[[], Any]]
+
+
+class _Net(nn.Module):
+    """Convolutions of every kind, norms, a product, dropout, a residual, slices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.depth = nn.Conv2d(8, 8, 3, groups=8, bias=False)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.GroupNorm(2, 4)])
+        self.last = nn.Linear(4, 10)
+
+    def forward(self, x: Any) -> Any:
+        """Return the scores of ten classes."""
+        x = self.norms[0](self.first(x)).relu_()
+        left, right = self.depth(x).chunk(2, 1)
+        x = self.up(torch.cat((left[:, :, 1:], (right * 2 + 1)[:, :, 1:]), 1).contiguous())
+        x = nn.functional.gelu(self.norms[1](x)) + x
+        return self.last(x.mean((2, 3)).softmax(-1))
+
+
+def _training(make: Callable[[Any], Any], level: str = "") -> Build:
+    def build() -> Callable[[], Any]:
+        model = _Net().to("sdaa")
+        optimizer = make(model.parameters())
+        if level:
+            model, optimizer = amp.initialize(model, optimizer, opt_level=level, loss_scale="dynamic", verbosity=0)
+        x, y = torch.randn(2, 3, 8, 8).to("sdaa"), torch.tensor([1, 2]).to("sdaa")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            if level:
+                with amp.scale_loss(loss, optimizer) as scaled:
+                    scaled.backward()
+            else:
+                loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+        return step
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("make", "level"),
+    [
+        (lambda params: torch.optim.SGD(params, 0.1, momentum=0.9), ""),
+        (lambda params: torch.optim.AdamW(params, 0.1), ""),
+        (lambda params: optimizers.SdaaFusedAdam(params, 0.1), ""),
+        (lambda params: torch.optim.SGD(params, 0.1), "O1"),
+        (lambda params: optimizers.SdaaFusedSGD(params, 0.1), "O2"),
+    ],
+    ids=["SGD", "AdamW", "fused Adam", "SGD, amp O1", "fused SGD, amp O2"],
+)
+def test_a_step_is_told(make: Callable[[Any], Any], level: str) -> None:
+    try:
+        before = C.launches()
+        told = foretell(_training(make, level))
+        assert C.launches() == before
+        seen = observe(_training(make, level)())
+    finally:
+        amp.initialize(nn.Linear(1, 1), enabled=False, verbosity=0)
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+
+
+def test_modules_are_moved_as_before_afterwards() -> None:
+    kept = nn.Module._apply
+    foretell(_training(lambda params: torch.optim.SGD(params, 0.1)))
+    assert nn.Module._apply is kept
+    model = nn.Linear(2, 2)
+    weight = model.weight
+    assert model.to("sdaa").weight is weight
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    def build() -> Callable[[], Any]:
+        x = torch.ones(3, 3).to("sdaa")
+        return lambda: x.nonzero()
+
+    with pytest.raises(ConfigError, match=r"the cost of aten::nonzero cannot be told before it runs: its shapes"):
+        foretell(build)
+
+
+def _small(model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any], Any]) -> Build:
+    def build() -> Callable[[], Any]:
+        net, x = model().to("sdaa"), torch.randn(size).to("sdaa")
+        optimizer = make(net.parameters())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            out = net(x)
+            (out[0] if isinstance(out, tuple) else out).logsumexp(-1).sum().backward()
+            optimizer.step()
+
+        return step
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "make"),
+    [
+        (lambda: nn.LSTM(6, 8, 2, batch_first=True, dropout=0.1), (2, 4, 6), torch.optim.SGD),
+        (lambda: nn.Linear(6, 4), (3, 6), torch.optim.NAdam),
+        (lambda: nn.Linear(6, 4), (3, 6), torch.optim.Rprop),
+    ],
+    ids=["LSTM", "NAdam", "Rprop"],
+)
+def test_copies_and_operators_made_of_others_are_told(
+    model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any], Any]
+) -> None:
+    told, seen = foretell(_small(model, size, make)), observe(_small(model, size, make)())
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+
+
+class _Drawn(nn.Module):
+    """An encoder, whose layers are copies of one, behind weights that are drawn until they lie within bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 16)
+        nn.init.trunc_normal_(self.first.weight, std=0.02)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Any) -> Any:
+        """Return one number a sample."""
+        return self.body(self.first(x)).mean((1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_and_copied_layers_are_told(half: bool) -> None:
+    def build() -> Callable[[], Any]:
+        model = _Drawn().to("sdaa")
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler("sdaa", enabled=half)
+        x = torch.randn(4, 6, 16).to("sdaa")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            with torch.autocast("sdaa", dtype=torch.float16, enabled=half):
+                loss = model(x).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        return step
+
+    told, seen = foretell(build), observe(build())
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.001)

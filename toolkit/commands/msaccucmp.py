@@ -1,0 +1,47 @@
+"""The comparison of trainings in another vendor's words, for scripts that have them.
+
+compare -m B.h5 -g A.h5           as 'teco compare-train A.h5 B.h5': -g is the reference
+convert -d DUMP -out DIR [-v 2]   the arrays of a dump, or of all below a folder, as .npy files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine import ConfigError, did_you_mean
+from toolkit.arguments import Parser
+from toolkit.commands.compare_train import EPILOG, add_flags, compare
+from toolkit.train_dump.convert import convert
+from utils.text import plural
+
+KINDS = ("compare", "convert")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compare or convert; exit code 1 where an operator is bad."""
+    kind = argv[0] if argv else "--help"
+    if kind in ("-h", "--help", "--version"):
+        Parser("teco msaccucmp compare|convert", __doc__).parse_args([kind])
+    if kind not in KINDS:
+        raise ConfigError(f"unknown kind {kind!r};{did_you_mean(kind, KINDS)} kinds: {', '.join(KINDS)}")
+    return _compare(argv[1:]) if kind == "compare" else _convert(argv[1:])
+
+
+def _compare(argv: Sequence[str]) -> int:
+    parser = Parser("teco msaccucmp compare", __doc__, EPILOG)
+    parser.add_argument("-m", dest="b", metavar="B.h5", type=Path, required=True, help="the run that is judged")
+    parser.add_argument("-g", dest="a", metavar="A.h5", type=Path, required=True, help="the reference")
+    add_flags(parser)
+    return compare(parser.parse_args(argv))
+
+
+def _convert(argv: Sequence[str]) -> int:
+    parser = Parser("teco msaccucmp convert", __doc__)
+    parser.add_argument("-d", dest="dump", metavar="DUMP", type=Path, required=True, help="a dump, or a folder of them")
+    parser.add_argument("-out", dest="out", metavar="DIR", type=Path, required=True, help="folder for the .npy files")
+    parser.add_argument("-v", dest="version", choices=("1", "2"), default="2", help="format of the dump; both are read")
+    args = parser.parse_args(argv)
+    files = list(convert(args.dump, args.out))
+    print(f"{plural(len(files), 'file')} written to {args.out}")
+    return 0

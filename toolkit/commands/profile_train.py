@@ -1,0 +1,109 @@
+"""Show where a training's time goes, which of the four classic bottlenecks it has, at which line, and what helps.
+
+SCRIPT runs as it stands, as `python -m torch_sdaa.run` runs it (CUDA's names mean the card), in a process of its own,
+until --steps steps of its optimizers are done. What it prints goes to standard error. Times of the host are measured,
+those of the device are simulated; bottlenecks are judged by simulated times and counts alone.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine import ConfigError, ModelError
+from toolkit.arguments import Parser
+from toolkit.model_arguments import positive, split_flags
+from toolkit.output import add_output_flags, print_report, publish, write_files, write_text
+from toolkit.train_profile.against import Comparison, compare
+from toolkit.train_profile.bottlenecks import bottlenecks
+from toolkit.train_profile.record import Profile, read_profile
+from toolkit.train_profile.report import differences, findings, layers, lead, shown_rows, whole
+from toolkit.train_profile.runs import failed, profile_script
+from utils.pipeline.interrupt import ended_like_ctrl_c
+from utils.text import clean_line
+
+EPILOG = """\
+arguments of the script follow two hyphens: teco profile-train train.py --steps 20 -- --device sdaa
+two profiles: teco profile-train --compare before.json after.json
+exit code: 0 profiled, whatever was found; 2 the script failed: of steps before that, the profile is given all the same
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Profile a script, or compare two profiles; print and write what was found."""
+    words, rest = split_flags(argv)
+    args = _arguments(words)
+    if args.compare is not None:
+        if args.script is not None or rest:
+            raise ConfigError("--compare takes two files and no script; profile first, with --json")
+        before, after = map(read_profile, args.compare)
+        for file in publish(differences(compare(before, after)), args, limit=args.top + 1):
+            print(f"written: {file}")
+        return 0
+    if args.script is None:
+        raise ConfigError("name the Python file of a training script, or two profiles: --compare A.json B.json")
+    known = read_profile(args.against) if args.against else None
+    with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-profile-train-") as folder:
+        found, trace = profile_script(args.script, rest, args.steps, args.timeout, Path(folder))
+    comparison = compare(known, found) if known else None
+    try:
+        _print(found, comparison, args.top)
+    finally:
+        files = _write(found, comparison, args)
+        if args.trace is not None:
+            files.append(write_text(args.trace, json.dumps(trace) + "\n", "trace"))
+    for file in files:
+        print(f"written: {file}")
+    if found.data.get("failed"):
+        why = failed(found.name, found.steps, str(found.data["failed"]))
+        raise ModelError(f"{why}; what is shown is what it did before")
+    return 0
+
+
+def _arguments(words: Sequence[str]) -> Namespace:
+    parser = Parser("teco profile-train", __doc__, EPILOG)
+    add = parser.add_argument
+    add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file that trains")
+    add("--steps", type=positive, default=10, metavar="N", help="of its optimizers, then it is ended (10)")
+    add(
+        "--timeout",
+        type=positive,
+        default=600,
+        metavar="SECONDS",
+        help="after which it is ended, without an answer (600)",
+    )
+    add("--top", type=positive, default=15, metavar="N", help="operators to print (15)")
+    add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")
+    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two JSON files, running nothing")
+    add_output_flags(parser)
+    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
+    return parser.parse_args(words)
+
+
+def _print(profile: Profile, comparison: Comparison | None, top: int) -> None:
+    found = bottlenecks(profile)
+    table = shown_rows(profile, top)
+    table.lead = next(layers(profile), "")
+    print_report(table)
+    for line in list(layers(profile))[1:]:
+        print(clean_line(line))
+    for line in findings(found):
+        print(clean_line(line))
+    if comparison:
+        print_report(differences(comparison, top))
+    print(clean_line(lead(profile, found)))
+
+
+def _write(profile: Profile, comparison: Comparison | None, args: Namespace) -> list[Path]:
+    """Write what the flags ask for; return the files."""
+    found = bottlenecks(profile)
+    made = whole(profile, found, comparison)
+    files = write_files(made, Namespace(json=args.json, csv=args.csv, html=None))
+    if args.html is not None:
+        from toolkit.train_profile.page import training_page
+
+        files.append(write_text(args.html, training_page(profile, found, comparison), "html"))
+    return files

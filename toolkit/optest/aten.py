@@ -1,0 +1,111 @@
+"""A test case of one call of an ATen operator, out of a training's dump: arguments, recorded results, a pytest file."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from engine import DataError, OpCall, Recorded, read_call
+from toolkit.optest.outcome import DATA, TOLERANCES
+
+SUFFIXES = (".h5", ".hdf5")
+"""Of the files that are dumps."""
+
+CALL = "call.json"
+
+_CPU_STATE = 5056
+"""Bytes of the state of the CPU's generator; the card has it too under ``TORCH_SDAA_RANDOM=cpu``."""
+
+_TEST = Path(__file__).resolve().parent / "test_aten.py.tmpl"
+
+
+@dataclass(frozen=True, slots=True)
+class AtenCase:
+    """A case on disk: its folder, its test, the operator, the devices it runs on."""
+
+    folder: Path
+    test: Path
+    op: str
+    devices: tuple[str, ...]
+
+
+def _check(call: OpCall, inputs: int, file: Path) -> None:
+    """Refuse a call that a file alone does not repeat."""
+    words = json.dumps([call.args, call.kwargs])
+    if '"opaque"' in words:
+        raise DataError(
+            f"{call.where} takes an argument that the dump does not keep, and cannot be repeated; take another"
+        )
+    if call.failed:
+        raise DataError(f"{call.where} was refused ({call.failed}), and {file} has no results of it; take another")
+    if not inputs and '"tensor"' in words:
+        raise DataError(f"{call.where} was dumped without its inputs; dump again with dump_mode all")
+
+
+def _devices(held: Recorded) -> tuple[tuple[str, ...], str]:
+    """Return what a call can run on, and how the card draws: a state fits the kind of generator that it is of."""
+    on_cpu = held.call.device.startswith("cpu")
+    if held.state is None or on_cpu or held.state.size == _CPU_STATE:
+        return ("cpu", "sdaa"), "cpu" if held.state is not None else "device"
+    return ("sdaa",), "device"
+
+
+def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
+    """Write ``call.json``, ``data.npz`` and a pytest file that runs the call on the device.
+
+    Args:
+        file: a dump. name: of the call, as :meth:`engine.TrainingDump.call` takes it. out: folder to write; by itself
+            ``optest_`` and the name.
+
+    Raises:
+        ConfigError: h5py is not installed. DataError: the file is no dump, is cut short or has no such call, which
+            cannot be repeated, or the folder cannot be written.
+    """
+    held = read_call(file, name)
+    call = held.call
+    _check(call, len(held.inputs), file)
+    devices, random = _devices(held)
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", call.where).strip("_")
+    folder = out or Path(f"optest_{plain}")
+    test = folder / f"test_{plain.lower()}.py"
+    arrays = {f"in{k}": array for k, array in enumerate(held.inputs)}
+    arrays |= {f"out{k}": array for k, array in enumerate(held.outputs)}
+    arrays |= {} if held.state is None else {"state": held.state}
+    words = {"name": call.where, "devices": repr(devices), "random": random, "tolerances": repr(TOLERANCES)}
+    words |= {"dump": re.sub(r'[\\"\r\n\x00-\x1f]', "_", file.name)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        other = next((each.name for each in sorted(folder.glob("test_*.py")) if each.name != test.name), None)
+        if other is not None:
+            raise DataError(f"{folder} holds another case ({other}); choose another --out")
+        (folder / CALL).write_text(json.dumps(asdict(call), indent=1), encoding="utf-8")
+        np.savez(folder / DATA, **arrays)  # type: ignore[arg-type]
+        test.write_text(Template(_TEST.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}; choose another --out") from error
+    return AtenCase(folder, test, call.op, devices)
+
+
+def run_aten_case(case: AtenCase) -> tuple[bool, str]:
+    """Run a case's test in a process of its own; return whether it passes, and its last lines where it does not."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(case.folder),
+        str(case.test),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = [line for line in done.stdout.splitlines() if line.startswith("E  ")] or done.stdout.splitlines()[-1:]
+    return done.returncode == 0, said[0].removeprefix("E").strip() if said else done.stderr.strip()[-300:]

@@ -1,0 +1,236 @@
+"""What a profiled training left behind, as ``torch_sdaa.profiling.record`` writes it; read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine import ConfigError, DataError
+
+KIND, SCHEMA_VERSION = "training profile", 1
+LARGEST = 1 << 30
+"""Bytes of a file that is read."""
+
+MOST_PASSES = 16
+"""Backward passes of a step that are batches; more are a loop of their own."""
+
+_FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
+_ROW: dict[str, Any] = {
+    **dict.fromkeys(("op", "phase", "node", "module", "file", "engine"), str),
+    **dict.fromkeys(("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds"), (int, float)),
+    "inputs": list,
+    "count": int,
+    "by_step": dict,
+    "line": int,
+    "waits": bool,
+}
+_FRESH: dict[str, Any] = {"step": int, "op": str, "inputs": list, "module": str, "file": str, "line": int}
+_KIND: dict[str, Any] = {
+    **dict.fromkeys(("op", "engine"), str),
+    **dict.fromkeys(("inputs", "outputs"), list),
+    "count": int,
+    "seconds": (int, float),
+    "phases": dict,
+}
+_TABLES = {"launches": _ROW, "fresh": _FRESH, "op_info": _KIND}
+_PLACE: dict[str, Any] = {"file": str, "line": int}
+_MORE_TABLES = {
+    "synchronisations": {**_PLACE, "by_step": dict},
+    "compilations": {**_PLACE, "function": str, "reason": str},
+    "calls": {**_PLACE, "modules": list, "inside": list, "count": int, "beside": int},
+}
+"""Tables that older profiles do not have all of."""
+_MORE: dict[str, Any] = {"outputs": list, "kernels": list, "hidden": (int, float), "own": bool, "other_end": bool}
+"""Fields of a launch, likewise."""
+_MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profiled training.
+
+    Attributes:
+        name: of the script or file. data: the record, JSON types.
+    """
+
+    name: str
+    data: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that returned."""
+        return int(self.data["steps"])
+
+    @property
+    def steady(self) -> frozenset[int]:
+        """Numbers of the steps that are judged: not the first, which loads and builds, where there are others."""
+        return frozenset(range(1, self.steps)) if self.steps > 1 else frozenset((0,))
+
+    def launches(self) -> list[Launch]:
+        """Return the launches of the steps that are judged, as rows; a copy between devices once."""
+        rows = (_of_steps(row, self.steady) for row in self.data["launches"] if not row.get("other_end"))
+        return [row for row in rows if row.count]
+
+    def usual(self, rows: Iterable[Launch]) -> float:
+        """Return how many of these launches there are in a usual step that is judged: the median of all.
+
+        What one step does beside training, such as the evaluation after an epoch, is no part of a usual one.
+        """
+        every = list(rows)
+        return float(median(sum(row.by_step.get(step, 0) for row in every) for step in self.steady))
+
+    @property
+    def passes(self) -> float:
+        """Backward passes of a usual step: 4 where an update takes the gradients of four batches."""
+        counts = self.data.get("passes") or {}
+        found = float(median(counts.get(str(step), 1) for step in self.steady))
+        return max(found, 1.0) if found <= MOST_PASSES else 1.0
+
+    def per_step(self, count: float) -> float:
+        """Return how many of something there are in a step that is judged."""
+        return count / len(self.steady)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launches of one operator with the same operands from the same place, in the steps that are judged.
+
+    Attributes:
+        op, inputs, outputs, phase, node, module, file, line, engine, waits: as the record has them.
+        count: of the launches. by_step: of each step. seconds: simulated.
+        launch, arithmetic, memory: what these seconds are made of. hidden: of a copy, beside which the device computes.
+        own: of a backward, whether the script wrote it, and the line is its own.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    phase: str
+    node: str
+    module: str
+    file: str
+    line: int
+    engine: str
+    waits: bool
+    count: int
+    by_step: Mapping[int, int]
+    seconds: float
+    launch: float
+    arithmetic: float
+    memory: float
+    kernels: tuple[dict[str, Any], ...] = ()
+    """Of a compiled graph, what is launched inside: kind, launches and seconds of one run, longest first."""
+    hidden: float = 0.0
+    own: bool = False
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The line it comes from; "": none is known."""
+        return f"{self.file}:{self.line}" if self.line else ""
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether starting it takes longer than all else."""
+        return self.launch >= 0.8 * self.seconds
+
+
+def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
+    by_step = {step: row["by_step"][str(step)] for step in steps if str(step) in row["by_step"]}
+    count = sum(by_step.values())
+    part = count / max(row["count"], 1)
+    seconds, launch, arithmetic, memory = (
+        part * row[name] for name in ("seconds", "launch_seconds", "arithmetic_seconds", "memory_seconds")
+    )
+    return Launch(
+        row["op"],
+        tuple(row["inputs"]),
+        row["phase"],
+        row["node"],
+        row["module"],
+        row["file"],
+        row["line"],
+        row["engine"],
+        row["waits"],
+        count,
+        by_step,
+        seconds,
+        launch,
+        arithmetic,
+        memory,
+        tuple(row.get("kernels") or ()),
+        part * float(row.get("hidden") or 0.0),
+        bool(row.get("own")),
+        tuple(row.get("outputs") or ()),
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile out of a JSON file.
+
+    Raises:
+        ConfigError: there is no such file. DataError: it is no profile of a training, or of another version.
+    """
+    if path.is_dir():
+        path = path / "profile.json"
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file; {_MADE_BY}")
+    if path.stat().st_size > LARGEST:
+        raise DataError(f"{path} has more than {LARGEST >> 20} MiB; {_MADE_BY} with fewer --steps")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no JSON file that can be read; {_MADE_BY}") from error
+    return checked(data, str(path))
+
+
+def checked(data: Any, name: str) -> Profile:
+    """Return what was read as a profile.
+
+    Raises:
+        DataError: it is none, or of another version.
+    """
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise DataError(f"{name} is no profile of a training; {_MADE_BY}")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        version = str(data.get("schema_version"))[:20]
+        raise DataError(f"{name} has schema version {version}, and this reads {SCHEMA_VERSION}; profile again")
+    for field, kind in _FIELDS.items():
+        if not isinstance(data.get(field), kind):
+            raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")
+    for table, fields in {**_TABLES, **{known: _MORE_TABLES[known] for known in _MORE_TABLES.keys() & data}}.items():
+        rows = data[table]
+        if not isinstance(rows, list) or not all(_is_row(row, fields) for row in rows):
+            raise DataError(f"{name}: a row of {table!r} is damaged; profile again")
+    more = all(isinstance(row[known], _MORE[known]) for row in data["launches"] for known in _MORE.keys() & row)
+    if not more or not _are_counts(data.get("passes") or {}):
+        raise DataError(f"{name}: a field is damaged; profile again")
+    return Profile(Path(str(data.get("script") or name)).name, data)
+
+
+def _is_row(row: Any, fields: dict[str, Any]) -> bool:
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), kind) for name, kind in fields.items())
+        and _are_counts(row.get("by_step") or {})
+        and all(_are_texts(row[table]) for table in _LISTS & row.keys())
+    )
+
+
+_LISTS = {"inputs", "outputs", "modules", "inside"}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(count, int) for count in value.values())
+
+
+def total(rows: Sequence[Launch]) -> float:
+    """Return the simulated seconds of rows."""
+    return sum(row.seconds for row in rows)

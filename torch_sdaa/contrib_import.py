@@ -1,0 +1,42 @@
+"""``from torch.contrib.sdaa.optimized_lib import ...``: the place at which guides for such cards have that library."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PLACES = {"torch.contrib.sdaa": "torch_sdaa.contrib"}
+PLACES |= {f"{place}.optimized_lib": f"{ours}.optimized_lib" for place, ours in PLACES.items()}
+"""Names, and the modules that they are of."""
+
+
+class Finder:
+    """Finds ``torch.contrib.sdaa``, which nobody else has; what it holds is imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how one of the names is loaded."""
+        return importlib.util.spec_from_loader(name, self, is_package=True) if name in PLACES else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return ours: both names are of one module."""
+        module = importlib.import_module(PLACES[spec.name])
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the module what it is: it was executed under its own name."""
+        module.__spec__ = self._specs[next(name for name, ours in PLACES.items() if ours == module.__name__)]
+
+
+def offer() -> None:
+    """Let those names be found."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())  # Python's own would load the folder a second time, under the other name

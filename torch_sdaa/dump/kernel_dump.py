@@ -1,0 +1,182 @@
+"""``torch.sdaa.init_dump``, ``set_dump`` and ``finalize_dump``: operators in files of their own, as a JSON file says.
+
+A file is ``{dump_path}/{time}/{device}/{model}/{step}/{op_type}.{op_name}.{task}.{stream}.{timestamp}``: HDF5 with that
+one call (``docs/training_accuracy.md``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine import ConfigError, Recorded, TrainingDumpWriter, did_you_mean, one_line
+from torch_sdaa.dump.places import Places
+from torch_sdaa.dump.recorder import Recorder
+
+CONFIG = "acl.json"
+"""Configuration beside the script: ``dumper(load_with_acl_dump=True)`` reads it where ``set_dump`` was not called."""
+
+_FIELDS = {"dump_list": [], "dump_path": "", "dump_mode": "output", "dump_op_switch": "off"}
+_MODES = ("output", "input", "all")
+_NOT_IN_NAMES = re.compile(r"[./\\\s:#]+")
+
+
+@dataclass
+class _Dump:
+    """A dump under way.
+
+    Attributes:
+        names: operators that are written; all where there are none. folder: of this run. mode: what of a call is kept.
+        on: whether anything is.
+    """
+
+    names: tuple[str, ...]
+    folder: Path
+    mode: str
+    on: bool
+
+
+_config: _Dump | None = None
+_recorder: Recorder | None = None
+_places: Places | None = None
+_begun = False
+
+
+def init_dump() -> None:
+    """Make ready for :func:`set_dump`.
+
+    Raises:
+        ConfigError: a dump is under way.
+    """
+    global _begun
+    if _begun:
+        raise ConfigError("torch.sdaa.init_dump() was called before; call torch.sdaa.finalize_dump() first")
+    _begun = True
+
+
+def set_dump(path: str | Path) -> None:
+    """Begin to write the operators of this thread, and of its backward, as a JSON file says.
+
+    Raises:
+        ConfigError: :func:`init_dump` was not called, or the file is missing or says what cannot be done.
+    """
+    global _config, _recorder, _places
+    if not _begun:
+        raise ConfigError("torch.sdaa.set_dump() needs torch.sdaa.init_dump() before it")
+    if _recorder is not None:
+        raise ConfigError("torch.sdaa.set_dump() was called before; call torch.sdaa.finalize_dump() first")
+    config = _read(Path(path))
+    _config = config
+    if config.on:
+        _places = Places()
+        _places.start()
+        _recorder = Recorder(write, _places)
+        _recorder.__enter__()
+
+
+def finalize_dump() -> None:
+    """End what :func:`set_dump` began.
+
+    Raises:
+        ConfigError: :func:`init_dump` was not called.
+    """
+    global _config, _recorder, _places, _begun
+    if not _begun:
+        raise ConfigError("torch.sdaa.finalize_dump() needs torch.sdaa.init_dump() before it")
+    if _recorder is not None:
+        _recorder.__exit__(None, None, None)
+    if _places is not None:
+        _places.stop()
+    _config = _recorder = _places = None
+    _begun = False
+
+
+def prepare() -> None:
+    """Read the configuration beside the script, where none was set.
+
+    Raises:
+        ConfigError: there is none, or it says what cannot be done.
+    """
+    global _config
+    if _config is None:
+        _config = _read(Path(CONFIG))
+
+
+def write(recorded: Recorded) -> None:
+    """Write a call in a file of its own, if it is among those that are asked for."""
+    config, call = _config, recorded.call
+    if config is None or not config.on or not _is_asked(call.op, config.names):
+        return
+    device = torch.device(call.device)
+    stream = torch.sdaa.current_stream(device).stream_id if device.type == "sdaa" else 0
+    kind = call.op.split(".")[1]
+    name = "_".join(part for part in (call.module, call.phase, kind) if part)
+    parts = (kind, name, call.index, stream, time.time_ns() // 1000)
+    folder = config.folder / str(device.index or 0) / "0" / str(call.step)
+    file = folder / ".".join(_NOT_IN_NAMES.sub("_", str(part)) for part in parts)
+    writer = TrainingDumpWriter(file, {"kind": "operator", "torch": torch.__version__})
+    try:
+        writer.add(_part(recorded, config.mode))
+    finally:
+        writer.close()
+
+
+def _part(recorded: Recorded, mode: str) -> Recorded:
+    call = recorded.call
+    if mode == "output":
+        return Recorded(replace(call, inputs=()), [], recorded.outputs, None)
+    if mode == "input":
+        return Recorded(replace(call, outputs=(), written=()), recorded.inputs, [], recorded.state)
+    return recorded
+
+
+def _check_operator(path: Path, name: str) -> None:
+    known = {one.partition(".")[0].replace("::", ".") for one in torch._C._dispatch_get_all_op_names()}
+    short = {one.partition(".")[2] for one in known if one.startswith("aten.")}
+    parts = name.replace("::", ".").split(".")
+    if not ({parts[0], ".".join(parts[:2])} & (known | (short if len(parts) == 1 else set()))):
+        hint = did_you_mean(parts[min(1, len(parts) - 1)], short)
+        raise ConfigError(f"{path}: dump_list: there is no operator {name!r};{hint} one is written aten.mm")
+
+
+def _is_asked(op: str, names: tuple[str, ...]) -> bool:
+    return not names or any(name.replace("::", ".") in (op, op.rpartition(".")[0], op.split(".")[1]) for name in names)
+
+
+def _read(path: Path) -> _Dump:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; name the JSON file that configures the dump"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {one_line(error)}") from error
+    said: Any = found.get("dump") if isinstance(found, dict) else None
+    if not isinstance(said, dict):
+        raise ConfigError(f'{path} lacks "dump": {{...}} with {", ".join(_FIELDS)}')
+    for name in said:
+        if name not in _FIELDS:
+            raise ConfigError(
+                f"{path}: dump has no field {name!r};{did_you_mean(name, _FIELDS)} it has {', '.join(_FIELDS)}"
+            )
+    fields = {**_FIELDS, **said}
+    names, mode, switch = fields["dump_list"], fields["dump_mode"], fields["dump_op_switch"]
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise ConfigError(f"{path}: dump_list {names!r} must be a list of operators' names; an empty one means all")
+    for name in names:
+        _check_operator(path, name)
+    if mode not in _MODES:
+        raise ConfigError(f"{path}: dump_mode {mode!r} must be one of {', '.join(_MODES)}")
+    if switch not in ("on", "off"):
+        raise ConfigError(f"{path}: dump_op_switch {switch!r} must be on or off")
+    if not isinstance(fields["dump_path"], str) or not fields["dump_path"]:
+        raise ConfigError(f"{path}: dump_path {fields['dump_path']!r} must be a folder")
+    stamp = time.strftime("%Y%m%d%H%M%S")
+    return _Dump(tuple(names), Path(fields["dump_path"]) / stamp, mode, switch == "on")

@@ -1,0 +1,60 @@
+"""The factor that the loss of the step at hand is multiplied by: of a ``GradScaler``, or of ``apex.amp``."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import torch
+
+_scalers: list[weakref.ref[Any]] = []
+_read: tuple[Any, int, float] | None = None
+
+
+def note(scaler: Any) -> None:
+    """Remember a ``GradScaler``: the one that was noted last is asked."""
+    _scalers[:] = [one for one in _scalers if one() not in (None, scaler)]
+    _scalers.append(weakref.ref(scaler))
+
+
+_scaled = 0
+
+
+def note_scaled() -> None:
+    """Remember that a ``GradScaler`` has scaled a loss."""
+    global _scaled
+    _scaled += 1
+
+
+def scaled() -> int:
+    """Return how many losses any ``GradScaler`` has scaled."""
+    return _scaled
+
+
+def of_apex() -> bool:
+    """Say whether ``apex.amp`` scales the losses."""
+    apex: Any = sys.modules.get("torch_sdaa.apex.amp")
+    return apex is not None and bool(apex._state.enabled and apex._state.scalers)
+
+
+def loss_scale() -> float | None:
+    """Return the loss's factor; ``None`` where nothing scales it."""
+    if of_apex():
+        return float(sys.modules["torch_sdaa.apex.amp"]._state.scalers[0].loss_scale())
+    for one in reversed(_scalers):
+        scaler = one()
+        if scaler is not None and scaler.is_enabled():
+            return _of_torch(scaler)
+    return None
+
+
+def _of_torch(scaler: torch.amp.GradScaler) -> float:
+    """Return a scaler's factor, which is a number of the device; it is only fetched where it has changed."""
+    global _read
+    held = scaler._scale
+    if held is None:
+        return float(scaler._init_scale)
+    if _read is None or _read[0]() is not held or _read[1] != held._version:
+        _read = (weakref.ref(held), held._version, float(held.item()))
+    return _read[2]

@@ -1,0 +1,12 @@
+"""``torch.compile(model, backend="sdaa")``: graphs compiled for the card, and what became of them (:func:`report`)."""
+
+from typing import Any
+
+from torch_sdaa.dynamo.records import Report as Report, clear as clear, report as report
+
+
+def aot_backend(gm: Any, inputs: Any, **given: Any) -> Any:
+    """Compile a traced graph; what PyTorch needs for it is imported with the first."""
+    from torch_sdaa.dynamo.backend import aot_backend as compile_graph
+
+    return compile_graph(gm, inputs, **given)

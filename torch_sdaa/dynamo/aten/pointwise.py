@@ -1,0 +1,349 @@
+"""Element by element: arithmetic, activations, comparisons, choices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from torch_sdaa.dynamo.aten.table import Meta, Writer, onnx_of, tensor
+from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
+
+# --------------------------------------------------------------------------------------------------------- one operand
+
+_UNARY = {
+    "neg": "Neg",
+    "abs": "Abs",
+    "sign": "Sign",
+    "ceil": "Ceil",
+    "floor": "Floor",
+    "round": "Round",
+}
+_UNARY_FLOAT = {
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "reciprocal": "Reciprocal",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "erf": "Erf",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "asinh": "Asinh",
+    "acosh": "Acosh",
+    "atanh": "Atanh",
+}
+
+
+def _unary(kind: str, whole: bool) -> Writer:
+    def write(b: Builder, meta: Meta, x: Value) -> Value:
+        x = b.cast(x, meta.dtype)
+        if whole and not x.dtype.is_floating_point and kind in ("Ceil", "Floor", "Round"):
+            return x
+        if x.dtype is torch.bool:
+            raise Unsupported("of truth values")
+        return b.op(kind, [x], meta.dtype, meta.shape)
+
+    return write
+
+
+for _name, _kind in _UNARY.items():
+    onnx_of(_name)(_unary(_kind, whole=True))
+for _name, _kind in _UNARY_FLOAT.items():
+    onnx_of(_name)(_unary(_kind, whole=False))
+
+
+@onnx_of("relu")
+def relu(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``relu``; ONNX Runtime's knows floats and two sizes of whole numbers."""
+    if x.dtype.is_floating_point:
+        return b.op("Relu", [x], meta.dtype, meta.shape)
+    return b.op("Max", [x, b.scalar(0, x.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("rsqrt")
+def rsqrt(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write one over the square root."""
+    root = b.op("Sqrt", [b.cast(x, meta.dtype)], meta.dtype, meta.shape)
+    return b.op("Reciprocal", [root], meta.dtype, meta.shape)
+
+
+@onnx_of("trunc")
+def trunc(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write the whole part: rounded towards 0."""
+    if not x.dtype.is_floating_point:
+        return x
+    size = b.op("Floor", [b.op("Abs", [x], x.dtype, x.shape)], x.dtype, x.shape)
+    return b.op("Mul", [b.op("Sign", [x], x.dtype, x.shape), size], x.dtype, x.shape)
+
+
+@onnx_of("expm1")
+def expm1(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``exp(x) - 1`` as ``2 sinh(x / 2) exp(x / 2)``, which loses nothing near 0."""
+    x = b.cast(x, meta.dtype)
+    half = b.op("Mul", [x, b.scalar(0.5, x.dtype)], x.dtype, x.shape)
+    exp, sinh = (b.op(kind, [half], x.dtype, x.shape) for kind in ("Exp", "Sinh"))
+    both = b.op("Mul", [exp, sinh], x.dtype, x.shape)
+    return b.op("Mul", [both, b.scalar(2.0, x.dtype)], x.dtype, x.shape)
+
+
+@onnx_of("isnan")
+def isnan(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``isnan``; whole numbers never are."""
+    x = x if x.dtype.is_floating_point else b.cast(x, torch.float32)
+    return b.op("IsNaN", [x], torch.bool, meta.shape)
+
+
+@onnx_of("isinf")
+def isinf(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``isinf``."""
+    return b.op("IsInf", [b.cast(x, torch.float32)], torch.bool, meta.shape)
+
+
+@onnx_of("logical_not", "bitwise_not")
+def logical_not(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write "not" of truth values."""
+    if meta.dtype is not torch.bool:
+        return b.op("BitwiseNot", [x], meta.dtype, meta.shape)
+    return b.op("Not", [b.cast(x, torch.bool)], torch.bool, meta.shape)
+
+
+# -------------------------------------------------------------------------------------------------------- two operands
+
+
+def _pair(b: Builder, dtype: torch.dtype, x: Any, y: Any) -> list[Value]:
+    return [tensor(b, x, dtype), tensor(b, y, dtype)]
+
+
+def _scaled(b: Builder, y: Any, alpha: Any, dtype: torch.dtype) -> Value:
+    y = tensor(b, y, dtype)
+    if alpha == 1:
+        return y
+    return b.op("Mul", [y, b.scalar(alpha, dtype)], dtype, y.shape)
+
+
+@onnx_of("add.Tensor", "add.Scalar")
+def add(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
+    """Write a sum; of truth values it is "or"."""
+    kind = "Or" if meta.dtype is torch.bool else "Add"
+    return b.op(kind, [tensor(b, x, meta.dtype), _scaled(b, y, alpha, meta.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("sub.Tensor", "sub.Scalar")
+def sub(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
+    """Write a difference."""
+    return b.op("Sub", [tensor(b, x, meta.dtype), _scaled(b, y, alpha, meta.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("rsub.Scalar", "rsub.Tensor")
+def rsub(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
+    """Write a difference the other way round."""
+    return b.op("Sub", [tensor(b, y, meta.dtype), _scaled(b, x, alpha, meta.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("mul.Tensor", "mul.Scalar")
+def mul(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
+    """Write a product; of truth values it is "and"."""
+    kind = "And" if meta.dtype is torch.bool else "Mul"
+    return b.op(kind, _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+
+
+@onnx_of("div.Tensor", "div.Scalar")
+def div(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
+    """Write a quotient of floats."""
+    return b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+
+
+@onnx_of("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(b: Builder, meta: Meta, x: Any, y: Any, *, rounding_mode: str | None = None) -> Value:
+    """Write a quotient that is rounded."""
+    if rounding_mode is None:
+        return div(b, meta, x, y)
+    if not meta.dtype.is_floating_point:
+        made = b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+        if rounding_mode == "trunc":
+            return made
+        raise Unsupported("whole numbers divided and rounded down")
+    made = b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+    return trunc(b, meta, made) if rounding_mode == "trunc" else b.op("Floor", [made], meta.dtype, meta.shape)
+
+
+@onnx_of("maximum")
+def maximum(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
+    """Write the larger of two; NaN wins in both."""
+    return b.op("Max", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+
+
+@onnx_of("minimum")
+def minimum(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
+    """Write the smaller of two."""
+    return b.op("Min", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+
+
+@onnx_of("pow.Tensor_Scalar")
+def pow_scalar(b: Builder, meta: Meta, x: Value, exponent: Any) -> Value:
+    """Write a power; a square, cube and root as such, as PyTorch's kernel does."""
+    x = b.cast(x, meta.dtype)
+    if exponent == 2 or exponent == 3:
+        made = b.op("Mul", [x, x], meta.dtype, meta.shape)
+        return made if exponent == 2 else b.op("Mul", [made, x], meta.dtype, meta.shape)
+    if exponent == 0.5 and meta.dtype.is_floating_point:
+        return b.op("Sqrt", [x], meta.dtype, meta.shape)
+    if exponent == 1:
+        return x
+    if exponent == -1 and meta.dtype.is_floating_point:
+        return b.op("Reciprocal", [x], meta.dtype, meta.shape)
+    if not meta.dtype.is_floating_point:
+        raise Unsupported("a power of whole numbers")
+    return b.op("Pow", [x, b.scalar(exponent, meta.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensor(b: Builder, meta: Meta, x: Any, exponent: Value) -> Value:
+    """Write a power of a tensor."""
+    if not meta.dtype.is_floating_point:
+        raise Unsupported("a power of whole numbers")
+    return b.op("Pow", _pair(b, meta.dtype, x, exponent), meta.dtype, meta.shape)
+
+
+@onnx_of("fmod.Scalar", "fmod.Tensor")
+def fmod(b: Builder, meta: Meta, x: Value, y: Any) -> Value:
+    """Write the rest of a division, with the sign of what is divided."""
+    return b.op("Mod", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape, fmod=1)
+
+
+@onnx_of("remainder.Scalar", "remainder.Tensor")
+def remainder(b: Builder, meta: Meta, x: Value, y: Any) -> Value:
+    """Write the rest of a division, with the sign of the divisor."""
+    x, y = _pair(b, meta.dtype, x, y)
+    if not meta.dtype.is_floating_point:
+        return b.op("Mod", [x, y], meta.dtype, meta.shape)
+    rest = b.op("Mod", [x, y], meta.dtype, meta.shape, fmod=1)
+    zero = b.scalar(0.0, meta.dtype)
+    below = b.op("Less", [b.op("Mul", [rest, y], meta.dtype, meta.shape), zero], torch.bool, meta.shape)
+    moved = b.op("Add", [rest, y], meta.dtype, meta.shape)
+    return b.op("Where", [below, moved, rest], meta.dtype, meta.shape)
+
+
+_COMPARING = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "ne": "Equal"}
+
+
+def _compared(name: str, kind: str) -> Writer:
+    def write(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
+        dtype = _common(x, y)
+        if dtype is torch.bool and kind != "Equal":
+            dtype = torch.int32
+        made = b.op(kind, _pair(b, dtype, x, y), torch.bool, meta.shape)
+        return b.op("Not", [made], torch.bool, meta.shape) if name == "ne" else made
+
+    return write
+
+
+def _common(x: Any, y: Any) -> torch.dtype:
+    """Return the dtype that two operands are compared in."""
+    dummies = [torch.empty((1,) * min(v.rank, 1), dtype=v.dtype) if isinstance(v, Value) else v for v in (x, y)]
+    return torch.result_type(*dummies)
+
+
+for _name, _kind in _COMPARING.items():
+    onnx_of(f"{_name}.Tensor", f"{_name}.Scalar")(_compared(_name, _kind))
+
+_LOGICAL = {"and": "And", "or": "Or", "xor": "Xor"}
+
+
+def _logical(kind: str, bitwise: bool) -> Writer:
+    def write(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
+        if bitwise and meta.dtype is not torch.bool:
+            return b.op(f"Bitwise{kind}", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
+        return b.op(kind, _pair(b, torch.bool, x, y), torch.bool, meta.shape)
+
+    return write
+
+
+for _name, _kind in _LOGICAL.items():
+    onnx_of(f"logical_{_name}")(_logical(_kind, bitwise=False))
+    onnx_of(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_logical(_kind, bitwise=True))
+
+# ------------------------------------------------------------------------------------------------------------- choices
+
+
+@onnx_of("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(b: Builder, meta: Meta, condition: Value, x: Any, y: Any) -> Value:
+    """Write a choice by truth values."""
+    return b.op("Where", [b.cast(condition, torch.bool), *_pair(b, meta.dtype, x, y)], meta.dtype, meta.shape)
+
+
+@onnx_of("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(b: Builder, meta: Meta, x: Value, mask: Value, value: Any) -> Value:
+    """Write a number in the place of those under a mask."""
+    return b.op("Where", [mask, *_pair(b, meta.dtype, value, x)], meta.dtype, meta.shape)
+
+
+@onnx_of("clamp", "clamp.Tensor")
+def clamp(b: Builder, meta: Meta, x: Value, low: Any = None, high: Any = None) -> Value:
+    """Write a value kept between two; NaN stays NaN."""
+    x = b.cast(x, meta.dtype)
+    for kind, bound in (("Max", low), ("Min", high)):
+        if bound is None or (not isinstance(bound, Value) and math.isinf(bound) and not meta.dtype.is_floating_point):
+            continue
+        x = b.op(kind, [x, tensor(b, bound, meta.dtype)], meta.dtype, meta.shape)
+    return x
+
+
+@onnx_of("clamp_min", "clamp_min.Tensor")
+def clamp_min(b: Builder, meta: Meta, x: Value, low: Any) -> Value:
+    """Write a value no smaller than another."""
+    return clamp(b, meta, x, low)
+
+
+@onnx_of("clamp_max", "clamp_max.Tensor")
+def clamp_max(b: Builder, meta: Meta, x: Value, high: Any) -> Value:
+    """Write a value no larger than another."""
+    return clamp(b, meta, x, None, high)
+
+
+@onnx_of("hardtanh")
+def hardtanh(b: Builder, meta: Meta, x: Value, low: Any = -1, high: Any = 1) -> Value:
+    """Write a value kept between two numbers."""
+    return clamp(b, meta, x, low, high)
+
+
+# --------------------------------------------------------------------------------------------------------- activations
+
+
+@onnx_of("gelu")
+def gelu(b: Builder, meta: Meta, x: Value, *, approximate: str = "none") -> Value:
+    """Write GELU, exact or by ``tanh``."""
+    return b.op("Gelu", [x], meta.dtype, meta.shape, approximate=approximate)
+
+
+@onnx_of("leaky_relu")
+def leaky_relu(b: Builder, meta: Meta, x: Value, slope: Any = 0.01) -> Value:
+    """Write a relu that leaks."""
+    return b.op("LeakyRelu", [x], meta.dtype, meta.shape, alpha=float(slope))
+
+
+@onnx_of("hardswish")
+def hardswish(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``x * relu6(x + 3) / 6``."""
+    return b.op("HardSwish", [x], meta.dtype, meta.shape)
+
+
+@onnx_of("hardsigmoid")
+def hardsigmoid(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``relu6(x + 3) / 6``."""
+    return b.op("HardSigmoid", [x], meta.dtype, meta.shape, alpha=1 / 6, beta=0.5)
+
+
+@onnx_of("threshold_backward")
+def threshold_backward(b: Builder, meta: Meta, grad: Value, x: Value, threshold: Any) -> Value:
+    """Write the gradient of a relu: 0 where the input was no larger than the threshold."""
+    small = b.op("LessOrEqual", [x, b.scalar(threshold, x.dtype)], torch.bool, x.shape)
+    return b.op("Where", [small, b.scalar(0, meta.dtype), b.cast(grad, meta.dtype)], meta.dtype, meta.shape)

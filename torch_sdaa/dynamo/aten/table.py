@@ -1,0 +1,75 @@
+"""The table of ATen operators that have an ONNX form; a family adds to it with :func:`onnx_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
+
+Writer = Callable[..., Any]
+"""Takes the builder, what the node gives (:class:`Meta`) and the node's arguments; returns a value, or several."""
+
+TABLE: dict[Any, Writer] = {}
+"""Operator -> what writes it."""
+
+STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+"""Operators to which it matters how their first input lies in memory."""
+
+
+class Meta:
+    """What a node gives: shape and dtype, of the first result where there are several.
+
+    Args:
+        results: shapes and dtypes; ``None`` for one that is unused.
+        strides: of the first input as it was traced; ``None`` where it does not begin its memory.
+    """
+
+    def __init__(
+        self, results: list[tuple[tuple[int, ...], torch.dtype] | None], strides: tuple[int, ...] | None = None
+    ) -> None:
+        self.results, self.strides = results, strides
+
+    def wide(self) -> Meta:
+        """Return the same with float32 for bfloat16, which is what operators compute in."""
+        wide = {torch.bfloat16: torch.float32}
+        return Meta([each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the first result."""
+        return self._first[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the first result."""
+        return self._first[1]
+
+    @property
+    def _first(self) -> tuple[tuple[int, ...], torch.dtype]:
+        if not self.results or self.results[0] is None:
+            raise Unsupported("its first result is unused")
+        return self.results[0]
+
+
+def onnx_of(*names: str) -> Callable[[Writer], Writer]:
+    """Put a function into the table for operators of ``aten``, ``"add.Tensor"``; what PyTorch lacks is left out."""
+
+    def put(function: Writer) -> Writer:
+        for name in names:
+            packet, _, overload = name.partition(".")
+            found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+            if found is not None:
+                TABLE[found] = function
+        return function
+
+    return put
+
+
+def tensor(b: Builder, operand: Any, dtype: torch.dtype) -> Value:
+    """Return an operand, a value or a number, as a value of a dtype."""
+    if isinstance(operand, Value):
+        return b.cast(operand, dtype)
+    return Value(b.scalar(operand, dtype), (), dtype)

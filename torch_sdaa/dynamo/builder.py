@@ -1,0 +1,259 @@
+"""One ONNX graph while it is made: names, constants, and the casts that PyTorch's rules of dtypes ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from torch import fx
+
+from torch_sdaa.dynamo.sizes import Sizes
+
+OPSET = 20
+"""ONNX operators that are written; ONNX Runtime and the card's cost know them all."""
+
+IR_VERSION = 10
+
+KINDS: Mapping[torch.dtype, int] = {
+    torch.float32: TensorProto.FLOAT,
+    torch.float16: TensorProto.FLOAT16,
+    torch.float64: TensorProto.DOUBLE,
+    torch.int8: TensorProto.INT8,
+    torch.int16: TensorProto.INT16,
+    torch.int32: TensorProto.INT32,
+    torch.int64: TensorProto.INT64,
+    torch.uint8: TensorProto.UINT8,
+    torch.bool: TensorProto.BOOL,
+    torch.bfloat16: TensorProto.FLOAT,
+}
+"""Dtypes that a partition may hold. ONNX Runtime computes no bfloat16 on a CPU: it is float32 of numbers that bfloat16
+holds, rounded behind every operator of the traced network (:meth:`Builder.rounded`)."""
+
+_NUMPY: Mapping[torch.dtype, type[np.generic]] = {
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.float64: np.float64,
+    torch.int8: np.int8,
+    torch.int16: np.int16,
+    torch.int32: np.int32,
+    torch.int64: np.int64,
+    torch.uint8: np.uint8,
+    torch.bool: np.bool_,
+}
+
+_MOVES = {
+    "Abs", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Identity", "Max", "MaxPool", "Min", "Neg",
+    "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Slice", "Tile", "TopK", "Transpose", "Trilu", "Where",
+}  # fmt: skip
+"""Operators that give numbers they were given, or these with another sign."""
+
+
+class Unsupported(Exception):  # noqa: N818 -- not an error: the node stays with the device
+    """A node that has no ONNX form here, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the graph: its name, sizes and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """How many elements it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+class Builder:
+    """Takes nodes in, gives a model.
+
+    Args:
+        sizes: what the symbols of the traced graph stand for.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.nodes: list[NodeProto] = []
+        self.inputs: list[ValueInfoProto] = []
+        self._constants: dict[tuple[Any, ...], TensorProto] = {}
+        self._count = 0
+        self._name = ""
+        self._orders: dict[str, tuple[Value, list[int]]] = {}
+        """Name of a transposed value -> of what, and how."""
+        self._rounded: set[str] = set()
+        """Names of what needs no rounding to be bfloat16, and of what is no float."""
+
+    # -------------------------------------------------------------------------------------------------- what goes in
+
+    def begin(self, node: fx.Node) -> None:
+        """Name what is written from here on after a node."""
+        self._name = node.name
+
+    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """Return an input of the graph."""
+        self.inputs.append(helper.make_tensor_value_info(name, kind_of(dtype), list(shape)))
+        if dtype is torch.bfloat16 or not dtype.is_floating_point:
+            self._rounded.add(name)
+        return Value(name, tuple(shape), dtype)
+
+    def constant(self, array: Any, dtype: torch.dtype = torch.int64) -> str:
+        """Return the name of a constant; equal ones are kept once."""
+        made = np.ascontiguousarray(np.asarray(array).astype(_NUMPY[dtype])).reshape(np.shape(array))
+        key = (made.tobytes(), made.dtype.str, made.shape)
+        if key not in self._constants:
+            self._constants[key] = numpy_helper.from_array(made, f"constant_{len(self._constants)}")
+            if made.dtype.kind != "f" or _is_bfloat16(made):
+                self._rounded.add(self._constants[key].name)
+        return self._constants[key].name
+
+    def scalar(self, number: complex | bool, dtype: torch.dtype) -> str:
+        """Return the name of one number, cut to what an integer dtype holds as PyTorch does."""
+        if isinstance(number, complex):
+            raise Unsupported("a complex number")
+        if not dtype.is_floating_point and dtype is not torch.bool:
+            number = int(number)
+        return self.constant(np.asarray(number), dtype)
+
+    # ------------------------------------------------------------------------------------------------ what is written
+
+    def op(
+        self, kind: str, inputs: Sequence[str | Value], dtype: torch.dtype, shape: Sequence[int], **more: Any
+    ) -> Value:
+        """Write a node of one output; ``more`` are its attributes."""
+        return self.ops(kind, inputs, [(dtype, shape)], **more)[0]
+
+    def ops(
+        self,
+        kind: str,
+        inputs: Sequence[str | Value],
+        outputs: Sequence[tuple[torch.dtype, Sequence[int]] | None],
+        **more: Any,
+    ) -> list[Value]:
+        """Write a node; an output that is ``None`` is left out."""
+        made: list[Value] = []
+        names: list[str] = []
+        for each in outputs:
+            self._count += 1
+            name = f"{self._name}.{self._count}" if each else ""  # no node of a traced graph has a dot in its name
+            names.append(name)
+            if each:
+                made.append(Value(name, tuple(each[1]), each[0]))
+        given = [value.name if isinstance(value, Value) else value for value in inputs]
+        label = f"{self._name}/{kind}_{self._count}"
+        moves = kind in _MOVES and self._rounded.issuperset(filter(None, given))
+        self._rounded.update(value.name for value in made if moves or not value.dtype.is_floating_point)
+        self.nodes.append(helper.make_node(kind, given, names, name=label, **more))
+        return made
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """Return a value in a dtype."""
+        if value.dtype is dtype:
+            return value
+        if value.dtype.is_floating_point and dtype is torch.uint8:  # what is negative wraps as it does in PyTorch
+            value = self.op("Cast", [value], torch.int64, value.shape, to=kind_of(torch.int64))
+        return self.op("Cast", [value], dtype, value.shape, to=kind_of(dtype))
+
+    def rounded(self, value: Value) -> Value:
+        """Return float32 numbers as bfloat16: rounded, and in float32 again."""
+        shape = value.shape
+        if value.name not in self._rounded:
+            narrow = self.op("Cast", [value], torch.bfloat16, shape, to=TensorProto.BFLOAT16)
+            value = self.op("Cast", [narrow], torch.bfloat16, shape, to=TensorProto.FLOAT)
+            self._rounded.add(value.name)
+        return Value(value.name, shape, torch.bfloat16)
+
+    def is_narrow(self, value: Value) -> bool:
+        """Say whether a value has few bits, so that equal numbers in it are likely."""
+        return value.dtype is torch.float16 or value.name in self._rounded
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value in other sizes."""
+        if tuple(shape) == value.shape:
+            return value
+        return self.op("Reshape", [value, self.constant(list(shape))], value.dtype, shape, allowzero=1)
+
+    def transpose(self, value: Value, order: Sequence[int]) -> Value:
+        """Return a value with its dimensions in another order."""
+        order = [axis % value.rank for axis in order]
+        source, before = self._orders.get(value.name, (value, list(range(value.rank))))
+        order = [before[axis] for axis in order]  # two in a row are one, and may be none
+        if order == list(range(value.rank)):
+            return source
+        made = self.op("Transpose", [source], value.dtype, [source.shape[axis] for axis in order], perm=order)
+        self._orders[made.name] = source, order
+        return made
+
+    def transposed(self, value: Value) -> Value | None:
+        """Return the matrix that a value is transposed of; ``None`` where it is not."""
+        source, order = self._orders.get(value.name, (value, []))
+        return source if order == [1, 0] else None
+
+    def expand(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value repeated to larger sizes."""
+        if tuple(shape) == value.shape:
+            return value
+        return self.op("Expand", [value, self.constant(list(shape))], value.dtype, shape)
+
+    def reduce(self, kind: str, value: Value, axes: Sequence[int], keep: bool) -> Value:
+        """Return sums, means, ... over axes (none given: none)."""
+        axes = sorted(axis % value.rank for axis in axes) if value.rank else []
+        if not axes:
+            return value
+        shape = [1 if i in axes else d for i, d in enumerate(value.shape) if keep or i not in axes]
+        return self.op(kind, [value, self.constant(axes)], value.dtype, shape, keepdims=int(keep))
+
+    def slice(self, value: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
+        """Return every ``step``-th part along an axis; the bounds lie inside."""
+        length = max(0, -(-(stop - start) // step))
+        shape = [length if i == axis else d for i, d in enumerate(value.shape)]
+        bounds = [self.constant([number]) for number in (start, max(stop, start), axis, step)]
+        return self.op("Slice", [value, *bounds], value.dtype, shape)
+
+    # ------------------------------------------------------------------------------------------------- what comes out
+
+    def model(self, outputs: Sequence[Value]) -> ModelProto:
+        """Return the model; nodes that lead to no output are left out."""
+        ends, seen = [], {info.name for info in self.inputs} | {t.name for t in self._constants.values()}
+        for value in outputs:
+            self._name = "output"
+            if value.name in seen:  # an output has a name of its own
+                value = self.op("Identity", [value], value.dtype, value.shape)
+            seen.add(value.name)
+            ends.append(helper.make_tensor_value_info(value.name, kind_of(value.dtype), list(value.shape)))
+        needed, kept = {info.name for info in ends}, []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                kept.append(node)
+                needed.update(node.input)
+        constants = [tensor for tensor in self._constants.values() if tensor.name in needed]
+        graph = helper.make_graph(kept[::-1], "partition", self.inputs, ends, constants)
+        made = helper.make_model(graph, producer_name="torch_sdaa", opset_imports=[helper.make_opsetid("", OPSET)])
+        made.ir_version = IR_VERSION
+        return made
+
+
+def _is_bfloat16(array: Any) -> bool:
+    """Say whether bfloat16 holds all numbers of an array: the upper half of float32's bits."""
+    return array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any()
+
+
+def kind_of(dtype: torch.dtype) -> int:
+    """Return ONNX's number of a dtype.
+
+    Raises:
+        Unsupported: a partition holds no such dtype.
+    """
+    if dtype not in KINDS:
+        raise Unsupported(f"dtype {str(dtype).removeprefix('torch.')}")
+    return KINDS[dtype]

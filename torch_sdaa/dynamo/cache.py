@@ -1,0 +1,175 @@
+"""Compiled partitions on the disk: found again by graph and sizes, taken where their versions are these.
+
+The oldest go where there is no room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, typed_reason, write_file
+from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
+from torch_sdaa.dynamo.aten.table import STRIDED
+
+BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
+BUDGET_MB = 1024
+"""Megabytes that compiled graphs may take on the disk."""
+
+_KIND, _SUFFIX = "compiled_graphs", ".sdaagraph"
+
+_log = logging.getLogger("torch_sdaa.dynamo")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of a partition: the model as the host computes it, and what the card launches for it."""
+
+    model: bytes
+    work: ShardWork
+    nodes: int
+
+
+def budget() -> int:
+    """Return the bytes that compiled graphs may take.
+
+    Raises:
+        ConfigError: the variable is no whole number.
+    """
+    text = os.environ.get(BUDGET_VARIABLE, str(BUDGET_MB))
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ConfigError(
+            f"{BUDGET_VARIABLE}={text!r} must be whole megabytes, 0 for no cache; the default is {BUDGET_MB}"
+        )
+    return int(text) * 10**6
+
+
+_PRICED_BY = ("prices.py", "counts.py", "foretold.py", "rings.py")
+"""Files beside this package that decide what a graph costs."""
+
+
+@cache
+def made_of() -> dict[str, str]:
+    """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, this package."""
+    here = Path(__file__).parent
+    sources = [*sorted(here.rglob("*.py")), *(here.parent / name for name in _PRICED_BY)]
+    lowering = {"lowering" if name == "sources" else name: version for name, version in lowering_versions().items()}
+    card, own = hash_files(load_card().source)[:12], hash_files(*sources)[:12]
+    return {"torch": torch.__version__, **lowering, "card": card, "torch_sdaa.dynamo": own}
+
+
+def key_of(graph: fx.Graph, shapes: Any, options: Any) -> str:
+    """Return a partition's key: names of nodes are no part of it, nor are versions, which an entry tells itself."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    lines = [f"{shapes} {options}"]
+    for node in graph.nodes:
+        given = fx.node.map_arg((node.args, node.kwargs), lambda each: _Place(places[each]))
+        lines.append(
+            f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {_described(node.meta.get('val'))}"
+        )
+        if node.target in STRIDED:  # what it picks depends on how its input lies in memory
+            source = node.args[0].meta["val"]
+            lines.append(f"{tuple(source.stride())} {source.storage_offset()}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+class _Place:
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"%{self.place}"
+
+
+def _described(traced: Any) -> str:
+    if isinstance(traced, (tuple, list)):
+        return str([_described(each) for each in traced])
+    if isinstance(traced, torch.Tensor):
+        return f"{traced.dtype}{list(traced.shape)}"
+    return str(traced)
+
+
+def read(key: str) -> tuple[Entry | None, str]:
+    """Return what :func:`write` stored, and "" ; else ``None``, and why what is there is not taken ("": nothing is)."""
+    folder = cache_folder(_KIND) if budget() else None
+    if folder is None:
+        return None, ""
+    path = folder / f"{key}{_SUFFIX}"
+    try:
+        content = read_regular(path, budget())
+        head, _, rest = content.partition(b"\n")
+        if hashlib.sha256(rest).hexdigest().encode() != head:
+            raise ValueError("it was changed after it was written")
+        manifest, _, model = rest.partition(b"\n")
+        found = json.loads(manifest)
+        if not isinstance(found, dict):
+            raise ValueError("it is no entry of this cache")
+        if other := _another(found.get("made_of")):
+            raise ValueError(other)
+        work = found["work"]
+        kernels = tuple(map(_kernel, work["kernels"]))
+        with suppress(OSError):  # a cache that may only be read
+            os.utime(path)  # used last
+        return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"]), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.info("%s is ignored: %s", path, error)
+        return None, str(error) if isinstance(error, ValueError) else typed_reason(error, 200)
+
+
+def _another(stored: Any) -> str:
+    """Return what of the versions that an entry was made with is another one here."""
+    if not isinstance(stored, dict):
+        return "it does not say which versions it was made with"
+    apart = [f"{name} {stored.get(name)}, here {now}" for name, now in made_of().items() if stored.get(name) != now]
+    return f"made with {'; '.join(apart)}" if apart else ""
+
+
+def _kernel(stored: dict[str, Any]) -> Kernel:
+    fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
+    return Kernel(**fields)
+
+
+def write(key: str, entry: Entry) -> None:
+    """Store an entry, and make room for it."""
+    folder = cache_folder(_KIND) if budget() else None
+    if folder is None:
+        return
+    manifest = json.dumps({"made_of": made_of(), "work": asdict(entry.work), "nodes": entry.nodes}).encode()
+    rest = manifest + b"\n" + entry.model
+    content = hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+    if len(content) > budget():
+        _log.info(
+            "a compiled graph of %d bytes is not cached: %s is %d MB", len(content), BUDGET_VARIABLE, budget() // 10**6
+        )
+        return
+    with exclusive_file(folder / ".lock"):
+        try:
+            write_file(folder / f"{key}{_SUFFIX}", content)
+            _make_room(folder, f"{key}{_SUFFIX}")
+        except OSError as error:
+            _log.info("a compiled graph is not cached, or made no room: %s", error)
+
+
+def _make_room(folder: Path, newest: str) -> None:
+    files = sorted((path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}"))
+    sizes = {path: path.stat().st_size for _, path in files}
+    taken = sum(sizes.values())
+    for _, path in files:
+        if taken <= budget():
+            return
+        if path.name != newest:
+            path.unlink(missing_ok=True)
+            taken -= sizes[path]
+            _log.info("%s made room for a newer graph", path.name)

@@ -1,0 +1,197 @@
+"""A traced graph as an ONNX model, and whether one node of it has such a form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from onnx import ModelProto
+from torch import fx
+from torch.fx.node import map_arg
+
+from engine import typed_reason
+from torch_sdaa.dynamo.aten import TABLE, Meta
+from torch_sdaa.dynamo.aten.table import STRIDED
+from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
+from torch_sdaa.dynamo.sizes import Sizes
+
+_PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fresh_copy", "alias", "detach", "clone"))
+"""Operators of which nothing is left in a partition, so that a tensor without elements may go through them."""
+
+JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
+"""Operators that may have inputs without elements."""
+
+_COMPARING = tuple(getattr(torch.ops.aten, name).Scalar for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
+    """Return a partition as a model: its tensor inputs in order, its outputs in order.
+
+    Raises:
+        Unsupported: a node has no ONNX form. LookupError: a size is not known.
+    """
+    b, values = Builder(sizes), {}
+    outputs: Sequence[Any] = ()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            values[node] = placed(b, node)
+        elif node.op == "call_function":
+            values[node] = _written(b, node, values)
+        elif node.op == "output":
+            outputs = [values[each] for each in results_of(graph)]
+    return b.model(outputs)
+
+
+def placed(b: Builder, node: fx.Node) -> Any:
+    """Return an input: a value of the graph, or a number."""
+    traced = node.meta["val"]
+    if isinstance(traced, torch.Tensor):
+        return b.input(node.name, b.sizes.shape(traced.shape), traced.dtype)
+    return b.sizes.number(traced)
+
+
+def results_of(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that a partition gives."""
+    (given,) = graph.output_node().args
+    return list(given) if isinstance(given, (tuple, list)) else [given]
+
+
+def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    if node.target is operator.getitem:
+        return values[node.args[0]][node.args[1]]
+    writer = TABLE[node.target]
+    b.begin(node)
+    narrow = any(_is_narrow(values[source]) for source in node.all_input_nodes)
+    args = _plain(b, map_arg(node.args, lambda each: _wide(values[each])))
+    kwargs = _plain(b, map_arg(node.kwargs, lambda each: _wide(values[each])))
+    if narrow and node.target in _COMPARING:
+        args = [_like_bfloat16(each) for each in args]
+    meta = _meta(b, node)
+    made = writer(b, meta.wide(), *args, **kwargs)
+    if not isinstance(made, (tuple, list)):
+        return _narrow(b, made, meta.results[0])
+    return [_narrow(b, value, expected) for value, expected in zip_longest(made, meta.results)]
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, Value) and value.dtype is torch.bfloat16
+
+
+def _wide(value: Any) -> Any:
+    """Return what an operator computes with: bfloat16 as float32."""
+    return Value(value.name, value.shape, torch.float32) if _is_narrow(value) else value
+
+
+def _narrow(b: Builder, value: Any, expected: tuple[Any, torch.dtype] | None) -> Any:
+    """Return what an operator gives, rounded where that is bfloat16."""
+    if not isinstance(value, Value) or expected is None or expected[1] is not torch.bfloat16:
+        return value
+    return b.rounded(value)
+
+
+def _like_bfloat16(argument: Any) -> Any:
+    """Return a number as it is compared with bfloat16."""
+    return torch.tensor(argument, dtype=torch.bfloat16).item() if isinstance(argument, float) else argument
+
+
+def _plain(b: Builder, argument: Any) -> Any:
+    """Return arguments with numbers for symbols."""
+    if isinstance(argument, (tuple, list)):
+        return (
+            type(argument)(_plain(b, each) for each in argument)
+            if type(argument) in (tuple, list)
+            else [_plain(b, each) for each in argument]
+        )
+    if isinstance(argument, dict):
+        return {name: _plain(b, each) for name, each in argument.items()}
+    return b.sizes.number(argument) if isinstance(argument, torch.SymInt) else argument
+
+
+def _meta(b: Builder, node: fx.Node) -> Meta:
+    traced = node.meta["val"]
+    if isinstance(traced, torch.Tensor):
+        return Meta([_described(b, traced)], _strides(b, node))
+    used = {user.args[1] for user in node.users if user.target is operator.getitem}
+    return Meta(
+        [_described(b, each) if place in used and each is not None else None for place, each in enumerate(traced)]
+    )
+
+
+def _strides(b: Builder, node: fx.Node) -> tuple[int, ...] | None:
+    """Return how the first input lies in memory; only operators that ask for it need to know."""
+    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    if node.target not in STRIDED or not isinstance(source, torch.Tensor) or source.storage_offset() != 0:
+        return None
+    return b.sizes.shape(source.stride())
+
+
+def _described(b: Builder, traced: Any) -> tuple[tuple[int, ...], torch.dtype]:
+    kind_of(traced.dtype)
+    return b.sizes.shape(traced.shape), traced.dtype
+
+
+# --------------------------------------------------------------------------------------------------------- one node
+
+
+def why_not(node: fx.Node, sizes: Sizes) -> str:
+    """Return why a node has no ONNX form ("": it has one), by writing it alone."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return why_not(source, sizes) if isinstance(source, fx.Node) else "no operator"
+    if node.target not in TABLE:
+        return "there is no ONNX form of it in torch_sdaa.dynamo.aten"
+    try:
+        alone(node, sizes)
+    except Unsupported as reason:
+        return str(reason)
+    except LookupError as reason:
+        return str(reason).strip("'\"")
+    except Exception as error:  # noqa: BLE001 -- arguments that its form does not foresee: the device runs it, and that is said
+        return f"its ONNX form failed: {typed_reason(error, 200)}"
+    return ""
+
+
+def _check_place(node: fx.Node, given: torch.Tensor) -> None:
+    """Refuse an input that lies elsewhere than the result; one number of the host may be anywhere."""
+    made = node.meta["val"]
+    first = next((each for each in (made if isinstance(made, (tuple, list)) else [made]) if each is not None), None)
+    if given.device.type == "cpu" and not given.dim():
+        return
+    if isinstance(first, torch.Tensor) and given.device != first.device:
+        raise Unsupported(f"an input lies on {'the host' if given.device.type == 'cpu' else given.device}")
+
+
+def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
+    """Return a model of one node.
+
+    Raises:
+        Unsupported: it has no ONNX form.
+    """
+    b = Builder(sizes)
+    values: dict[fx.Node, Any] = {}
+    for source in node.all_input_nodes:
+        if isinstance(source.meta.get("val"), (tuple, list)):
+            raise Unsupported("an input is several tensors")
+        values[source] = placed(b, source)
+        if isinstance(values[source], Value):
+            _check_place(node, source.meta["val"])
+    tensors = [value for value in values.values() if isinstance(value, Value)]
+    if any(value.numel == 0 for value in tensors) and node.target not in JOINS:
+        raise Unsupported(
+            "an input has no elements"
+        )  # there is nothing to gain, and kernels differ in what they make of it
+    made = _written(b, node, values)
+    meta, results = _meta(b, node), []
+    for place, value in enumerate(made if isinstance(made, (tuple, list)) else [made]):
+        expected = meta.results[place] if place < len(meta.results) else None
+        if expected is None or value is None:
+            continue
+        if (value.shape, value.dtype) != expected:
+            raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
+        if not value.numel and node.target not in _PASSED_ON:
+            raise Unsupported("its result has no elements")
+        results.append(value)
+    return b.model(results)

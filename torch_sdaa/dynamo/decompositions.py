@@ -1,0 +1,74 @@
+"""Which operators are taken apart before a graph is divided: those of PyTorch's core set without an ONNX form here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from torch_sdaa.dynamo.aten import TABLE
+
+_aten = torch.ops.aten
+
+_MORE = (
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update_functional",
+    "batch_norm_backward",
+    "native_layer_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "gelu_backward",
+    "elu_backward",
+    "hardtanh_backward",
+    "hardswish_backward",
+    "hardsigmoid_backward",
+    "leaky_relu_backward",
+    "sigmoid_backward",
+    "silu_backward",
+    "tanh_backward",
+    "softplus_backward",
+    "native_dropout_backward",
+    "addcmul",
+    "addcdiv",
+    "grid_sampler_2d",
+    "mish_backward",
+    "_to_copy_backward",
+)
+"""What PyTorch's core set keeps whole."""
+
+
+def _native_dropout(x: Any, p: float, train: bool | None) -> Any:
+    """Take dropout apart: a mask, which the device draws, times the input; in the steps of the CPU's own."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = _aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
+    kept = mask.to(x.dtype)
+    return x * (kept if p == 1 else kept / (1 - p)), mask
+
+
+def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """Take the gradient of ``v * g / norm(v)`` apart, where the norm is over all dimensions but one."""
+    others = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    total = (grad * v).sum(others, keepdim=True)
+    return (g / norms) * (grad - v * (total / (norms * norms))), total / norms
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return operator -> what takes it apart."""
+    table = dict(core_aten_decompositions())
+    more = [getattr(_aten, name) for name in _MORE if hasattr(_aten, name)]
+    table.update(get_decompositions(more))
+    for op in list(table):
+        random = isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+        if op in TABLE or random:  # what is random is drawn by the device, as it is outside graphs
+            del table[op]
+    table[_aten.native_dropout.default] = _native_dropout
+    table[_aten._weight_norm_interface_backward.default] = _weight_norm_backward
+    return table

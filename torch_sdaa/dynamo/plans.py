@@ -1,0 +1,231 @@
+"""A partition at work: an ONNX model for the sizes of a call, computed in the device's memory as one launch.
+
+Each plan is an operator of its own in the namespace ``sdaa_graph``. It has a kernel for the CPU alone, so that a call
+goes the way of every operator of the device: aliases of its memory in, results made the device's own, an entry in the
+launch log, faults. What it costs is the sum of the kernels that the card launches (:mod:`torch_sdaa.dynamo.kernels`).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from onnx import TensorProto
+from torch import fx
+
+from engine import HostSession, ModelError
+from engine.passes import PassOptions
+from engine.sdaa import Lowered, lowered
+from torch_sdaa import prices
+from torch_sdaa.dynamo import artefacts, cache, records
+from torch_sdaa.dynamo.builder import KINDS, Unsupported
+from torch_sdaa.dynamo.convert import results_of, written
+from torch_sdaa.dynamo.kernels import work_of
+from torch_sdaa.dynamo.options import Options
+from torch_sdaa.dynamo.sizes import Sizes
+
+_library = torch.library.Library(prices.GRAPHS, "FRAGMENT")
+_numbers = count()
+_NOWHERE = torch.empty(1)
+"""Stands for the memory of a tensor without elements, which has none."""
+
+
+class Partition(torch.nn.Module):
+    """Stands in a graph for the operators of a partition.
+
+    Args:
+        graph: the operators. name: for messages and the launch log.
+        device: whose memory the results lie in. numbers: holds the sizes of the call under way.
+        strided: places of the results that must lie in memory as traced.
+    """
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        name: str,
+        device: torch.device,
+        numbers: Numbers,
+        options: Options,
+        strided: set[int],
+        kept: records.Partition,
+    ) -> None:
+        super().__init__()
+        self._graph, self._name, self._device, self._options = graph, name, device, options
+        self._numbers, self._kept = numbers, kept
+        results = results_of(graph)
+        (given,) = graph.output_node().args
+        self._single = not isinstance(given, (tuple, list))
+        self._results = [node.meta["val"] for node in results]
+        self._strided = strided
+        self._tensors = [isinstance(node.meta["val"], torch.Tensor) for node in graph.find_nodes(op="placeholder")]
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._token: torch.Tensor | None = None
+        self._written: list[int] = []
+
+    def write(self, place: int) -> None:
+        """Let a result be written into one more tensor, which each call gets behind the graph's inputs."""
+        self._written.append(place)
+
+    def forward(self, *values: Any) -> Any:
+        """Run the plan for these sizes; it is made where it is missing."""
+        key = self._numbers.key
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self.plan(self._numbers.sizes)
+        plan.kept.runs += 1
+        count = len(self._tensors)
+        tensors = [value for value, is_tensor in zip(values[:count], self._tensors, strict=True) if is_tensor]
+        changed = list(values[count:])
+        if not tensors and self._token is None:  # says where, to a partition that takes nothing of the device
+            self._token = torch.empty(0, device=self._device)
+        kept = self._options.keep and plan.kept.runs == 1
+        given = artefacts.arrays(tensors) if kept else []  # before any of them is changed
+        between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # lies there while it computes
+        with torch._C._AutoDispatchBelowAutograd():
+            made = plan.call(tensors or [self._token], changed, self._written)
+        del between
+        if changed:
+            torch.autograd.graph.increment_version(changed)
+        if kept:
+            artefacts.keep_values(self._options, plan.kept.file, given, artefacts.arrays(made))
+        if self._strided:
+            made = [self._laid_out(place, each) for place, each in enumerate(made)]
+        return made[0] if self._single else made
+
+    def _laid_out(self, place: int, value: Any) -> Any:
+        """Return a result as it was traced: outside, somebody may ask for its strides."""
+        if place not in self._strided:
+            return value
+        strides = self._numbers.sizes.shape(self._results[place].stride())
+        if strides == value.stride():
+            return value
+        laid = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        once = tuple(
+            slice(0, 1) if not stride else slice(None) for stride in strides
+        )  # what is repeated lies there once
+        laid[once].copy_(value[once])
+        return laid
+
+    def plan(self, sizes: Sizes) -> _Plan:
+        """Return a plan for sizes: from the cache, or made now.
+
+        Raises:
+            Unsupported: the graph has no ONNX form. ModelError: ONNX Runtime has no kernel for it.
+        """
+        began = time.perf_counter()
+        nodes = [node for node in self._graph.nodes if node.op == "placeholder"]
+        inputs = [node.meta["val"] for node in nodes if isinstance(node.meta["val"], torch.Tensor)]
+        shapes = tuple(sizes.shape(value.shape) for value in inputs)
+        numbers = [sizes.number(node.meta["val"]) for node in nodes if not isinstance(node.meta["val"], torch.Tensor)]
+        key = cache.key_of(self._graph, (shapes, numbers, self._numbers.key), "")
+        entry, ignored = cache.read(key) if self._options.cache else (None, "")
+        source = "cache" if entry is not None else "built"
+        if entry is None:
+            entry = self._built(sizes)
+            if self._options.cache:
+                cache.write(key, entry)
+        session = HostSession(entry.model, torch.get_num_threads())
+        launch = f"{self._name}_{key[:8]}_{next(_numbers)}"
+        seconds = prices.add_graph(f"{prices.GRAPHS}::{launch}", entry.work)
+        results = [(sizes.shape(value.shape), value.dtype) for value in self._results]
+        spent = time.perf_counter() - began
+        file = f"{self._name}_{len(self._plans)}" if self._options.const_name else launch
+        kept = records.Plan(launch, file, shapes, len(entry.work.kernels), seconds, entry.nodes, source, spent, ignored)
+        self._kept.plans.append(kept)
+        artefacts.keep_model(self._options, file, entry.model)
+        return _Plan(session, results, launch, kept, entry.work.activations)
+
+    def _built(self, sizes: Sizes) -> cache.Entry:
+        model = written(self._graph, sizes)
+        half = KINDS[torch.float16]
+        ends = (*model.graph.input, *model.graph.output)
+        halves = any(value.type.tensor_type.elem_type == half for value in ends)
+        shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
+        if not halves and not _rounds(model):
+            made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
+            model = made.stored
+        return cache.Entry(model.SerializeToString(), work_of(self._graph, sizes), len(model.graph.node))
+
+
+def _rounds(model: Any) -> bool:
+    """Say whether numbers are rounded to half their bits on the way."""
+    narrow = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return any(node.op_type == "Cast" and any(a.i in narrow for a in node.attribute) for node in model.graph.node)
+
+
+def _for_host(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a model takes and gives a tensor."""
+    return torch.float32 if dtype is torch.bfloat16 else dtype
+
+
+class _Plan:
+    """What computes a partition for one set of sizes."""
+
+    def __init__(
+        self,
+        session: HostSession,
+        results: Sequence[tuple[tuple[int, ...], torch.dtype]],
+        launch: str,
+        kept: records.Plan,
+        between: int,
+    ) -> None:
+        self._session, self.kept = session.session, kept
+        self.between = between
+        """Bytes that lie between its kernels at their peak."""
+        self._inputs = [tensor.name for tensor in session.inputs]
+        self._outputs = list(zip([tensor.name for tensor in session.outputs], results, strict=True))
+        self._options = session._run_options
+        _library.define(f"{launch}(Tensor[] values, Tensor(a!)[] written, int[] places) -> Tensor[]")
+        _library.impl(launch, self._compute, "CPU")
+        self.call = getattr(getattr(torch.ops, prices.GRAPHS), launch).default
+
+    def _compute(
+        self, values: Sequence[torch.Tensor], changed: Sequence[torch.Tensor], places: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Compute on the host's aliases of the device's memory: nothing is copied that lies in order.
+
+        Inputs are changed at the end: what reads them before may still come.
+        """
+        binding, held = self._session.io_binding(), []
+        for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
+            value = value.to(_for_host(value.dtype)).contiguous()
+            held.append(value)
+            place = value.data_ptr() or _NOWHERE.data_ptr()
+            binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
+        made = []
+        for name, (shape, dtype) in self._outputs:
+            result = torch.empty(shape, dtype=_for_host(dtype))
+            made.append(result)
+            place = result.data_ptr() or _NOWHERE.data_ptr()
+            binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), place)
+        self._session.run_with_iobinding(binding, self._options)
+        made = [result.to(dtype) for result, (_, (_, dtype)) in zip(made, self._outputs, strict=True)]
+        for tensor, place in zip(changed, places, strict=True):
+            tensor.copy_(made[place])
+        return made
+
+
+class Numbers:
+    """The sizes of the call under way, for every partition of a graph."""
+
+    def __init__(self) -> None:
+        self.sizes = Sizes()
+        self.key: tuple[Any, ...] = ()
+
+    def set(self, numbers: dict[Any, int]) -> None:
+        """Take the sizes of a call."""
+        if numbers:
+            self.sizes = Sizes(numbers)
+            self.key = tuple(sorted((str(symbol), number) for symbol, number in numbers.items()))
+
+
+def label(text: str) -> str:
+    """Return a text as part of an operator's name."""
+    return re.sub(r"\W+", "_", text).strip("_")
+
+
+__all__ = ["ModelError", "Numbers", "Partition", "Unsupported", "label"]

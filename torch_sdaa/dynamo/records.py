@@ -1,0 +1,216 @@
+"""What was compiled: graphs, their partitions and costs, what stayed with the device and why, and recompilations."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import Any
+
+log = logging.getLogger("torch_sdaa.dynamo")
+
+SCHEMA_VERSION = 1
+"""Of :meth:`Report.to_json`."""
+
+
+@dataclass
+class Fallback:
+    """An operator that a graph runs as it is, outside partitions: how often, and why."""
+
+    op: str
+    reason: str
+    count: int
+
+
+@dataclass
+class Plan:
+    """A partition with the sizes of a call.
+
+    Attributes:
+        launch: its name in the launch log. file: what its artefacts are called. shapes: of its inputs.
+        kernels: what the card launches in it. seconds: simulated, of one run.
+        nodes: of the ONNX model. source: ``built``, ``cache`` (another process, or this one before, had built it).
+        compile_seconds: of this machine. ignored: why what the cache had was not taken ("": it had nothing).
+    """
+
+    launch: str
+    file: str
+    shapes: tuple[tuple[int, ...], ...]
+    kernels: int
+    seconds: float
+    nodes: int
+    source: str
+    compile_seconds: float
+    ignored: str = ""
+    runs: int = 0
+
+
+@dataclass
+class Partition:
+    """A part of a graph that is one launch."""
+
+    name: str
+    nodes: int
+    plans: list[Plan] = field(default_factory=list)
+
+
+@dataclass
+class Graph:
+    """A graph that was compiled.
+
+    Attributes:
+        stage: ``forward``, ``backward`` or ``inference``. compile_id: PyTorch's, ``frame/times compiled``.
+        nodes: operators in it. draws: random tensors that the device draws beforehand.
+        written_back: inputs that are changed at its end.
+    """
+
+    stage: str
+    compile_id: str
+    nodes: int
+    draws: int = 0
+    written_back: int = 0
+    partitions: list[Partition] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """One line, and one for each operator that stayed with the device."""
+        parts = len(self.partitions)
+        plans = [plan for partition in self.partitions for plan in partition.plans]
+        lines = [
+            f"{self.compile_id} {self.stage}: {self.nodes} operators, {parts} partition{'s' * (parts != 1)}, "
+            f"{sum(each.count for each in self.fallbacks)} left to the device, {self.draws} drawn beforehand"
+        ]
+        lines += [
+            f"  {plan.launch}: {plan.kernels} kernels, {plan.seconds * 1e3:.3f} ms simulated, {plan.runs} runs, "
+            f"{plan.source} in {plan.compile_seconds:.2f} s"
+            f"{f'; what the cache had is not taken: {plan.ignored}' if plan.ignored else ''}"
+            for plan in plans
+        ]
+        lines += [f"  {each.op} x{each.count}: {each.reason}" for each in self.fallbacks]
+        return "\n".join(lines)
+
+
+@dataclass
+class Recompilation:
+    """A function that was compiled again, and the guard that failed."""
+
+    compile_id: str
+    function: str
+    reason: str
+
+
+@dataclass
+class GraphBreak:
+    """A place where PyTorch could not go on tracing: what comes after it is a graph of its own.
+
+    Attributes:
+        file: of the user's source. line: in it. source: that line. reason: PyTorch's. count: how often it was met.
+    """
+
+    file: str
+    line: int
+    source: str
+    reason: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"graph break at {self.file}:{self.line} ({self.source}): {self.reason}"
+
+
+@dataclass
+class Report:
+    """All graphs since the start, or since :func:`clear`."""
+
+    graphs: list[Graph] = field(default_factory=list)
+    recompilations: list[Recompilation] = field(default_factory=list)
+    graph_breaks: list[GraphBreak] = field(default_factory=list)
+
+    @property
+    def fallbacks(self) -> list[Fallback]:
+        """Operators left to the device in any graph, most frequent first."""
+        found = Counter({(each.op, each.reason): 0 for graph in self.graphs for each in graph.fallbacks})
+        for graph in self.graphs:
+            for each in graph.fallbacks:
+                found[each.op, each.reason] += each.count
+        return [Fallback(*what, count) for what, count in found.most_common()]
+
+    def to_json(self) -> str:
+        """Return all of it as JSON: the fields of these classes by name, and ``schema_version``."""
+        fallbacks = [asdict(each) for each in self.fallbacks]
+        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "fallbacks": fallbacks}, indent=1)
+
+    def __str__(self) -> str:
+        """All of it as text."""
+        lines = [str(graph) for graph in self.graphs]
+        lines += [f"compiled again {each.compile_id} {each.function}: {each.reason}" for each in self.recompilations]
+        lines += [str(each) for each in self.graph_breaks]
+        return "\n".join(lines) or "nothing was compiled for sdaa"
+
+
+_graphs: list[Graph] = []
+_lock = Lock()
+
+
+def add(graph: Graph) -> None:
+    """Keep a graph, and log it."""
+    with _lock:
+        _graphs.append(graph)
+    log.info("%s", graph)
+    for each in graph.fallbacks:
+        log.warning(
+            "%s %s: %s x%d is left to the device: %s", graph.compile_id, graph.stage, each.op, each.count, each.reason
+        )
+
+
+def clear() -> None:
+    """Forget what was compiled."""
+    with _lock:
+        _graphs.clear()
+        _break_reasons().clear()
+
+
+def report() -> Report:
+    """Return what was compiled so far."""
+    with _lock:
+        graphs = list(_graphs)
+    return Report(graphs, _recompilations({graph.compile_id for graph in graphs}), _graph_breaks())
+
+
+def _break_reasons() -> list[Any]:
+    """Return PyTorch's list of graph breaks; the tracer is not imported for it, which takes a second."""
+    tracer = sys.modules.get("torch._dynamo.output_graph")
+    return [] if tracer is None else tracer.graph_break_reasons
+
+
+def _graph_breaks() -> list[GraphBreak]:
+    """Return the places where PyTorch stopped tracing, of graphs of any backend."""
+    found: dict[tuple[str, int, str], GraphBreak] = {}
+    for each in _break_reasons():
+        lines = [line.strip() for line in each.reason.splitlines() if line.strip()]
+        frame = each.user_stack[-1] if each.user_stack else None
+        file, number = (frame.filename, frame.lineno or 0) if frame else ("", 0)
+        reason = lines[0] if lines else "PyTorch names no reason"
+        if reason.startswith("generic_jump"):
+            reason = "a branch depends on numbers of a tensor"
+        met = found.get((file, number, reason))
+        if met:
+            met.count += 1
+        else:
+            found[file, number, reason] = GraphBreak(file, number, (frame.line or "") if frame else "", reason)
+    return list(found.values())
+
+
+def _recompilations(ids: set[str]) -> list[Recompilation]:
+    """Return what PyTorch says of compilations that were not the first of their function."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    found = {}
+    for each in get_compilation_metrics():
+        if each.compile_id in ids and each.recompile_reason:
+            found[each.compile_id] = Recompilation(each.compile_id, str(each.co_name), str(each.recompile_reason))
+    return list(found.values())

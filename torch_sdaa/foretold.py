@@ -1,0 +1,395 @@
+"""What a step would cost on the device, told from its ATen operators before anything runs.
+
+The step is traced on fake tensors: shapes and dtypes, no values, no launches. Each operator of the trace becomes the
+launch that the device would make of it, and gets the price that the launch would get.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from engine import ConfigError
+from engine.sdaa import load_card
+from torch_sdaa import prices
+from torch_sdaa.core import C
+
+_TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
+_TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
+_TYPES |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
+
+_EMPTY = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "_efficientzerotensor")
+_NOTHING = (
+    *_EMPTY,
+    "detach",
+    "alias",
+    "_unsafe_view",
+    "lift_fresh",
+    "lift",
+    "set_",
+    "resize_",
+    "record_stream",
+    "is_same_size",
+)
+"""Operators that launch nothing: memory alone."""
+
+_FILLING = (
+    "ones_like",
+    "zeros_like",
+    "full_like",
+    "zeros",
+    "ones",
+    "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "scalar_tensor",
+)
+"""Operators that the device makes of ``empty`` and one launch that fills."""
+
+_OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
+"""Gradients of views: zeros, and the part copied into them."""
+
+_AS_OTHERS = {"stack": "aten::cat"}
+"""Operators that the device makes of views and one other."""
+
+_COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
+
+
+_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_")
+
+_FLASH = 1
+"""What ``torch._fused_sdp_choice`` says of the fused operator."""
+
+_UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a step is told to do.
+
+    Attributes:
+        launches: in their order, each with its price.
+    """
+
+    launches: tuple[tuple[prices.Launch, prices.Price], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds of all launches."""
+        return sum(price.seconds for _, price in self.launches)
+
+    @property
+    def operators(self) -> Counter[str]:
+        """How often each operator is launched."""
+        return Counter(launch[0] for launch, _ in self.launches)
+
+
+def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> Foretold:
+    """Return what a step would launch, and for how long.
+
+    Args:
+        build: makes model, data and optimizer on device ``sdaa``, and returns the step; called under fake tensors.
+        steps_before: steps that are traced and not counted, as an optimizer makes its state in the first one.
+
+    Raises:
+        ConfigError: an operator of the step cannot be told from shapes.
+    """
+    recorder = _Recorder()
+    torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
+    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), warnings.catch_warnings():
+        # a combined buffer is known again by its address, which fake tensors have, too
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        with recorder:
+            step = build()
+            for _ in range(steps_before):
+                step()
+            recorder.launches.clear()
+            step()
+    pricer = prices.Pricer(load_card())
+    priced = [(launch, pricer.price(*launch)) for launch in recorder.launches]
+    return Foretold(tuple(each for each in priced if each[1].launches))
+
+
+def observe(step: Callable[[], Any], steps_before: int = 1) -> Foretold:
+    """Run a step, and return what the launch log says that it launched; the order is not that of the launches.
+
+    Args:
+        step: what to run. steps_before: how often it is run before it is observed.
+    """
+    for _ in range(steps_before):
+        step()
+    before = _logged()
+    step()
+    found = []
+    for launch, (count, price) in _logged().items():
+        new = count - before.get(launch, (0, price))[0]
+        found += [((launch[0], list(launch[1]), list(launch[2]), launch[3]), price)] * (new if price.seconds else 0)
+    return Foretold(tuple(found))
+
+
+def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
+    """Return every distinct launch so far, how often it was, and its price."""
+    out: dict[tuple[Any, ...], tuple[int, prices.Price]] = {}
+    for (op, inputs, outputs, flops), count, seconds, assumed in C.signatures():
+        key = op, tuple(inputs), tuple(outputs), flops
+        out[key] = out.get(key, (0, None))[0] + count, prices.Price(seconds, assumed)
+    return out
+
+
+@contextmanager
+def _moved_as_fake() -> Iterator[None]:
+    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
+    kept = torch.nn.Module._apply
+
+    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        for child in self.children() if recurse else ():
+            apply(child, fn)
+        for param in [each for each in self._parameters.values() if each is not None]:
+            made = fn(param.detach())
+            param.data = made
+            param.fake_device = made.fake_device
+        for name, held in self._buffers.items():
+            if held is not None:
+                held.constant = None  # of a number fake tensors know the value, and would compute with it
+                self._buffers[name] = fn(held)
+        return self
+
+    torch.nn.Module._apply = apply
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = kept
+
+
+@contextmanager
+def _stepped_as_lists() -> Iterator[None]:
+    """Let optimizers take for fake tensors the forms that they take for real ones: lists of tensors."""
+    kinds: Any = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    for known in kinds:
+        known.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for known in kinds:
+            known.remove(FakeTensor)
+
+
+class _Mode(FakeTensorMode):
+    """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
+        return self
+
+
+@contextmanager
+def _attended() -> Iterator[None]:
+    """Take for attention the operator that the device takes: traced tensors have the steps that compilers see."""
+    functional = torch.nn.functional
+    kept = functional.scaled_dot_product_attention
+
+    def attend(query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _attention(kept, query, *args, **kwargs) if _on_card([query]) else kept(query, *args, **kwargs)
+
+    functional.scaled_dot_product_attention = attend
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = kept
+
+
+def _attention(
+    in_steps: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Return what attention makes of traced tensors; which operator is told by empty ones of the host."""
+    given: list[Any] = [query, key, value, attn_mask]
+    if torch.is_autocast_enabled("sdaa"):
+        lower = torch.get_autocast_dtype("sdaa")
+        given = [each.to(lower) if each is not None and each.dtype == torch.float32 else each for each in given]
+    with _disable_current_modes():
+        asked = [each if each is None else _like_on_host(each) for each in given]
+        choice = torch._fused_sdp_choice(*asked, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if choice != _FLASH:
+        return in_steps(*given, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    mask = given[3]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(*given[:3], dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+
+
+def _like_on_host(fake: Tensor) -> Tensor:
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    return made.requires_grad_(fake.requires_grad and torch.is_grad_enabled())
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes the launches that the device would make of the operators that pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches: list[prices.Launch] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            if _on_card(args):
+                self.launches.append((_name(func), [_meta(args[0])], [], -1))
+            return _number(args[0])
+        try:
+            composed = _composed(_name(func), func.name()) if _on_card(_tensors((args, kwargs))) else None
+            if composed is not None:
+                with self:  # its steps are what is launched
+                    return func._op_dk(composed, *args, **kwargs)
+            out = func(*args, **kwargs)
+        except _UNTOLD as error:
+            raise ConfigError(
+                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
+                "write that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+            ) from error
+        if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
+            self._note(func, args, kwargs, out)
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        launches, name = launches_of(func, args, kwargs, out), _name(func)
+        own = name == "aten::copy_" or "convolution" in name  # the device's, where it is no kernel of PyTorch's
+        if [launch[0] for launch in launches] == [name] and not own and not _has_kernel(name):
+            raise ConfigError(
+                f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "
+                "step with those, or run it and ask torch.sdaa.time_summary()"
+            )
+        self.launches += launches
+
+
+def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Launch]:
+    """Return what the device launches for an operator of ATen, told from its tensors' shapes and dtypes.
+
+    Args:
+        func, args, kwargs: the operator and its arguments. out: what it returned.
+    """
+    name, short = _name(func), func._schema.name.rpartition("::")[2]
+    inputs, outputs = _tensors((args, kwargs)), _tensors(out)
+    if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
+        return []
+    if short in ("copy_", *_COPYING):
+        return [_copied(inputs[-1], outputs[0])]
+    if short in _FILLING:
+        filled = [_meta(outputs[0])]
+        return [("aten::fill_", filled, filled, -1)]
+    if short.startswith("convolution"):
+        return [_convolution(name, args, outputs)]
+    if short in _OF_A_PART:
+        whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
+        return [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
+    if short in _AS_OTHERS:
+        return [(_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1)]
+    read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
+    return [(name, read, written, -1)]
+
+
+def _copied(source: Tensor, made: Tensor) -> prices.Launch:
+    kinds = (source.device.type == "sdaa", made.device.type == "sdaa")
+    name = {(False, True): "copy_in", (True, False): "copy_out", (True, True): "aten::copy_"}[kinds]
+    if kinds == (True, True) and source.device.index != made.device.index:
+        name = "copy_between"
+    return name, [_meta(source)], [_meta(made)], -1
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name)
+
+
+@lru_cache(maxsize=4096)
+def _has_kernel(name: str) -> bool:
+    """Whether the device has a kernel of an operator: of an overload (one for numbers calls that for tensors)."""
+    if not name.startswith("aten::"):
+        return True  # it runs the CPU's
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+    names = [getattr(packet, overload).name() for overload in packet.overloads()]
+    known = filter(torch._C._dispatch_has_kernel, names)  # not those of TorchScript alone
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(one, "PrivateUse1") for one in known)
+
+
+@lru_cache(maxsize=4096)
+def _composed(name: str, whole: str) -> Any:
+    """Return under which key PyTorch composes an operator of others, where the device has no kernel of it; or None."""
+    namespace, _, short = name.partition("::")
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if (
+        namespace != "aten"
+        or short.startswith("convolution")
+        or short in _SPECIAL
+        or prices.is_view(name)
+        or has(whole, "PrivateUse1")
+    ):
+        return None
+    keys = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    return next((getattr(torch._C.DispatchKey, key) for key in keys if has(whole, key)), None)
+
+
+def _meta(tensor: Tensor) -> prices.Meta:
+    return _TYPES.get(tensor.dtype, str(tensor.dtype)), tensor.element_size(), tuple(int(n) for n in tensor.shape)
+
+
+def _number(tensor: Tensor) -> float | int | bool:
+    """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
+    number = 0 if _on_card([tensor]) else 1
+    if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
+        return False
+    if number and tensor.is_floating_point():  # a hair less: NAdam divides by what is left of a product to 1
+        return 1 - 2.0**-20
+    return float(number) if tensor.is_floating_point() else number
+
+
+def _on_card(tensors: Sequence[Tensor]) -> bool:
+    return any(tensor.device.type == "sdaa" for tensor in tensors)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in a value, each once."""
+    found: list[Tensor] = []
+    for leaf in torch.utils._pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor) and not any(leaf is known for known in found):
+            found.append(leaf)
+    return found
+
+
+def _convolution(name: str, args: tuple[Any, ...], outputs: list[Tensor]) -> prices.Launch:
+    """Return the launch of a convolution, or of its backward: a multiply-add counts two."""
+    backward = "backward" in name
+    given = list(args[: 3 if backward else 2])
+    x, weight = given[-2:]
+    transposed, meets = args[7 if backward else 6], given[0] if backward else outputs[0]
+    flops = 2.0 * (x if transposed else meets).numel() * weight.numel() / max(weight.shape[0], 1)
+    if backward:
+        flops *= sum(args[10][:2])
+    return name.removesuffix("_overrideable"), [_meta(t) for t in given], [_meta(outputs[0])], flops

@@ -1,0 +1,217 @@
+"""Collects, between two moments, what the host and the devices did. Nothing is judged here."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from torch_sdaa.core import C
+from torch_sdaa.profiling.naming import Called, ModuleNames
+from torch_sdaa.profiling.rounds import Steps
+
+OP, BACKWARD, RANGE, RUNTIME, LAUNCH = range(5)
+"""What a host span is of, as ``csrc/host_spans.h`` numbers it."""
+
+EVALUATED = "autograd::engine::evaluate_function: "
+"""How the name of a span begins in which autograd evaluates a node."""
+
+LARGEST = 1 << 21
+"""Host spans of a profile; about half a GB of memory while it is evaluated."""
+
+_WORKER = 0x8000
+
+
+class HostSpan(NamedTuple):
+    """What a thread of the host did for a while; times in nanoseconds of this machine's clock.
+
+    Attributes:
+        doing: one of the five above. name: a number of ``names``. thread: the highest bit: one of autograd's.
+        sequence, maker: of the node of autograd that an operator makes or that is run, and of the thread that made it.
+        line: a number of ``lines``, -1: none. module: a number of ``modules``, -1: none.
+        at: of a launch, its number in the log.
+    """
+
+    doing: int
+    name: int
+    thread: int
+    begin: int
+    end: int
+    sequence: int
+    maker: int
+    line: int
+    module: int
+    at: int
+
+    @property
+    def worker(self) -> bool:
+        """Whether autograd's thread did it, for the one that called backward."""
+        return bool(self.thread & _WORKER)
+
+
+class DeviceSpan(NamedTuple):
+    """What a device did; simulated seconds. ``what``: 0 kernel, 1 copy in, 2 copy out, 3 and 4 between devices."""
+
+    signature: int
+    what: int
+    device: int
+    stream: int
+    start: float
+    end: float
+    at: int
+
+
+class Signature(NamedTuple):
+    """A distinct launch: operator, operands as (dtype, bytes, sizes), operations, price, whether the host waits."""
+
+    op: str
+    inputs: list[Any]
+    outputs: list[Any]
+    flops: float
+    seconds: float
+    assumed: float
+    waits: bool
+
+
+@dataclass
+class Collected:
+    """All that was seen.
+
+    Attributes:
+        begin, end: of the profile, nanoseconds. thread: that profiled.
+        host, device, signatures, names, lines, modules: see above; a line is (file, function, number).
+        steps: when each optimizer step returned, nanoseconds; of several optimizers, when all had returned.
+        turns: optimizer steps of such a round.
+        clocks: of each device used: its times at the beginning and at the end.
+        compiled: what torch.compile did meanwhile. dropped: spans there was no room for.
+        called: which modules each line of the script called, by file and line.
+    """
+
+    begin: int
+    end: int = 0
+    thread: int = 0
+    host: list[HostSpan] = field(default_factory=list)
+    device: list[DeviceSpan] = field(default_factory=list)
+    signatures: list[Signature] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str, int]] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    turns: int = 1
+    clocks: dict[int, tuple[dict[str, float], dict[str, float]]] = field(default_factory=dict)
+    compiled: list[dict[str, Any]] = field(default_factory=list)
+    dropped: int = 0
+    called: dict[tuple[str, int], Called] = field(default_factory=dict)
+
+
+class Collector:
+    """Collects from :meth:`start` to :meth:`stop`, once; one at a time in a process.
+
+    Args:
+        on_step: called with the number of optimizer steps that have returned, after each.
+    """
+
+    def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
+        self._on_step = on_step
+        self._modules = ModuleNames()
+        self._steps = Steps()
+        self._found = Collected(0)
+        self._hook: Any = None
+        self._compiled: list[Any] = []
+
+    def start(self) -> None:
+        """Begin.
+
+        Raises:
+            RuntimeError: another one is under way.
+        """
+        C.watch_host(_skipped(), LARGEST)
+        C.trace_in_full(True)
+        self._clocks = [dict(C.times(i)) for i in range(C.device_count())]
+        self._compiled = _compilations()
+        self._modules.start()
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._found.begin = time.perf_counter_ns()
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        self._steps.add(optimizer, time.perf_counter_ns())
+        if self._on_step is not None:
+            self._on_step(len(self._steps))
+
+    def stop(self) -> Collected:
+        """End, and return what was seen."""
+        found = self._found
+        found.end = time.perf_counter_ns()
+        self._hook.remove()
+        self._modules.stop()
+        found.steps = self._steps.rounds()
+        found.turns = max(1, round(len(self._steps) / max(len(found.steps), 1)))
+        host = C.watched_host()
+        spans, signatures, dropped = C.trace_in_full(False)
+        found.thread, found.names, found.lines = host["thread"], host["names"], host["lines"]
+        found.host = _nodes_whole([HostSpan(*span) for span in host["host"]], found.names)
+        found.device = [DeviceSpan(*span) for span in spans]
+        found.signatures = [Signature(*what, *cost) for what, *cost in signatures]
+        found.modules = self._modules.names
+        skipped = tuple(_skipped())
+        found.called = {at: one for at, one in self._modules.called.items() if not at[0].startswith(("<", *skipped))}
+        found.dropped = host["dropped"] + dropped
+        for i, before in enumerate(self._clocks):
+            after = dict(C.times(i))
+            if after["launches"] != before["launches"]:
+                found.clocks[i] = (before, after)
+        known = set(map(id, self._compiled))  # they are held, so that no number is used again
+        found.compiled = [_told(one) for one in _compilations() if id(one) not in known]
+        return found
+
+
+def _nodes_whole(spans: list[HostSpan], names: list[str]) -> list[HostSpan]:
+    """Let the span in which autograd evaluates a node, which PyTorch calls an operator, be the node's.
+
+    The node's own span lies in it, and has the numbers; sums over what was broadcast come behind that.
+    """
+    whole = {i for i, name in enumerate(names) if name.startswith(EVALUATED)}
+    around: dict[int, int] = {}
+    for i, span in enumerate(spans):
+        if span.doing == OP and span.name in whole:
+            spans[i] = span._replace(doing=BACKWARD, sequence=-1)
+            around[span.thread] = i
+        elif span.doing == BACKWARD and span.thread in around:
+            outer = around[span.thread]
+            if spans[outer].sequence < 0 and span.end <= spans[outer].end:
+                spans[outer] = spans[outer]._replace(sequence=span.sequence, maker=span.maker)
+    return spans
+
+
+def _skipped() -> list[str]:
+    """Return how the files begin that no line is named of: PyTorch's, ours and Python's own."""
+    ours = Path(__file__).resolve().parents[1]
+    standard = Path(sysconfig.get_paths()["stdlib"])
+    # Packages may lie inside the standard library's folder.
+    parts = [part for part in standard.iterdir() if part.name not in ("site-packages", "dist-packages")]
+    folders = [str(Path(torch.__file__).parent) + "/", f"{ours}/"]
+    return [*folders, *(f"{part}/" if part.is_dir() else str(part) for part in parts)]
+
+
+def _compilations() -> list[Any]:
+    """Return what PyTorch remembers of each compilation in this process, where torch.compile was used."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return [] if dynamo is None else [one for one in dynamo.get_compilation_metrics() if one.is_forward is not False]
+
+
+def _told(one: Any) -> dict[str, Any]:
+    # of a module whose class is PyTorch's own, what is compiled is a wrapper of PyTorch
+    inside = str(one.co_filename).startswith(str(Path(torch.__file__).parent))
+    return {
+        "function": "a module of PyTorch" if inside else str(one.co_name),
+        "file": "" if inside else str(one.co_filename),
+        "line": 0 if inside else int(one.co_firstlineno or 0),
+        "reason": str(one.recompile_reason or ""),
+    }

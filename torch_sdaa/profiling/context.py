@@ -1,0 +1,175 @@
+"""``torch.sdaa.profile``: a profile of what runs in a ``with`` block, end to end or of the devices alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from engine import did_you_mean, write_file
+from torch_sdaa.profiling.collect import Collected, Collector
+from torch_sdaa.profiling.options import profileConfig
+from torch_sdaa.profiling.record import record
+from torch_sdaa.profiling.timeline import chrome_trace
+from torch_sdaa.summaries import pricer
+
+_COLUMNS = ("op", "inputs", "outputs", "engine", "count", "seconds", "host_seconds", "flops", "bytes")
+_ARGUMENTS = ("profiler_result_path", "use_e2e_profiler", "config")
+_numbers = itertools.count()
+
+
+class profile:  # noqa: N801 -- the name that scripts use
+    """Profiles what runs inside it, and writes what it saw to a new folder ``PROF_...``.
+
+    The folder has ``profile.json`` (everything, as ``teco profile-train`` reads it), ``op_info.csv`` (every operator
+    with its operands), and ``timeline/trace.json`` for Perfetto or chrome://tracing.
+
+    Args:
+        profiler_result_path: folder that the new one is made in; it must be there.
+        use_e2e_profiler: all four layers (framework, runtime, launch, device); else the devices alone.
+        config: what of it is collected; the default is ``profileConfig()``.
+        unknown: any other name, which is refused.
+
+    Attributes:
+        result: the new folder. record: what ``profile.json`` has. Both are there when the block has ended, by an error
+            too: then ``record["failed"]`` says by which.
+
+    Raises:
+        TypeError: there is no such argument, or it is of another kind. NotADirectoryError: the folder is not there.
+        RuntimeError: another profile is under way.
+    """
+
+    def __init__(
+        self,
+        profiler_result_path: str | os.PathLike[str] = "./",
+        use_e2e_profiler: bool = False,
+        config: profileConfig | None = None,
+        **unknown: Any,
+    ) -> None:
+        for name in unknown:
+            raise TypeError(f"torch.sdaa.profile has no argument {name!r};{did_you_mean(name, _ARGUMENTS)}")
+        if not isinstance(profiler_result_path, str | os.PathLike):
+            raise TypeError(f"profiler_result_path: a folder is expected, not {profiler_result_path!r}")
+        if not isinstance(use_e2e_profiler, bool):
+            raise TypeError(f"use_e2e_profiler is True or False, not {use_e2e_profiler!r}")
+        place = Path(profiler_result_path)
+        if not place.is_dir():
+            raise NotADirectoryError(f"profiler_result_path: {place} is no folder; make it first")
+        if config is not None and not isinstance(config, profileConfig):
+            raise TypeError(f"config: a torch.sdaa.profileConfig is expected, not {config!r}")
+        self.result = Path()
+        self.record: dict[str, Any] = {}
+        self._place, self._whole, self._config = place, use_e2e_profiler, config or profileConfig()
+        self._collector: Collector | None = None
+        self._found: Collected | None = None
+
+    def __enter__(self) -> profile:
+        self._collector = Collector()
+        self._collector.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._collector is None:
+            return
+        self._found, self._collector = self._collector.stop(), None
+        if error is None:
+            self._write_all(self._found)
+        elif self._found.device:  # nothing of it is lost
+            try:
+                self._write_all(self._found, traceback.format_exception_only(error)[-1].strip())
+            except OSError as why:
+                warnings.warn(f"the profile until an error could not be written: {why}", stacklevel=2)
+
+    def _write_all(self, found: Collected, failed: str = "") -> None:
+        self.record = chosen(record(found), self._whole, self._config) | ({"failed": failed} if failed else {})
+        self.result = self._place / f"PROF_{time.strftime('%Y%m%d%H%M%S')}_{os.getpid()}_{next(_numbers)}"
+        (self.result / "timeline").mkdir(parents=True)
+        _write(self.result / "profile.json", json.dumps(self.record, indent=1) + "\n")
+        _write(self.result / "op_info.csv", op_info_text(self.record["op_info"]))
+        self.export_chrome_trace(self.result / "timeline" / "trace.json")
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace to another file too.
+
+        Raises:
+            RuntimeError: the block has not ended. NotADirectoryError: the file's folder is not there.
+        """
+        if not Path(path).parent.is_dir():
+            raise NotADirectoryError(f"export_chrome_trace: {Path(path).parent} is no folder; make it first")
+        if self._found is None:
+            raise RuntimeError("torch.sdaa.profile: there is no trace before the end of the with block")
+        wants = self._config.wants
+        trace = chrome_trace(
+            self._found,
+            host=self._whole,
+            runtime=wants("ACL_API"),
+            devices=wants("TASK_TIME"),
+            collectives=wants("HCCL_TRACE"),
+        )
+        _write(Path(path), json.dumps(trace) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    write_file(path, text.encode())
+
+
+def op_info_text(rows: Iterable[dict[str, Any]]) -> str:
+    """Return OP_INFO as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in rows:
+        writer.writerow(["; ".join(row[n]) if isinstance(row[n], list) else row[n] for n in _COLUMNS])
+    return out.getvalue()
+
+
+def chosen(whole: dict[str, Any], end_to_end: bool, config: profileConfig) -> dict[str, Any]:
+    """Return a record with what a configuration asks for."""
+    made = dict(whole)
+    if not end_to_end:
+        made["host"] = None
+    elif not config.wants("ACL_API"):
+        made["host"] = {"wall": whole["host"]["wall"]}
+    if not config.wants("TASK_TIME"):
+        made["devices"] = []
+    if config.wants("AICPU"):
+        made["rough"] = sorted(pricer().rough)
+    if config.metrics != "none":
+        made["metrics"] = [
+            {"op": row["op"], "inputs": row["inputs"], **_metrics(row, config)} for row in made["op_info"]
+        ]
+    if config.wants("TRAINING_TRACE"):
+        made["training_trace"] = _by_step(whole["launches"])
+    return made
+
+
+def _metrics(row: dict[str, Any], config: profileConfig) -> dict[str, float]:
+    """Return the figures of an operator that a kind of metrics has; all simulated."""
+    seconds = row["seconds"] or 1.0
+    if config.metrics == "arithmetic":
+        return {"flop_per_second": row["flops"] / seconds}
+    if config.metrics == "memory":
+        return {"bytes_per_second": row["bytes"] / seconds}
+    return {"compute": float(row["engine"] == "compute"), "copies": float(row["engine"] != "compute")}
+
+
+def _by_step(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the simulated seconds of each step by its part."""
+    steps: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        each = row["seconds"] / row["count"]
+        for step, count in row["by_step"].items():
+            one = steps.setdefault(int(step), {"step": int(step), "forward": 0.0, "backward": 0.0, "update": 0.0})
+            one[row["phase"]] += each * count
+    return [steps[step] for step in sorted(steps)]

@@ -1,0 +1,86 @@
+"""Which line, module and part of a training each launch comes from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from torch_sdaa.profiling.collect import BACKWARD, EVALUATED, LAUNCH, OP, RANGE, Collected
+from torch_sdaa.profiling.spans import with_parents
+
+FORWARD, BACKWARDS, UPDATE = "forward", "backward", "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a launch comes from.
+
+    Attributes:
+        phase: forward, backward or update. step: how many optimizer steps had returned.
+        line: a number of ``Collected.lines``; of a backward the line of its forward; -1: none is known.
+        module: likewise of ``modules``. node: of autograd, that ran it ("": none).
+        begin, end: of the runtime's call, nanoseconds of the host; of the launch where none is around it.
+        worker: whether a thread of autograd ran it.
+        own: whether the line is that of a backward, a hook or a recomputed forward that the script wrote.
+    """
+
+    phase: str
+    step: int
+    line: int
+    module: int
+    node: str
+    begin: int
+    end: int
+    worker: bool
+    own: bool = False
+
+
+def origins(found: Collected) -> dict[int, Origin]:
+    """Return by the number in the log where each launch comes from."""
+    makers = _makers(found)
+    last = -1
+    out: dict[int, Origin] = {}
+    for i, around in with_parents(found.host):
+        span = found.host[i]
+        if span.line >= 0 and not span.worker:
+            last = span.line
+        if span.doing != LAUNCH:
+            continue
+        chain = [found.host[k] for k in around]
+        line = next((one.line for one in chain if one.line >= 0), -1)
+        module = span.module
+        nodes = [one for one in chain if one.doing == BACKWARD]
+        node, own = "", span.worker and line >= 0
+        if nodes:
+            node = found.names[nodes[0].name].removeprefix(EVALUATED)
+            made_line, module = makers.get((nodes[0].maker, nodes[0].sequence), (-1, -1))
+            module = span.module if own and span.module >= 0 else module
+            line = line if own or made_line < 0 else made_line
+        ranges = [found.names[one.name] for one in chain if one.doing == RANGE]
+        phase = FORWARD
+        if nodes or span.worker:
+            phase = BACKWARDS
+        elif any(name.startswith("Optimizer.") for name in ranges):
+            phase = UPDATE
+        outer = next((one for one in reversed(chain) if one.doing > RANGE), span)
+        step = bisect_left(found.steps, span.begin)
+        line = line if line >= 0 else last
+        out[span.at] = Origin(phase, step, line, module, node, outer.begin, outer.end, span.worker, own)
+    return out
+
+
+def _makers(found: Collected) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return by thread and number the line and module of the operator that made a node of autograd.
+
+    Operators that make none have the number of the next node: the last one with a number has made it.
+    """
+    made: dict[tuple[int, int], tuple[int, int]] = {}
+    for i, around in with_parents(found.host):
+        span = found.host[i]
+        if span.doing != OP or span.sequence < 0:
+            continue
+        line = next((found.host[k].line for k in (*around, i) if found.host[k].line >= 0), -1)
+        if span.worker and line < 0:
+            continue
+        made[span.maker, span.sequence] = (line, span.module)
+    return made
