@@ -171,12 +171,13 @@ def between_two() -> dict[str, Any]:
         for peer in range(1, size):
             dist.send(torch.tensor([peer * 10], dtype=torch.int32, device="sdaa"), peer, tag=4)
         number = torch.zeros(1, device="sdaa")
-        found["from"] = sorted((dist.recv(number), int(number)) for _ in range(1, size))
+        # a tag of its own: what a quick rank sends to its right next would be taken for the number of a slow one
+        found["from"] = sorted((dist.recv(number, tag=5), int(number)) for _ in range(1, size))
     else:
         number = torch.zeros(1, dtype=torch.int32, device="sdaa")
         dist.recv(number, 0, tag=4)
         found["number"] = int(number) == rank * 10
-        dist.send(torch.tensor([float(rank)], device="sdaa"), 0)
+        dist.send(torch.tensor([float(rank)], device="sdaa"), 0, tag=5)
     both = torch.zeros(2, device="sdaa")
     ops = [
         dist.P2POp(dist.isend, torch.full((2,), 5.0 + rank, device="sdaa"), right),
