@@ -27,7 +27,7 @@ from engine.sdaa.float16 import widen
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # a suite of its own in .ci/suites.yaml
 
 KNOWN = Path(__file__).with_name("onnx_backend_nodes.yaml")
 RUNTIME, BASELINE, CARD = "onnxruntime", "onnx", "sdaa"

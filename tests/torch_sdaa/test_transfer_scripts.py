@@ -53,7 +53,11 @@ def losses(text: str) -> list[str]:
     return re.findall(r"loss'?:? ([-\d.e]+)", text)
 
 
-@pytest.mark.parametrize("group", ALIKE, ids=["classic", "modern", "measured"])
+@pytest.mark.parametrize(
+    "group",
+    [ALIKE[0], *(pytest.param(group, marks=pytest.mark.long) for group in ALIKE[1:])],
+    ids=["classic", "modern", "measured"],
+)
 def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPython, tmp_path: Path) -> None:
     there = run_python(SERIES, "import", *group, cwd=tmp_path)
     cpu = run_python(SERIES, "cpu", *group, cwd=tmp_path)

@@ -240,9 +240,17 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
     [
         *(
             pytest.param(name, marks=pytest.mark.long)
-            for name in ("detection", "face_detection", "segmentation", "nlp", "face_verification", "recommendation")
+            for name in (
+                "detection",
+                "face_detection",
+                "segmentation",
+                "nlp",
+                "face_verification",
+                "recommendation",
+                "gnn",
+            )
         ),
-        *("gnn", "reinforcement"),
+        "reinforcement",
     ],
 )
 def test_a_constructed_placeholder_passes_the_check_as_it_is(domain: str, zoo: Path, run_python: RunPython) -> None:
