@@ -101,74 +101,92 @@ class _BothSides(torch.nn.Module):
         return self.model(input_ids=x, decoder_input_ids=x).logits
 
 
-def _language() -> dict[str, Callable[[], torch.nn.Module]]:
-    t = transformers
-    return {
-        "bert": lambda: t.BertForMaskedLM(t.BertConfig(**_SMALL)),
-        "distilbert": lambda: t.DistilBertForMaskedLM(
-            t.DistilBertConfig(dim=64, n_layers=2, n_heads=4, hidden_dim=128)
-        ),
-        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
-        "roberta": lambda: t.RobertaForMaskedLM(t.RobertaConfig(**_SMALL)),
-        "t5": lambda: t.T5EncoderModel(t.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4)),
-        "t5-full": lambda: t.T5ForConditionalGeneration(
-            t.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0)
-        ),
-        "whisper": lambda: t.WhisperForConditionalGeneration(t.WhisperConfig(**_WHISPER)),
-        "vit": lambda: t.ViTForImageClassification(t.ViTConfig(**_SMALL, image_size=32, patch_size=8)),
-        "albert": lambda: t.AlbertForMaskedLM(t.AlbertConfig(**_SMALL, embedding_size=32)),
-        "electra": lambda: t.ElectraForMaskedLM(t.ElectraConfig(**_SMALL, embedding_size=32)),
-        "deberta-v2": lambda: t.DebertaV2ForMaskedLM(
-            t.DebertaV2Config(**_SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)
-        ),
-        "opt": lambda: t.OPTForCausalLM(
-            t.OPTConfig(
-                **_WORDS,
-                hidden_size=64,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                ffn_dim=128,
-                word_embed_proj_dim=64,
-            )
-        ),
-        "bart": lambda: t.BartForConditionalGeneration(t.BartConfig(**_WORDS, **_SIDES)),
-        "pegasus": lambda: t.PegasusForConditionalGeneration(t.PegasusConfig(**_WORDS, **_SIDES)),
-        "mpnet": lambda: t.MPNetForMaskedLM(t.MPNetConfig(**_SMALL)),
-        "gpt_neox": lambda: t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**_SMALL, **_WORDS)),
-        "bloom": lambda: t.BloomForCausalLM(t.BloomConfig(**_WORDS, hidden_size=64, n_layer=2, n_head=4)),
-        "mistral": lambda: t.MistralForCausalLM(t.MistralConfig(**_SMALL, **_WORDS, num_key_value_heads=2)),
-        "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(**_SMALL, **_WORDS, num_key_value_heads=2)),
-        "phi": lambda: t.PhiForCausalLM(t.PhiConfig(**_SMALL, **_WORDS)),
-        "gemma": lambda: t.GemmaForCausalLM(t.GemmaConfig(**_SMALL, **_WORDS, num_key_value_heads=1, head_dim=16)),
-        "longformer": lambda: t.LongformerForMaskedLM(t.LongformerConfig(**_SMALL, **_WORDS, attention_window=8)),
-        "xlnet": lambda: t.XLNetLMHeadModel(t.XLNetConfig(**_WORDS, d_model=64, n_layer=2, n_head=4, d_inner=128)),
-        "convbert": lambda: t.ConvBertForMaskedLM(t.ConvBertConfig(**_SMALL, embedding_size=32)),
-        "roberta-eager": lambda: t.RobertaForMaskedLM(t.RobertaConfig(**_SMALL, attn_implementation="eager")),
-        "clip": lambda: _Pairs(
-            t.CLIPModel(t.CLIPConfig(text_config={**_SMALL, **_WORDS}, vision_config={**_SMALL, **_PATCHES}))
-        ),
-        "segformer": lambda: t.SegformerForSemanticSegmentation(
-            t.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 64], num_attention_heads=[1, 2, 2, 4])
-        ),
-        "deit": lambda: t.DeiTForImageClassification(t.DeiTConfig(**_SMALL, **_PATCHES)),
-        "swin": lambda: t.SwinForImageClassification(
-            t.SwinConfig(image_size=32, patch_size=2, window_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4])
-        ),
-        "wav2vec2": lambda: t.Wav2Vec2ForCTC(
-            t.Wav2Vec2Config(
-                **_SMALL,
-                conv_dim=[32] * 3,
-                conv_kernel=[10, 3, 3],
-                conv_stride=[5, 2, 2],
-                num_feat_extract_layers=3,
-                num_conv_pos_embeddings=16,
-                num_conv_pos_embedding_groups=4,
-                mask_time_prob=0.0,
-                layerdrop=0.0,
-            )
-        ),
-        "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**_SMALL, vocab_size=1000)),
-    }
+LANGUAGE: dict[str, Callable[[], torch.nn.Module]] = {
+    "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**_SMALL)),
+    "distilbert": lambda: transformers.DistilBertForMaskedLM(
+        transformers.DistilBertConfig(dim=64, n_layers=2, n_heads=4, hidden_dim=128)
+    ),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
+    "roberta": lambda: transformers.RobertaForMaskedLM(transformers.RobertaConfig(**_SMALL)),
+    "t5": lambda: transformers.T5EncoderModel(transformers.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4)),
+    "t5-full": lambda: transformers.T5ForConditionalGeneration(
+        transformers.T5Config(d_model=64, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    ),
+    "whisper": lambda: transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**_WHISPER)),
+    "vit": lambda: transformers.ViTForImageClassification(
+        transformers.ViTConfig(**_SMALL, image_size=32, patch_size=8)
+    ),
+    "albert": lambda: transformers.AlbertForMaskedLM(transformers.AlbertConfig(**_SMALL, embedding_size=32)),
+    "electra": lambda: transformers.ElectraForMaskedLM(transformers.ElectraConfig(**_SMALL, embedding_size=32)),
+    "deberta-v2": lambda: transformers.DebertaV2ForMaskedLM(
+        transformers.DebertaV2Config(**_SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)
+    ),
+    "opt": lambda: transformers.OPTForCausalLM(
+        transformers.OPTConfig(
+            **_WORDS,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            ffn_dim=128,
+            word_embed_proj_dim=64,
+        )
+    ),
+    "bart": lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(**_WORDS, **_SIDES)),
+    "pegasus": lambda: transformers.PegasusForConditionalGeneration(transformers.PegasusConfig(**_WORDS, **_SIDES)),
+    "mpnet": lambda: transformers.MPNetForMaskedLM(transformers.MPNetConfig(**_SMALL)),
+    "gpt_neox": lambda: transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**_SMALL, **_WORDS)),
+    "bloom": lambda: transformers.BloomForCausalLM(
+        transformers.BloomConfig(**_WORDS, hidden_size=64, n_layer=2, n_head=4)
+    ),
+    "mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**_SMALL, **_WORDS, num_key_value_heads=2)
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**_SMALL, **_WORDS, num_key_value_heads=2)),
+    "phi": lambda: transformers.PhiForCausalLM(transformers.PhiConfig(**_SMALL, **_WORDS)),
+    "gemma": lambda: transformers.GemmaForCausalLM(
+        transformers.GemmaConfig(**_SMALL, **_WORDS, num_key_value_heads=1, head_dim=16)
+    ),
+    "longformer": lambda: transformers.LongformerForMaskedLM(
+        transformers.LongformerConfig(**_SMALL, **_WORDS, attention_window=8)
+    ),
+    "xlnet": lambda: transformers.XLNetLMHeadModel(
+        transformers.XLNetConfig(**_WORDS, d_model=64, n_layer=2, n_head=4, d_inner=128)
+    ),
+    "convbert": lambda: transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**_SMALL, embedding_size=32)),
+    "roberta-eager": lambda: transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(**_SMALL, attn_implementation="eager")
+    ),
+    "clip": lambda: _Pairs(
+        transformers.CLIPModel(
+            transformers.CLIPConfig(text_config={**_SMALL, **_WORDS}, vision_config={**_SMALL, **_PATCHES})
+        )
+    ),
+    "segformer": lambda: transformers.SegformerForSemanticSegmentation(
+        transformers.SegformerConfig(
+            depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 64], num_attention_heads=[1, 2, 2, 4]
+        )
+    ),
+    "deit": lambda: transformers.DeiTForImageClassification(transformers.DeiTConfig(**_SMALL, **_PATCHES)),
+    "swin": lambda: transformers.SwinForImageClassification(
+        transformers.SwinConfig(
+            image_size=32, patch_size=2, window_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4]
+        )
+    ),
+    "wav2vec2": lambda: transformers.Wav2Vec2ForCTC(
+        transformers.Wav2Vec2Config(
+            **_SMALL,
+            conv_dim=[32] * 3,
+            conv_kernel=[10, 3, 3],
+            conv_stride=[5, 2, 2],
+            num_feat_extract_layers=3,
+            num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=4,
+            mask_time_prob=0.0,
+            layerdrop=0.0,
+        )
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**_SMALL, vocab_size=1000)),
+}
 
 
 def network(name: str, seed: int = 0) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -195,7 +213,7 @@ def network(name: str, seed: int = 0) -> tuple[torch.nn.Module, torch.Tensor]:
         if name.startswith("vit"):  # it begins with zeros, which no gradient passes
             torch.nn.init.normal_(model.heads.head.weight, std=0.02)
     else:
-        model, inputs = _language()[name](), torch.randint(0, 1000, (2, 16))
+        model, inputs = LANGUAGE[name](), torch.randint(0, 1000, (2, 16))
         if name in ("vit", "deit", "swin", "clip", "segformer"):
             side = 64 if name == "segformer" else 32
             inputs = torch.randn(2, 3, side, side)
@@ -276,7 +294,7 @@ def main(words: list[str]) -> int:
     given = parser.parse_args(words)
     half = getattr(torch, given.autocast) if given.autocast else None
     wrong = []
-    for name in given.names or [*PICTURES, *_language()]:
+    for name in given.names or [*PICTURES, *LANGUAGE]:
         try:
             if not any(checked(name, seed, half) for seed in range(3)):
                 wrong.append(name)
