@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch.distributed as dist
 from tccl_ranks import join
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from torch_sdaa.distributed import roll
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -319,19 +322,22 @@ def ddp_checkpoint(file: str, begin: int, end: int) -> str:
 
 
 def other_models(kind: str) -> str:
-    """Return what DDP or FSDP2 says of ranks with other models."""
+    """Return what DDP or FSDP2 says of ranks with other models; "late": rank 1 reads them when rank 0 has read."""
     rank, _ = join()
-    layers: list[nn.Module] = [nn.Linear(4, 8), nn.Linear(8, 2 if rank == 0 or kind != "shape" else 3)]
+    layers: list[nn.Module] = [nn.Linear(4, 8), nn.Linear(8, 2 if rank == 0 or not kind.endswith("shape") else 3)]
     if kind == "fewer" and rank:
         layers.pop()
     if kind == "dtype" and rank:
         layers[1] = layers[1].half()
     if kind == "buffer":
         layers[1].register_buffer("seen", torch.zeros(2 + rank))
-    if kind == "sharded" and rank:
+    if kind.endswith("sharded") and rank:
         layers[1] = nn.Linear(8, 3)
+    if kind.startswith("late") and rank:
+        wait = roll.wait_for
+        roll.wait_for = lambda *args: (wait(*args), time.sleep(0.5))
     try:
-        if kind == "sharded":
+        if kind.endswith("sharded"):
             mesh = dist.device_mesh.init_device_mesh("sdaa", (2,))
             sharded(nn.Sequential(*layers).to("sdaa"), mesh)(torch.ones(2, 4, device="sdaa"))
         DistributedDataParallel(nn.Sequential(*layers).to("cpu" if kind == "cpu" else "sdaa"))

@@ -98,6 +98,8 @@ def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Hos
     ("kind", "said"),
     [
         ("shape", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on rank 1"),
+        ("late shape", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on rank 1"),
+        ("late sharded", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on"),
         ("fewer", "rank 0 has a parameter '1.weight' that rank 1 has not (4 and 2)"),
         ("dtype", "'1.weight' is 2x8 float32 on rank 0 and 2x8 float16 on rank 1"),
         ("buffer", "'buffer 1.seen' is 2 float32 on rank 0 and 3 float32 on rank 1"),

@@ -20,7 +20,7 @@ LOOK = 1.0
 """Seconds between two looks whether those that have come are still there."""
 
 _PARTING = 5.0
-"""Seconds that rank 0 waits at most for the others to have read who is there."""
+"""Seconds that rank 0 waits at most for the others to have read what it ends with."""
 
 
 _seen: dict[int, Member] = {}
@@ -106,12 +106,7 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
         lambda: [*_come(store, keys), *earlier],
     )
     found = _come(store, keys)
-    store.set(f"tccl/read/{rank}", "")
-    if number == 0:  # its process may hold the store, and end at once where what it read is refused
-        until = time.monotonic() + _PARTING
-        all_of_them = [f"tccl/read/{other}" for other in range(max(one.size for one in found))]
-        while not store.check(all_of_them) and time.monotonic() < until:
-            time.sleep(0.002)
+    part(store, number, f"tccl/read/{rank}", [f"tccl/read/{other}" for other in range(max(one.size for one in found))])
     for one in found:
         if one.size != size:
             raise ValueError(
@@ -120,6 +115,18 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
             )
     _seen.update({one.number: one for one in found})
     return found
+
+
+def part(store: Any, number: int, mine: str, keys: Sequence[str]) -> None:
+    """Say that this rank has read what it may end with; rank 0 waits a while until all have, as it may hold the store.
+
+    Args:
+        number: this rank's in the world. mine: the key that says it of this rank. keys: those of all ranks.
+    """
+    store.set(mine, "")
+    until = time.monotonic() + _PARTING
+    while number == 0 and not store.check(list(keys)) and time.monotonic() < until:
+        time.sleep(0.002)
 
 
 def members(store: Any, size: int) -> list[Member]:

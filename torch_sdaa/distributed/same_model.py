@@ -115,6 +115,8 @@ def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
     for other in range(1, size):
         if digests[other] != digests[0]:
             models = {which: [tuple(p) for p in json.loads(store.get(f"{key}/whole/{which}"))] for which in (0, other)}
+            read = [f"{key}/read/{each}" for each in range(size)]
+            roll.part(store, torch.distributed.get_rank(), read[rank], read)
             raise RuntimeError(_difference(who, models, other))
 
 
