@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         read_regular as read_regular,
         write_file as write_file,
     )
+    from engine.host.hdf5 import needed_h5py as needed_h5py
     from engine.host.source_file import import_file as import_file
     from engine.host.training_calls import (
         SCRATCH as SCRATCH,
@@ -248,6 +249,7 @@ _HOMES = {
         "as_numbers",
         "kept_tensor",
     ),
+    "engine.host.hdf5": ("needed_h5py",),
     "engine.host.training_dump": (
         "TrainingDump",
         "TrainingDumpWriter",

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigError, DataError, TecoInferError
+from engine.host.hdf5 import needed_h5py
 from engine.host.training_calls import SCRATCH, OpCall, Recorded, kept_tensor
 from engine.signature import Array
 from engine.text import nearest, one_line, reason_of
-from tecoinfer_modelzoo import install_command
 
 VERSION = 1
 SPARE = 64 * 2**20
@@ -32,23 +32,11 @@ SPARE = 64 * 2**20
 _ROOM = 2**14
 """Bytes that describe a call, at most as a rule."""
 
+_WHAT = "dumps of a training"
+"""What needs h5py."""
+
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
 """What h5py raises on a file that is not what it should be."""
-
-
-def h5py_module() -> Any:
-    """Return h5py.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"dumps of a training need the package h5py, which is not installed; run: {install_command('toolkit')}"
-        ) from error
-    return h5py
 
 
 # --------------------------------------------------------------------------------------------------------- writing
@@ -65,7 +53,7 @@ class TrainingDumpWriter:
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], limit: int | None = None) -> None:
-        h5py = h5py_module()
+        h5py = needed_h5py(_WHAT)
         self.path, self.limit, self.size = path, limit, 0
         if limit is not None and not (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
             raise ConfigError(f"limit {limit!r} must be a whole number of bytes above 0")
@@ -287,7 +275,7 @@ def open_training_dump(path: Path) -> TrainingDump:
     Raises:
         DataError: it is missing, cut short, or no dump of a training. ConfigError: h5py is not installed.
     """
-    h5py = h5py_module()
+    h5py = needed_h5py(_WHAT)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"dump {path} {what}; name a file that torch_sdaa.utils.dumper wrote")

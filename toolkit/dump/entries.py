@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine import Array, ConfigError, shortened
-from tecoinfer_modelzoo import install_command
+from engine import Array, needed_h5py, shortened
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -92,11 +91,4 @@ def h5py_module() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "HDF5 dumps need the package h5py, which is not installed; run: "
-            f"{install_command('toolkit')}, or give --out a folder"
-        ) from error
-    return h5py
+    return needed_h5py("HDF5 dumps", "give --out a folder")

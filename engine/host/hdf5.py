@@ -1,0 +1,27 @@
+"""HDF5 files: h5py, which is not part of the core install."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import ConfigError
+from tecoinfer_modelzoo import install_command
+
+
+def needed_h5py(what: str, instead: str = "") -> Any:
+    """Return h5py.
+
+    Args:
+        what: needs it, in words. instead: what may be done without it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import h5py
+    except ModuleNotFoundError as error:
+        other = f", or {instead}" if instead else ""
+        raise ConfigError(
+            f"{what} need the package h5py, which is not installed; run: {install_command('toolkit')}{other}"
+        ) from error
+    return h5py
