@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 from torch_sdaa.dynamo.aten.table import Meta, onnx_of
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
+
+_MOST_PLACES = 9
+"""Places of a kernel up to which the gradient of its weight is one product: with more the input is copied too often."""
+
+_MOST_COLUMNS = 2**25
+"""Numbers that the input under every place of a kernel may be, 128 MiB of float32; beyond them nothing is copied."""
+
+_FEW = 400
+"""Places of the gradient of a sample up to which one product of all samples is faster than a product of each."""
+
+_TURNED = 1000
+"""Places of the gradient, of all samples, from which ONNX Runtime is faster with a turned kernel than transposed."""
 
 
 def _full(numbers: Sequence[int], rank: int) -> list[int]:
@@ -96,7 +109,15 @@ def _forward(b: Builder, grad: Value, weight: Value, x: Value, how: _How) -> Val
 
 
 def _of_input(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
-    """Write the gradient of the input: a transposed convolution, as wide as the input was."""
+    """Write the gradient of the input: a transposed convolution, as wide as the input was.
+
+    With stride 1 it is a convolution with the kernel turned, which is worth its while where much is convolved.
+    """
+    reach = [d * (k - 1) - p for d, k, p in zip(how.dilation, weight.shape[2:], how.padding, strict=True)]
+    if how.groups == 1 and set(how.stride) == {1} and min(reach) >= 0 and grad.numel // grad.shape[1] >= _TURNED:
+        pads: dict[str, Any] = {"pads": [*reach, *reach], "kernel_shape": list(weight.shape[2:])}
+        given = [grad, _turned(b, weight)]
+        return b.op("Conv", given, x.dtype, x.shape, strides=how.stride, dilations=how.dilation, **pads)
     sizes = zip(x.shape[2:], grad.shape[2:], how.stride, how.padding, how.dilation, weight.shape[2:], strict=True)
     extra = [size - ((out - 1) * s - 2 * p + d * (k - 1) + 1) for size, out, s, p, d, k in sizes]
     more: dict[str, Any] = {"strides": how.stride, "dilations": how.dilation, "group": how.groups}
@@ -110,20 +131,46 @@ def _of_weight(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> V
     A product of matrices for each sample and group: channels out x places, and places x (channels in x kernel).
     """
     batch, groups, kernel = x.shape[0], how.groups, weight.shape[2:]
-    if groups == 1 and weight.numel > weight.shape[0] * weight.shape[1]:
-        return _as_convolution(b, grad, x, weight, how)
-    places = int(grad.numel // (batch * grad.shape[1]))
-    columns = _columns(b, x, kernel, grad.shape[2:], how)
+    places = prod(grad.shape[2:])
+    if groups == 1 and prod(kernel) > 1:
+        few = prod(kernel) <= _MOST_PLACES and prod(kernel) * x.shape[1] * places * batch <= _MOST_COLUMNS
+        return (_as_product if few else _as_convolution)(b, grad, x, weight, how)
+    if groups == 1 and (batch == 1 or places <= _FEW):
+        return _as_product(b, grad, x, weight, how)
+    columns = _columns(b, x, kernel, grad.shape[2:], how, (*x.shape[:2], 1, places))
     per, cut = grad.shape[1] // groups, weight.numel // weight.shape[0]
     left = b.reshape(grad, (batch, groups, per, places))
     right = b.transpose(b.reshape(columns, (batch, groups, cut, places)), [0, 1, 3, 2])
-    if batch == 1 and groups == 1:
-        flat = b.reshape(columns, (cut, places))
-        made = b.op("Gemm", [b.reshape(grad, (per, places)), flat], weight.dtype, (per, cut), transB=1)
-        return b.reshape(made, weight.shape)
     made = b.op("MatMul", [left, right], weight.dtype, (batch, groups, per, cut))
     made = b.reduce("ReduceSum", made, [0], keep=False)
     return b.reshape(made, weight.shape)
+
+
+def _as_product(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
+    """Write it as one product for all samples: channels out x places, and places x (channels in x kernel)."""
+    x, grad = _channels_first(b, x), _channels_first(b, grad)
+    places = grad.numel // grad.shape[0]
+    columns = _columns(b, x, weight.shape[2:], grad.shape[2:], how, (x.shape[0], 1, places))
+    cut = weight.numel // weight.shape[0]
+    given = [b.reshape(grad, (grad.shape[0], places)), b.reshape(columns, (cut, places))]
+    return b.reshape(b.op("Gemm", given, weight.dtype, (weight.shape[0], cut), transB=1), weight.shape)
+
+
+def _channels_first(b: Builder, value: Value) -> Value:
+    """Change samples and channels: nothing is moved where there is one of either."""
+    order = [1, 0, *range(2, value.rank)]
+    shape = [value.shape[axis] for axis in order]
+    return b.reshape(value, shape) if 1 in shape[:2] else b.transpose(value, order)
+
+
+def _turned(b: Builder, weight: Value) -> Value:
+    """Turn a kernel by half a circle, and change its channels in and out."""
+    weight = _channels_first(b, weight)
+    axes = [axis for axis in range(2, weight.rank) if weight.shape[axis] > 1]
+    if not axes:
+        return weight
+    bounds = ([-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
+    return b.op("Slice", [weight, *(b.constant(numbers) for numbers in bounds)], weight.dtype, weight.shape)
 
 
 def _as_convolution(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
@@ -132,40 +179,35 @@ def _as_convolution(b: Builder, grad: Value, x: Value, weight: Value, how: _How)
     Stride and dilation change places; what the input has beyond the last place of the kernel is cut off.
     """
     rank = x.rank - 2
-    order = [1, 0, *range(2, x.rank)]
-
-    def turned(value: Value) -> Value:
-        shape = [value.shape[axis] for axis in order]
-        return b.reshape(value, shape) if value.shape[0] == 1 else b.transpose(value, order)
-
     sizes = zip(x.shape[2:], grad.shape[2:], how.stride, how.padding, how.dilation, strict=True)
     ends = [(size + 2 * p - s * (out - 1) - 1) // d + 1 for size, out, s, p, d in sizes]
     more: dict[str, Any] = {"strides": how.dilation, "dilations": how.stride, "pads": [*how.padding, *how.padding]}
     more["kernel_shape"] = list(grad.shape[2:])
-    made = b.op("Conv", [turned(x), turned(grad)], x.dtype, (x.shape[1], grad.shape[1], *ends), **more)
+    given, shape = [_channels_first(b, x), _channels_first(b, grad)], (x.shape[1], grad.shape[1], *ends)
+    made = b.op("Conv", given, x.dtype, shape, **more)
     for axis in range(rank):
         if made.shape[2 + axis] != weight.shape[2 + axis]:
             made = b.slice(made, 2 + axis, 0, weight.shape[2 + axis])
-    return b.transpose(made, order)
+    return b.transpose(made, [1, 0, *range(2, x.rank)])
 
 
-def _columns(b: Builder, x: Value, kernel: Sequence[int], out: Sequence[int], how: _How) -> Value:
-    """Write the input under every place of the kernel: batch x channels x kernel x places out."""
-    batch, channels = x.shape[:2]
+def _columns(
+    b: Builder, x: Value, kernel: Sequence[int], out: Sequence[int], how: _How, shape: tuple[int, ...]
+) -> Value:
+    """Write the input under every place of the kernel.
+
+    Args:
+        shape: of the input under one place; they are joined along the last axis but one.
+    """
     if any(how.padding):
         ends = [0, 0, *how.padding]
-        shape = (batch, channels, *(size + 2 * p for size, p in zip(x.shape[2:], how.padding, strict=True)))
-        x = b.op("Pad", [x, b.constant([*ends, *ends]), b.scalar(0, x.dtype)], x.dtype, shape)
-    places = 1
-    for size in out:
-        places *= size
-    cuts = []
-    for offsets in product(*map(range, kernel)):
-        part = _under(b, x, offsets, out, how)
-        cuts.append(b.reshape(part, (batch, channels, 1, places)))
+        padded = (*x.shape[:2], *(size + 2 * p for size, p in zip(x.shape[2:], how.padding, strict=True)))
+        x = b.op("Pad", [x, b.constant([*ends, *ends]), b.scalar(0, x.dtype)], x.dtype, padded)
+    cuts = [b.reshape(_under(b, x, offsets, out, how), shape) for offsets in product(*map(range, kernel))]
     if len(cuts) == 1:
         return cuts[0]
-    return b.op("Concat", cuts, x.dtype, (batch, channels, len(cuts), places), axis=2)
+    axis = len(shape) - 2
+    return b.op("Concat", cuts, x.dtype, (*shape[:axis], len(cuts), shape[-1]), axis=axis)
 
 
 def _under(b: Builder, x: Value, offsets: Sequence[int], out: Sequence[int], how: _How) -> Value:
