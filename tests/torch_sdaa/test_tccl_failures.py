@@ -65,13 +65,16 @@ def test_a_killed_rank_ends_the_others_in_one_line(ranks: Host, size: int, victi
     ("what", "said"),
     [
         ("group", r"tccl: .*rank 1 \(process \d+\).* ended.*; see what it printed last, and start all ranks again"),
-        ("cpu", r"tccl: rank [02] lost rank 1 \(process \d+\).* in a collective on the CPU: that process has ended; "),
+        (
+            "cpu",
+            r"tccl: rank [02] lost (rank 0 .*, )?rank 1 \(process \d+\).* in a collective on the CPU: that process ",
+        ),
     ],
 )
 def test_a_rank_killed_before_a_new_group_or_a_collective_on_the_cpu(ranks: Host, what: str, said: str) -> None:
     found = ranks(3, "tccl_failures:killed_before", what, timeout=LIMIT)
     assert [one.code for one in found] == [1, -9, 1]
-    for rank in (0, 2):
+    for rank in (0, 2):  # rank 0 may have ended for it before rank 2 looks who has
         assert re.match(said, line(found[rank].said)), found[rank].said
 
 
