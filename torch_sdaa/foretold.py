@@ -6,12 +6,15 @@ launch that the device would make of it, and gets the price that the launch woul
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,11 +29,13 @@ from torch._subclasses.fake_tensor import (
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
 
 from engine import ConfigError
 from engine.sdaa import load_card
 from torch_sdaa import prices
 from torch_sdaa.core import C
+from torch_sdaa.known import KnownValues
 
 _TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
 _TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
@@ -51,18 +56,8 @@ _NOTHING = (
 )
 """Operators that launch nothing: memory alone."""
 
-_FILLING = (
-    "ones_like",
-    "zeros_like",
-    "full_like",
-    "zeros",
-    "ones",
-    "full",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "scalar_tensor",
-)
+_ZEROS = ("zeros", "zeros_like", "new_zeros")
+_FILLING = (*_ZEROS, "ones_like", "full_like", "ones", "full", "new_ones", "new_full", "scalar_tensor")
 """Operators that the device makes of ``empty`` and one launch that fills."""
 
 _OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
@@ -74,12 +69,22 @@ _AS_OTHERS = {"stack": "aten::cat"}
 _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
 
 
-_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_")
+_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_", "repeat")
 
 _FLASH = 1
 """What ``torch._fused_sdp_choice`` says of the fused operator."""
 
+_INNER = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+"""Where PyTorch's files lie, and ours."""
+
 _UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
+
+
+_SELECTING = ("aten::index", "aten::masked_select")
+"""Operators whose result has a shape that follows from all operands but the first."""
+
+_NO_VALUES = "its data is not allocated yet"
+"""What PyTorch says where a kernel reads a tensor that has no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,12 @@ class Foretold:
 
     Attributes:
         launches: in their order, each with its price.
+        guessed: how often a line of the script reads a number that only a run knows, by ``file:line``; ``False`` was
+            taken for it. Where such a number decides how the step goes on, what is told may differ.
     """
 
     launches: tuple[tuple[prices.Launch, prices.Price], ...]
+    guessed: Counter[str] = field(default_factory=Counter)
 
     @property
     def seconds(self) -> float:
@@ -115,7 +123,7 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     """
     recorder = _Recorder()
     torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
-    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), warnings.catch_warnings():
+    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), _made_on_the_host(), warnings.catch_warnings():
         # a combined buffer is known again by its address, which fake tensors have, too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         with recorder:
@@ -123,10 +131,11 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
             for _ in range(steps_before):
                 step()
             recorder.launches.clear()
+            recorder.guessed.clear()
             step()
     pricer = prices.Pricer(load_card())
     priced = [(launch, pricer.price(*launch)) for launch in recorder.launches]
-    return Foretold(tuple(each for each in priced if each[1].launches))
+    return Foretold(tuple(each for each in priced if each[1].launches), recorder.guessed)
 
 
 def observe(step: Callable[[], Any], steps_before: int = 1) -> Foretold:
@@ -193,6 +202,20 @@ def _stepped_as_lists() -> Iterator[None]:
             known.remove(FakeTensor)
 
 
+@contextmanager
+def _made_on_the_host() -> Iterator[None]:
+    """Let ``torch.tensor(..., device="sdaa")`` be made on the host and then copied, which is traced.
+
+    Else it is copied out of sight of the trace: for real, by a launch that nobody asked for.
+    """
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)
+
+
 class _Mode(FakeTensorMode):
     """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
 
@@ -202,18 +225,24 @@ class _Mode(FakeTensorMode):
 
 @contextmanager
 def _attended() -> Iterator[None]:
-    """Take for attention the operator that the device takes: traced tensors have the steps that compilers see."""
-    functional = torch.nn.functional
-    kept = functional.scaled_dot_product_attention
+    """Take for attention and one_hot what the device takes: traced tensors have the steps that compilers see."""
+    functional: Any = torch.nn.functional
+    kept, one_hot = functional.scaled_dot_product_attention, functional.one_hot
 
     def attend(query: Tensor, *args: Any, **kwargs: Any) -> Any:
         return _attention(kept, query, *args, **kwargs) if _on_card([query]) else kept(query, *args, **kwargs)
 
-    functional.scaled_dot_product_attention = attend
+    def ones_at(tensor: Tensor, num_classes: int = -1) -> Any:
+        if num_classes < 1 or not tensor.numel() or not _on_card([tensor]):
+            return one_hot(tensor, num_classes)
+        made = torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device)
+        return made.scatter_(-1, tensor.unsqueeze(-1), 1)
+
+    functional.scaled_dot_product_attention, functional.one_hot = attend, ones_at
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = kept
+        functional.scaled_dot_product_attention, functional.one_hot = kept, one_hot
 
 
 def _attention(
@@ -255,29 +284,92 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.launches: list[prices.Launch] = []
+        self.guessed: Counter[str] = Counter()
+        self.known = KnownValues()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
-            if _on_card(args):
-                self.launches.append((_name(func), [_meta(args[0])], [], -1))
-            return _number(args[0])
+            return self._read(func, args[0])
+        args = self._with_tensors(func, args)
         try:
-            composed = _composed(_name(func), func.name()) if _on_card(_tensors((args, kwargs))) else None
+            composed = _composed(_name(func), func.name()) if _for_card(args, kwargs) else None
+            if func is torch.ops.aten.index_put.default and _gathered():
+                with self:
+                    return torch.ops.aten._index_put_impl_(*args, unsafe=True)
             if composed is not None:
                 with self:  # its steps are what is launched
                     return func._op_dk(composed, *args, **kwargs)
             out = func(*args, **kwargs)
         except _UNTOLD as error:
+            out = self._from_values(func, args, kwargs)
+            if out is None:
+                raise ConfigError(
+                    f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
+                    "write that step with fixed shapes (torch.where, masks), or run it and ask "
+                    "torch.sdaa.time_summary()"
+                ) from error
+        except RuntimeError as error:
+            if _NO_VALUES not in str(error):
+                raise
             raise ConfigError(
-                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
-                "write that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+                f"the cost of {_name(func)} cannot be told before it runs: it reads its operands on the host; run it and "
+                "ask torch.sdaa.time_summary()"
             ) from error
+        else:
+            self.known.learn(func, args, kwargs, out)
         if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
             self._note(func, args, kwargs, out)
         return out
+
+    def _with_tensors(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments with a tensor for each number that PyTorch made of one on its way to Python."""
+
+        def made(one: Any) -> Tensor:
+            tensor = torch.tensor(one)
+            with _disable_current_modes():
+                value = torch.tensor(one)
+            self.known.keep(tensor, value)
+            return tensor
+
+        wanted = [str(each.type) == "Tensor" for each in func._schema.arguments]
+        return tuple(
+            made(one) if is_tensor and isinstance(one, int | float | complex) else one
+            for one, is_tensor in zip(args, wanted, strict=False)
+        )
+
+    def _read(self, func: Any, tensor: Tensor) -> float | int | bool | complex:
+        """Return a number that the host reads: the real one where it follows from constants, else what is likely."""
+        if _on_card([tensor]):
+            self.launches.append((_name(func), [_meta(tensor)], [], -1))
+        value = self.known.value(tensor)
+        if value is not None:
+            with _disable_current_modes():
+                return value.item()
+        self.guessed[_line_here()] += 1
+        return _number(tensor)
+
+    def _from_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what an operator gives whose shapes follow from values, where these are known; else None."""
+        real = self.known.learn(func, args, kwargs, None)
+        shape_alone = real is None and _name(func) in _SELECTING
+        if shape_alone:
+            real = self.known.like(func, args)
+        if real is None:
+            return None
+        device = _tensors((args, kwargs))[0].device
+
+        def made(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            fake = torch.empty(value.shape, dtype=value.dtype, device=device)
+            if not shape_alone:
+                self.known.keep(fake, value)
+            return fake
+
+        return tree_map(made, real)
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         launches, name = launches_of(func, args, kwargs, out), _name(func)
@@ -304,12 +396,14 @@ def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Laun
         return [_copied(inputs[-1], outputs[0])]
     if short in _FILLING:
         filled = [_meta(outputs[0])]
-        return [("aten::fill_", filled, filled, -1)]
+        return [("aten::zero_" if short in _ZEROS else "aten::fill_", filled, filled, -1)]
+    if short == "repeat":
+        return [_repeated(inputs[0], args[1])]
     if short.startswith("convolution"):
         return [_convolution(name, args, outputs)]
     if short in _OF_A_PART:
         whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
-        return [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
+        return [("aten::zero_", whole, whole, -1), ("aten::copy_", part, part, -1)]
     if short in _AS_OTHERS:
         return [(_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1)]
     read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
@@ -322,6 +416,13 @@ def _copied(source: Tensor, made: Tensor) -> prices.Launch:
     if kinds == (True, True) and source.device.index != made.device.index:
         name = "copy_between"
     return name, [_meta(source)], [_meta(made)], -1
+
+
+def _repeated(source: Tensor, repeats: Sequence[int]) -> prices.Launch:
+    """Return the copy that a repetition is: into a view that has each size beside how often it is repeated."""
+    sizes = (*repeats, *[1] * (len(repeats) - source.dim()), *source.shape)
+    made = (_TYPES.get(source.dtype, str(source.dtype)), source.element_size(), tuple(int(n) for n in sizes))
+    return "aten::copy_", [made], [made], -1
 
 
 def _name(func: Any) -> str:
@@ -368,6 +469,27 @@ def _number(tensor: Tensor) -> float | int | bool:
     if number and tensor.is_floating_point():  # a hair less: NAdam divides by what is left of a product to 1
         return 1 - 2.0**-20
     return float(number) if tensor.is_floating_point() else number
+
+
+def _gathered() -> bool:
+    """Say whether the gradient of an index is made: of real tensors it is added to zeros in place, without a copy."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name() == "IndexBackward0"
+
+
+def _line_here() -> str:
+    """Return the line of the script, or of a library that is not PyTorch, that is under way: ``file:line``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_INNER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+def _for_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether an operator runs on the device: by its tensors, or by the device that it is given."""
+    tensors = _tensors((args, kwargs))
+    device = kwargs.get("device")
+    return _on_card(tensors) or (not tensors and device is not None and torch.device(device).type == "sdaa")
 
 
 def _on_card(tensors: Sequence[Tensor]) -> bool:
