@@ -315,8 +315,8 @@ class _Recorder(TorchDispatchMode):
             if _NO_VALUES not in str(error):
                 raise
             raise ConfigError(
-                f"the cost of {_name(func)} cannot be told before it runs: it reads its operands on the host; run it and "
-                "ask torch.sdaa.time_summary()"
+                f"the cost of {_name(func)} cannot be told before it runs: it reads its operands on the host; run it "
+                "and ask torch.sdaa.time_summary()"
             ) from error
         else:
             self.known.learn(func, args, kwargs, out)

@@ -30,7 +30,7 @@ class _UnknownError(Exception):
 
 
 class KnownValues:
-    """Which fake tensors have known values: by storage, so that views and what is written through them are known, too."""
+    """Which fake tensors have known values: by storage, so that views and what is written through one are, too."""
 
     def __init__(self) -> None:
         # The fake storage is held, so that no other one gets its number.
@@ -89,7 +89,12 @@ class KnownValues:
 
     def keep(self, fake: Tensor, value: Tensor) -> None:
         """Remember the values of a new tensor."""
-        if fake.numel() <= LARGEST and fake.shape == value.shape and not fake.storage_offset() and fake.layout == torch.strided:
+        if (
+            fake.numel() <= LARGEST
+            and fake.shape == value.shape
+            and not fake.storage_offset()
+            and fake.layout == torch.strided
+        ):
             with _disable_current_modes():
                 kept = torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype).copy_(value)
             self._of[_number(fake)] = (fake.untyped_storage(), kept.untyped_storage())

@@ -41,8 +41,8 @@ READS = (
     "keep it on the device: sum tensors there, and read them once in many steps (.item(), .cpu() wait for the device)"
 )
 OWN_READS = (
-    "this optimizer decides on the host by what it reads: fewer of its inner iterations (max_iter), or one that does not "
-    "(Adam, SGD); in an optimizer of your own, keep the decision on the device (torch.where)"
+    "this optimizer decides on the host by what it reads: fewer of its inner iterations (max_iter), or one that does "
+    "not (Adam, SGD); in an optimizer of your own, keep the decision on the device (torch.where)"
 )
 WAITS = "take the call out of the loop: reading a value waits by itself"
 DECIDES = "its result has a shape that follows from values, so the host waits: use torch.where or a mask of fixed shape"
