@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,12 +21,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.optim import optimizer
-from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
@@ -36,6 +31,7 @@ from engine.sdaa import load_card
 from torch_sdaa import prices
 from torch_sdaa.core import C
 from torch_sdaa.known import KnownValues
+from torch_sdaa.traced import on_card, traced_as_run
 
 _TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
 _TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
@@ -70,9 +66,6 @@ _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
 
 
 _SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_", "repeat")
-
-_FLASH = 1
-"""What ``torch._fused_sdp_choice`` says of the fused operator."""
 
 _INNER = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 """Where PyTorch's files lie, and ours."""
@@ -123,7 +116,7 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     """
     recorder = _Recorder()
     torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
-    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), _made_on_the_host(), warnings.catch_warnings():
+    with traced_as_run(), warnings.catch_warnings():
         # a combined buffer is known again by its address, which fake tensors have, too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         with recorder:
@@ -162,120 +155,6 @@ def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
         key = op, tuple(inputs), tuple(outputs), flops
         out[key] = out.get(key, (0, None))[0] + count, prices.Price(seconds, assumed)
     return out
-
-
-@contextmanager
-def _moved_as_fake() -> Iterator[None]:
-    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
-    kept = torch.nn.Module._apply
-
-    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        for child in self.children() if recurse else ():
-            apply(child, fn)
-        for param in [each for each in self._parameters.values() if each is not None]:
-            made = fn(param.detach())
-            param.data = made
-            param.fake_device = made.fake_device
-        for name, held in self._buffers.items():
-            if held is not None:
-                held.constant = None  # of a number fake tensors know the value, and would compute with it
-                self._buffers[name] = fn(held)
-        return self
-
-    torch.nn.Module._apply = apply
-    try:
-        yield
-    finally:
-        torch.nn.Module._apply = kept
-
-
-@contextmanager
-def _stepped_as_lists() -> Iterator[None]:
-    """Let optimizers take for fake tensors the forms that they take for real ones: lists of tensors."""
-    kinds: Any = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
-    for known in kinds:
-        known.append(FakeTensor)
-    try:
-        yield
-    finally:
-        for known in kinds:
-            known.remove(FakeTensor)
-
-
-@contextmanager
-def _made_on_the_host() -> Iterator[None]:
-    """Let ``torch.tensor(..., device="sdaa")`` be made on the host and then copied, which is traced.
-
-    Else it is copied out of sight of the trace: for real, by a launch that nobody asked for.
-    """
-    before = torch._C._only_lift_cpu_tensors()
-    torch._C._set_only_lift_cpu_tensors(True)
-    try:
-        yield
-    finally:
-        torch._C._set_only_lift_cpu_tensors(before)
-
-
-class _Mode(FakeTensorMode):
-    """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
-        return self
-
-
-@contextmanager
-def _attended() -> Iterator[None]:
-    """Take for attention and one_hot what the device takes: traced tensors have the steps that compilers see."""
-    functional: Any = torch.nn.functional
-    kept, one_hot = functional.scaled_dot_product_attention, functional.one_hot
-
-    def attend(query: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _attention(kept, query, *args, **kwargs) if _on_card([query]) else kept(query, *args, **kwargs)
-
-    def ones_at(tensor: Tensor, num_classes: int = -1) -> Any:
-        if num_classes < 1 or not tensor.numel() or not _on_card([tensor]):
-            return one_hot(tensor, num_classes)
-        made = torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device)
-        return made.scatter_(-1, tensor.unsqueeze(-1), 1)
-
-    functional.scaled_dot_product_attention, functional.one_hot = attend, ones_at
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention, functional.one_hot = kept, one_hot
-
-
-def _attention(
-    in_steps: Callable[..., Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Return what attention makes of traced tensors; which operator is told by empty ones of the host."""
-    given: list[Any] = [query, key, value, attn_mask]
-    if torch.is_autocast_enabled("sdaa"):
-        lower = torch.get_autocast_dtype("sdaa")
-        given = [each.to(lower) if each is not None and each.dtype == torch.float32 else each for each in given]
-    with _disable_current_modes():
-        asked = [each if each is None else _like_on_host(each) for each in given]
-        choice = torch._fused_sdp_choice(*asked, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if choice != _FLASH:
-        return in_steps(*given, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    mask = given[3]
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return fused(*given[:3], dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
-
-
-def _like_on_host(fake: Tensor) -> Tensor:
-    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-    return made.requires_grad_(fake.requires_grad and torch.is_grad_enabled())
 
 
 class _Recorder(TorchDispatchMode):
@@ -342,7 +221,7 @@ class _Recorder(TorchDispatchMode):
 
     def _read(self, func: Any, tensor: Tensor) -> float | int | bool | complex:
         """Return a number that the host reads: the real one where it follows from constants, else what is likely."""
-        if _on_card([tensor]):
+        if on_card([tensor]):
             self.launches.append((_name(func), [_meta(tensor)], [], -1))
         value = self.known.value(tensor)
         if value is not None:
@@ -390,7 +269,7 @@ def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Laun
     """
     name, short = _name(func), func._schema.name.rpartition("::")[2]
     inputs, outputs = _tensors((args, kwargs)), _tensors(out)
-    if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
+    if short in _NOTHING or prices.is_view(name) or not on_card(inputs + outputs):
         return []
     if short in ("copy_", *_COPYING):
         return [_copied(inputs[-1], outputs[0])]
@@ -406,7 +285,7 @@ def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Laun
         return [("aten::zero_", whole, whole, -1), ("aten::copy_", part, part, -1)]
     if short in _AS_OTHERS:
         return [(_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1)]
-    read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
+    read, written = ([_meta(t) for t in tensors if on_card([t])] for tensors in (inputs, outputs))
     return [(name, read, written, -1)]
 
 
@@ -463,7 +342,7 @@ def _meta(tensor: Tensor) -> prices.Meta:
 
 def _number(tensor: Tensor) -> float | int | bool:
     """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
-    number = 0 if _on_card([tensor]) else 1
+    number = 0 if on_card([tensor]) else 1
     if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
         return False
     if number and tensor.is_floating_point():  # a hair less: NAdam divides by what is left of a product to 1
@@ -489,11 +368,7 @@ def _for_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Say whether an operator runs on the device: by its tensors, or by the device that it is given."""
     tensors = _tensors((args, kwargs))
     device = kwargs.get("device")
-    return _on_card(tensors) or (not tensors and device is not None and torch.device(device).type == "sdaa")
-
-
-def _on_card(tensors: Sequence[Tensor]) -> bool:
-    return any(tensor.device.type == "sdaa" for tensor in tensors)
+    return on_card(tensors) or (not tensors and device is not None and torch.device(device).type == "sdaa")
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -308,9 +308,8 @@ def set_option(option: Mapping[str, object]) -> None:
         if name in _variables():
             raise ConfigError(f"set_option: {name} is an environment variable: set it before torch_sdaa is imported")
         if name not in known:
-            raise ConfigError(
-                f"set_option knows no {name!r};{did_you_mean(str(name).upper(), known) or ' it knows ' + ', '.join(known)}"
-            )
+            near = did_you_mean(str(name).upper(), known)
+            raise ConfigError(f"set_option knows no {name!r};{near or ' it knows ' + ', '.join(known)}")
         checked.append((known[name], _text(known[name], value)))
     for setting, text in checked:
         if setting.act is not None and not setting.values:
