@@ -6,12 +6,14 @@ launch that the device would make of it, and gets the price that the launch woul
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,18 +21,17 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.optim import optimizer
-from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
 
 from engine import ConfigError
 from engine.sdaa import load_card
 from torch_sdaa import prices
 from torch_sdaa.core import C
+from torch_sdaa.known import KnownValues
+from torch_sdaa.traced import on_card, traced_as_run
 
 _TYPES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float64: "Double"}
 _TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte"}
@@ -51,18 +52,8 @@ _NOTHING = (
 )
 """Operators that launch nothing: memory alone."""
 
-_FILLING = (
-    "ones_like",
-    "zeros_like",
-    "full_like",
-    "zeros",
-    "ones",
-    "full",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "scalar_tensor",
-)
+_ZEROS = ("zeros", "zeros_like", "new_zeros")
+_FILLING = (*_ZEROS, "ones_like", "full_like", "ones", "full", "new_ones", "new_full", "scalar_tensor")
 """Operators that the device makes of ``empty`` and one launch that fills."""
 
 _OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
@@ -74,12 +65,19 @@ _AS_OTHERS = {"stack": "aten::cat"}
 _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
 
 
-_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_")
+_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_", "repeat")
 
-_FLASH = 1
-"""What ``torch._fused_sdp_choice`` says of the fused operator."""
+_INNER = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+"""Where PyTorch's files lie, and ours."""
 
 _UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
+
+
+_SELECTING = ("aten::index", "aten::masked_select")
+"""Operators whose result has a shape that follows from all operands but the first."""
+
+_NO_VALUES = "its data is not allocated yet"
+"""What PyTorch says where a kernel reads a tensor that has no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,12 @@ class Foretold:
 
     Attributes:
         launches: in their order, each with its price.
+        guessed: how often a line of the script reads a number that only a run knows, by ``file:line``; ``False`` was
+            taken for it. Where such a number decides how the step goes on, what is told may differ.
     """
 
     launches: tuple[tuple[prices.Launch, prices.Price], ...]
+    guessed: Counter[str] = field(default_factory=Counter)
 
     @property
     def seconds(self) -> float:
@@ -115,7 +116,7 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
     """
     recorder = _Recorder()
     torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
-    with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), warnings.catch_warnings():
+    with traced_as_run(), warnings.catch_warnings():
         # a combined buffer is known again by its address, which fake tensors have, too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         with recorder:
@@ -123,10 +124,11 @@ def foretell(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> F
             for _ in range(steps_before):
                 step()
             recorder.launches.clear()
+            recorder.guessed.clear()
             step()
     pricer = prices.Pricer(load_card())
     priced = [(launch, pricer.price(*launch)) for launch in recorder.launches]
-    return Foretold(tuple(each for each in priced if each[1].launches))
+    return Foretold(tuple(each for each in priced if each[1].launches), recorder.guessed)
 
 
 def observe(step: Callable[[], Any], steps_before: int = 1) -> Foretold:
@@ -155,129 +157,98 @@ def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
     return out
 
 
-@contextmanager
-def _moved_as_fake() -> Iterator[None]:
-    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
-    kept = torch.nn.Module._apply
-
-    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        for child in self.children() if recurse else ():
-            apply(child, fn)
-        for param in [each for each in self._parameters.values() if each is not None]:
-            made = fn(param.detach())
-            param.data = made
-            param.fake_device = made.fake_device
-        for name, held in self._buffers.items():
-            if held is not None:
-                held.constant = None  # of a number fake tensors know the value, and would compute with it
-                self._buffers[name] = fn(held)
-        return self
-
-    torch.nn.Module._apply = apply
-    try:
-        yield
-    finally:
-        torch.nn.Module._apply = kept
-
-
-@contextmanager
-def _stepped_as_lists() -> Iterator[None]:
-    """Let optimizers take for fake tensors the forms that they take for real ones: lists of tensors."""
-    kinds: Any = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
-    for known in kinds:
-        known.append(FakeTensor)
-    try:
-        yield
-    finally:
-        for known in kinds:
-            known.remove(FakeTensor)
-
-
-class _Mode(FakeTensorMode):
-    """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
-        return self
-
-
-@contextmanager
-def _attended() -> Iterator[None]:
-    """Take for attention the operator that the device takes: traced tensors have the steps that compilers see."""
-    functional = torch.nn.functional
-    kept = functional.scaled_dot_product_attention
-
-    def attend(query: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _attention(kept, query, *args, **kwargs) if _on_card([query]) else kept(query, *args, **kwargs)
-
-    functional.scaled_dot_product_attention = attend
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention = kept
-
-
-def _attention(
-    in_steps: Callable[..., Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Return what attention makes of traced tensors; which operator is told by empty ones of the host."""
-    given: list[Any] = [query, key, value, attn_mask]
-    if torch.is_autocast_enabled("sdaa"):
-        lower = torch.get_autocast_dtype("sdaa")
-        given = [each.to(lower) if each is not None and each.dtype == torch.float32 else each for each in given]
-    with _disable_current_modes():
-        asked = [each if each is None else _like_on_host(each) for each in given]
-        choice = torch._fused_sdp_choice(*asked, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if choice != _FLASH:
-        return in_steps(*given, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    mask = given[3]
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return fused(*given[:3], dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
-
-
-def _like_on_host(fake: Tensor) -> Tensor:
-    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-    return made.requires_grad_(fake.requires_grad and torch.is_grad_enabled())
-
-
 class _Recorder(TorchDispatchMode):
     """Notes the launches that the device would make of the operators that pass."""
 
     def __init__(self) -> None:
         super().__init__()
         self.launches: list[prices.Launch] = []
+        self.guessed: Counter[str] = Counter()
+        self.known = KnownValues()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
-            if _on_card(args):
-                self.launches.append((_name(func), [_meta(args[0])], [], -1))
-            return _number(args[0])
+            return self._read(func, args[0])
+        args = self._with_tensors(func, args)
         try:
-            composed = _composed(_name(func), func.name()) if _on_card(_tensors((args, kwargs))) else None
+            composed = _composed(_name(func), func.name()) if _for_card(args, kwargs) else None
+            if func is torch.ops.aten.index_put.default and _gathered():
+                with self:
+                    return torch.ops.aten._index_put_impl_(*args, unsafe=True)
             if composed is not None:
                 with self:  # its steps are what is launched
                     return func._op_dk(composed, *args, **kwargs)
             out = func(*args, **kwargs)
         except _UNTOLD as error:
+            out = self._from_values(func, args, kwargs)
+            if out is None:
+                raise ConfigError(
+                    f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
+                    "write that step with fixed shapes (torch.where, masks), or run it and ask "
+                    "torch.sdaa.time_summary()"
+                ) from error
+        except RuntimeError as error:
+            if _NO_VALUES not in str(error):
+                raise
             raise ConfigError(
-                f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
-                "write that step with fixed shapes (torch.where, masks), or run it and ask torch.sdaa.time_summary()"
+                f"the cost of {_name(func)} cannot be told before it runs: it reads its operands on the host; run it "
+                "and ask torch.sdaa.time_summary()"
             ) from error
+        else:
+            self.known.learn(func, args, kwargs, out)
         if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
             self._note(func, args, kwargs, out)
         return out
+
+    def _with_tensors(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments with a tensor for each number that PyTorch made of one on its way to Python."""
+
+        def made(one: Any) -> Tensor:
+            tensor = torch.tensor(one)
+            with _disable_current_modes():
+                value = torch.tensor(one)
+            self.known.keep(tensor, value)
+            return tensor
+
+        wanted = [str(each.type) == "Tensor" for each in func._schema.arguments]
+        return tuple(
+            made(one) if is_tensor and isinstance(one, int | float | complex) else one
+            for one, is_tensor in zip(args, wanted, strict=False)
+        )
+
+    def _read(self, func: Any, tensor: Tensor) -> float | int | bool | complex:
+        """Return a number that the host reads: the real one where it follows from constants, else what is likely."""
+        if on_card([tensor]):
+            self.launches.append((_name(func), [_meta(tensor)], [], -1))
+        value = self.known.value(tensor)
+        if value is not None:
+            with _disable_current_modes():
+                return value.item()
+        self.guessed[_line_here()] += 1
+        return _number(tensor)
+
+    def _from_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what an operator gives whose shapes follow from values, where these are known; else None."""
+        real = self.known.learn(func, args, kwargs, None)
+        shape_alone = real is None and _name(func) in _SELECTING
+        if shape_alone:
+            real = self.known.like(func, args)
+        if real is None:
+            return None
+        device = _tensors((args, kwargs))[0].device
+
+        def made(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            fake = torch.empty(value.shape, dtype=value.dtype, device=device)
+            if not shape_alone:
+                self.known.keep(fake, value)
+            return fake
+
+        return tree_map(made, real)
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         launches, name = launches_of(func, args, kwargs, out), _name(func)
@@ -298,21 +269,23 @@ def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Laun
     """
     name, short = _name(func), func._schema.name.rpartition("::")[2]
     inputs, outputs = _tensors((args, kwargs)), _tensors(out)
-    if short in _NOTHING or prices.is_view(name) or not _on_card(inputs + outputs):
+    if short in _NOTHING or prices.is_view(name) or not on_card(inputs + outputs):
         return []
     if short in ("copy_", *_COPYING):
         return [_copied(inputs[-1], outputs[0])]
     if short in _FILLING:
         filled = [_meta(outputs[0])]
-        return [("aten::fill_", filled, filled, -1)]
+        return [("aten::zero_" if short in _ZEROS else "aten::fill_", filled, filled, -1)]
+    if short == "repeat":
+        return [_repeated(inputs[0], args[1])]
     if short.startswith("convolution"):
         return [_convolution(name, args, outputs)]
     if short in _OF_A_PART:
         whole, part = [_meta(outputs[0])], [_meta(inputs[0])]
-        return [("aten::fill_", whole, whole, -1), ("aten::copy_", part, part, -1)]
+        return [("aten::zero_", whole, whole, -1), ("aten::copy_", part, part, -1)]
     if short in _AS_OTHERS:
         return [(_AS_OTHERS[short], [_meta(t) for t in inputs], [_meta(t) for t in outputs], -1)]
-    read, written = ([_meta(t) for t in tensors if _on_card([t])] for tensors in (inputs, outputs))
+    read, written = ([_meta(t) for t in tensors if on_card([t])] for tensors in (inputs, outputs))
     return [(name, read, written, -1)]
 
 
@@ -322,6 +295,13 @@ def _copied(source: Tensor, made: Tensor) -> prices.Launch:
     if kinds == (True, True) and source.device.index != made.device.index:
         name = "copy_between"
     return name, [_meta(source)], [_meta(made)], -1
+
+
+def _repeated(source: Tensor, repeats: Sequence[int]) -> prices.Launch:
+    """Return the copy that a repetition is: into a view that has each size beside how often it is repeated."""
+    sizes = (*repeats, *[1] * (len(repeats) - source.dim()), *source.shape)
+    made = (_TYPES.get(source.dtype, str(source.dtype)), source.element_size(), tuple(int(n) for n in sizes))
+    return "aten::copy_", [made], [made], -1
 
 
 def _name(func: Any) -> str:
@@ -362,7 +342,7 @@ def _meta(tensor: Tensor) -> prices.Meta:
 
 def _number(tensor: Tensor) -> float | int | bool:
     """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
-    number = 0 if _on_card([tensor]) else 1
+    number = 0 if on_card([tensor]) else 1
     if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
         return False
     if number and tensor.is_floating_point():  # a hair less: NAdam divides by what is left of a product to 1
@@ -370,8 +350,25 @@ def _number(tensor: Tensor) -> float | int | bool:
     return float(number) if tensor.is_floating_point() else number
 
 
-def _on_card(tensors: Sequence[Tensor]) -> bool:
-    return any(tensor.device.type == "sdaa" for tensor in tensors)
+def _gathered() -> bool:
+    """Say whether the gradient of an index is made: of real tensors it is added to zeros in place, without a copy."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name() == "IndexBackward0"
+
+
+def _line_here() -> str:
+    """Return the line of the script, or of a library that is not PyTorch, that is under way: ``file:line``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_INNER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+def _for_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether an operator runs on the device: by its tensors, or by the device that it is given."""
+    tensors = _tensors((args, kwargs))
+    device = kwargs.get("device")
+    return on_card(tensors) or (not tensors and device is not None and torch.device(device).type == "sdaa")
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -56,6 +56,8 @@ def _folder(name: str) -> Callable[[str], None]:
     """Return what checks that an option names a folder that is there, as the guide demands."""
 
     def check(value: str) -> None:
+        if Path(value).exists() and not Path(value).is_dir():
+            raise ConfigError(f"{name}={value!r} is a file: name a folder")
         if not Path(value).is_dir():
             raise ConfigError(f"{name}={value!r} is no folder: make it first (mkdir -p {value})")
 
@@ -306,9 +308,8 @@ def set_option(option: Mapping[str, object]) -> None:
         if name in _variables():
             raise ConfigError(f"set_option: {name} is an environment variable: set it before torch_sdaa is imported")
         if name not in known:
-            raise ConfigError(
-                f"set_option knows no {name!r};{did_you_mean(str(name), known) or ' it knows ' + ', '.join(known)}"
-            )
+            near = did_you_mean(str(name).upper(), known)
+            raise ConfigError(f"set_option knows no {name!r};{near or ' it knows ' + ', '.join(known)}")
         checked.append((known[name], _text(known[name], value)))
     for setting, text in checked:
         if setting.act is not None and not setting.values:

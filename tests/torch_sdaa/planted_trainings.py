@@ -152,6 +152,43 @@ def healthy_with_blocks_computed_again() -> None:
     train(body)
 
 
+def healthy_layers_that_memory_binds() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512)).to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.randn(256, 512, device="sdaa")).mean().backward()
+        optimizer.step()
+
+
+def healthy_with_times_that_events_tell() -> None:
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        before, after = (torch.sdaa.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        loss = plain(model, x, y)
+        after.record()
+        before.elapsed_time(after)
+        return loss
+
+    train(body)
+
+
+def healthy_with_a_closure() -> None:
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _, (x, y) in zip(range(STEPS), batches(), strict=False):
+
+        def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = plain(model, x.to("sdaa"), y.to("sdaa"))
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
 def healthy_with_two_optimizers() -> None:
     adversaries(lambda net, x: net(x).mean())
 
@@ -269,6 +306,27 @@ def slow_layer() -> None:
     train(body)
 
 
+def slow_gradient_of_a_large_table() -> None:
+    table = nn.Embedding(400000, 32).to("sdaa")
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        table.weight.grad = None
+        return plain(model, x, y) + table(y).mean() * 1e-3  # planted
+
+    train(body)
+
+
+def slow_parts_that_are_taken_one_by_one() -> None:
+    steps = nn.Parameter(torch.zeros(24, 9000, 64, device="sdaa"))
+
+    def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
+        for t in range(6):
+            x = x + steps[:, t]  # planted
+        return plain(model, x, y)
+
+    train(body)
+
+
 # ------------------------------------------------------------------------------------------------------------ copies
 
 
@@ -331,6 +389,22 @@ def copies_by_printing_what_is_on_the_device() -> None:
     train(body)
 
 
+def copies_by_an_optimizer_that_decides() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(16, 4).to("sdaa")
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    x = torch.randn(64, 16, device="sdaa")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = (model(x) - 1).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.step(closure)  # planted
+
+
 def copies_by_selecting_with_masks() -> None:
     def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
         every = torch.ones(24, device="sdaa", dtype=torch.bool)
@@ -362,6 +436,24 @@ def gaps_by_a_loop_over_rows() -> None:
         return plain(model, x, y) + total * 1e-6
 
     train(body)
+
+
+def gaps_by_a_loop_in_a_closure() -> None:
+    torch.manual_seed(0)
+    model = network().to("sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        total = torch.zeros((), device="sdaa")
+        for row in torch.randn(48, 64, device="sdaa"):
+            total = total + row.mul(row).sum()  # planted
+        loss: torch.Tensor = model(torch.randn(24, 64, device="sdaa")).mean() + total * 1e-6
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.step(closure=closure)
 
 
 def gaps_by_a_loop_over_time() -> None:

@@ -100,7 +100,7 @@ def test_modules_are_moved_as_before_afterwards() -> None:
 
 def test_what_cannot_be_told_is_refused() -> None:
     def build() -> Callable[[], Any]:
-        x = torch.ones(3, 3).to("sdaa")
+        x = torch.rand(3, 3).to("sdaa")
         return lambda: x.nonzero()
 
     with pytest.raises(ConfigError, match=r"the cost of aten::nonzero cannot be told before it runs: its shapes"):
@@ -177,3 +177,131 @@ def test_attention_and_copied_layers_are_told(half: bool) -> None:
     told, seen = foretell(build), observe(build())
     assert len(told.launches) == len(seen.launches)
     assert told.seconds == pytest.approx(seen.seconds, rel=0.001)
+
+
+def _loop_of_a_constant() -> Callable[[], Any]:
+    x, times, bias = torch.ones(3).to("sdaa"), torch.tensor([2, 3]).to("sdaa"), torch.zeros(4).to("sdaa")
+
+    def step() -> None:
+        times.add_(1)
+        bias.zero_()
+        bias[1:3] += times.max()  # what is written through a view is known by the whole
+        for _ in range(int(bias.sum()) + int(torch.tensor([2], device="sdaa"))):
+            x.mul_(1.5)
+
+    return step
+
+
+def _rows_of_a_constant_mask() -> Callable[[], Any]:
+    net, x = nn.Linear(6, 4).to("sdaa"), torch.randn(5, 6).to("sdaa")
+    kept = torch.tensor([True, False, True, True, False]).to("sdaa")
+
+    def step() -> None:
+        net.zero_grad()
+        out = net(x[kept])
+        out[kept[:3]].logsumexp(-1).sum().backward()
+
+    return step
+
+
+def _causal_by_its_values() -> Callable[[], Any]:
+    layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+    net = nn.TransformerDecoder(layer, 1).to("sdaa")
+    x, memory = torch.randn(2, 5, 16).to("sdaa"), torch.randn(2, 4, 16).to("sdaa")
+    mask = nn.Transformer.generate_square_subsequent_mask(5, device="sdaa")
+    return lambda: net(x, memory, tgt_mask=mask).square().sum().backward()
+
+
+@pytest.mark.parametrize("build", [_loop_of_a_constant, _rows_of_a_constant_mask, _causal_by_its_values])
+def test_what_follows_from_constants_is_known(build: Build) -> None:
+    before = C.launches()
+    told = foretell(build)
+    assert C.launches() == before
+    seen = observe(build())
+    assert not told.guessed
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+
+
+def _drawn() -> Callable[[], Any]:
+    flags, x = torch.ones(4).to("sdaa"), torch.randn(4).to("sdaa")
+
+    def step() -> None:
+        flags[1:2].copy_(x[1:2])
+        for _ in range(int(flags.sum())):
+            x.mul(2)
+
+    return step
+
+
+def _learned() -> Callable[[], Any]:
+    net, x = nn.Linear(2, 2).to("sdaa"), torch.ones(2, 2).to("sdaa")
+    nn.init.ones_(net.weight)
+    nn.init.ones_(net.bias)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(x + torch.rand(2, 2, device="sdaa")).sum().backward()
+        optimizer.step()
+        float(net.weight.detach()[0, 0])
+
+    return step
+
+
+@pytest.mark.parametrize("build", [_drawn, _learned])
+def test_what_a_run_alone_knows_is_said(build: Build) -> None:
+    (line,) = foretell(build).guessed
+    assert line.startswith(f"{__file__}:")
+
+
+def test_numbers_are_copied_and_nothing_is_launched_for_it() -> None:
+    def build() -> Callable[[], Any]:
+        x = torch.ones(3).to("sdaa")
+        return lambda: x * torch.tensor(2.0, device="sdaa") + torch.randn(3, device="sdaa")
+
+    before = C.launches()
+    told = foretell(build)
+    assert C.launches() == before
+    assert told.operators == observe(build()).operators
+    assert told.operators["copy_in"] == 1
+
+
+class _Odd(nn.Module):
+    """What traced tensors take other ways through than those of the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Upsample(scale_factor=2), nn.PixelShuffle(2), nn.Conv2d(2, 2, 3))
+        self.at: torch.Tensor
+        self.register_buffer("at", torch.tensor([0, 2, 2]))
+
+    def forward(self, x: Any) -> Any:
+        """Return one number."""
+        x = self.body(x).flatten(1)[self.at % 2].repeat(2, 1)
+        names = nn.functional.one_hot(self.at, x.shape[1])
+        return (x.take_along_dim(self.at.repeat(2)[:, None] % 2, 1) * names.repeat(2, 1)).logsumexp(-1).sum()
+
+
+def test_what_is_traced_in_another_way_is_told_as_it_runs() -> None:
+    def build() -> Callable[[], Any]:
+        net, x = _Odd().to("sdaa"), torch.randn(2, 8, 4, 4).to("sdaa")
+
+        def step() -> None:
+            net.zero_grad()
+            net(x).backward()
+
+        return step
+
+    told, seen = foretell(build), observe(build())
+    assert len(told.launches) == len(seen.launches)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+
+
+def test_what_reads_its_operands_on_the_host_is_refused() -> None:
+    def build() -> Callable[[], Any]:
+        x, lengths = torch.randn(2, 3, 4).to("sdaa"), torch.tensor([3, 2])
+        return lambda: nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+
+    with pytest.raises(ConfigError, match=r"the cost of aten::_pack_padded_sequence cannot be told .*; run it and ask"):
+        foretell(build)

@@ -176,7 +176,9 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         ({"x": 3}, "set_option knows no 'x'; it knows ACL_OP_SELECT_IMPL_MODE, "),
         ({"ACL_OP_SELECT_IMPL_MODE": "high_precison"}, "high_performance; did you mean 'high_precision'?"),
         ({"ACL_OPTYPELIST_FOR_IMPLMODE": "Softmax"}, "; did you mean 'SoftmaxV2'?"),
+        ({"acl_op_debug_level": 3}, "knows no 'acl_op_debug_level'; did you mean 'ACL_OP_DEBUG_LEVEL'?"),
         ({"ACL_DEBUG_DIR": f"{tmp_path}/none"}, "none' is no folder: make it first"),
+        ({"ACL_DEBUG_DIR": __file__}, ".py' is a file: name a folder"),
         (
             {"TASK_QUEUE_ENABLE": 1},
             "TASK_QUEUE_ENABLE is an environment variable: set it before",

@@ -17,7 +17,8 @@ from toolkit.train_profile.record import Launch, Profile, total
 from utils.text import plural
 
 ALONE, SLOW_SHARE = 0.35, 0.2
-"""Share of the device's time from which an operator is slow: whatever binds it, and where memory does."""
+"""Share of the device's time from which an operator is slow: whatever binds it, and where memory does. Of the
+products that memory binds, as the layers of a small network are, one must also take twice what the next does."""
 
 NOTICED = 0.10
 """Share of the device's time from which anything else is named."""
@@ -136,11 +137,14 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
             one = _made(profile, fixes.SLOW, group, whole, f"{text}, bound by memory", fixes.ATTENTION)
             yield replace(one, source=at.source)
     groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))
+    products = sorted(total(group) for group in groups if _multiplies(_main(group)[0]))
     for group in groups:
         share = total(group) / whole
         first = _main(group)[0]
         wide, by_memory = _wide(first), first.memory > first.arithmetic
-        if share < (NOTICED if wide else SLOW_SHARE if by_memory and first.phase != "update" else ALONE):
+        like_others = _multiplies(first) and total(group) < 2 * sum(products[-2:-1])
+        work = by_memory and first.phase != "update" and not like_others
+        if share < (NOTICED if wide else SLOW_SHARE if work else ALONE):
             continue
         bound = "float64" if wide else "memory" if by_memory else "compute"
         beside = [row for row in heavy if row.module == first.module] if first.module else group
@@ -162,9 +166,25 @@ def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch, beside: Seq
         return fixes.UPDATE_AT_ONCE if len(passes) > 1 else fixes.UPDATE
     if bound == "compute":
         return fixes.COMPUTE_LOWER if _lower(first) else fixes.COMPUTE
+    if _multiplies(first):
+        return fixes.PRODUCT
+    if first.op == _TABLE:
+        return fixes.TABLE
+    if 2 * total([row for row in group if row.node in _PART_NODES]) > total(group):
+        return fixes.PARTS
     # the same sizes read and written over and over
     chained = [row for row in beside if row.phase == "forward" and row.inputs and row.inputs[0] == first.inputs[0]]
     return fixes.CHAIN if len({row.op for row in chained}) >= CHAINED else fixes.MEMORY
+
+
+_TABLE = "aten::embedding_dense_backward"
+_PART_NODES = ("SelectBackward0", "SliceBackward0")
+
+
+def _multiplies(row: Launch) -> bool:
+    """Say whether a launch is a product of matrices or a convolution, or a compiled graph that is mostly such."""
+    kind = row.kernels[0]["kind"] if row.kernels else row.op.removeprefix("aten::")
+    return kind.startswith(("mm", "addmm", "bmm", "baddbmm", "convolution"))
 
 
 _SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
@@ -213,7 +233,8 @@ def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[
             named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
         if named:
             said = _said(way, first, profile.per_step(sum(row.count for row in group)), share)
-            yield _made(profile, fixes.COPIES, group, whole, said, _FIXES[way])
+            own = way == "read" and all(row.phase == "update" for row in group)
+            yield _made(profile, fixes.COPIES, group, whole, said, fixes.OWN_READS if own else _FIXES[way])
 
 
 _READING = {"decides": "read"}

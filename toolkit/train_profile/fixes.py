@@ -10,6 +10,18 @@ MEMORY = (
     "let it move less: smaller intermediate tensors, an equivalent that makes none (a matrix product in place of a "
     "broadcast), or float16 (torch.autocast('sdaa'))"
 )
+PRODUCT = (
+    "let each read of the weights do more: a larger batch, one product in place of several; or a smaller layer, or "
+    "float16 (torch.autocast('sdaa'))"
+)
+TABLE = (
+    "take nn.Embedding(sparse=True), with SGD, Adagrad or SparseAdam: its gradient then has the rows that were looked "
+    "up, not the whole table"
+)
+PARTS = (
+    "take all parts at once (unbind, split, one index_select): the gradient of each that is taken by an index is a "
+    "tensor of the whole"
+)
 CHAIN = (
     "take one operator for the chain of them (nn.GELU, nn.LayerNorm for its formula), or torch.compile: it makes one "
     "kernel of it; or float16 (torch.autocast('sdaa'))"
@@ -27,6 +39,10 @@ UPDATE_AT_ONCE = (
 UPDATE = "a larger batch, or gradients of several batches for one step, share each update"
 READS = (
     "keep it on the device: sum tensors there, and read them once in many steps (.item(), .cpu() wait for the device)"
+)
+OWN_READS = (
+    "this optimizer decides on the host by what it reads: fewer of its inner iterations (max_iter), or one that does "
+    "not (Adam, SGD); in an optimizer of your own, keep the decision on the device (torch.where)"
 )
 WAITS = "take the call out of the loop: reading a value waits by itself"
 DECIDES = "its result has a shape that follows from values, so the host waits: use torch.where or a mask of fixed shape"

@@ -57,7 +57,8 @@ def profile_script(
     if not found.data["launches"]:
         raise ModelError(
             f"{script.name} launched nothing on the card; give it the arguments with which it trains on sdaa or cuda, "
-            f"behind two hyphens: teco profile-train {script} -- --device sdaa"
+            f"behind two hyphens: teco profile-train {script} -- --device sdaa; processes that it starts are not seen: "
+            "where they train, profile what one of them runs"
         )
     return found, json.loads((folder / "trace.json").read_text(encoding="utf-8"))
 

@@ -62,23 +62,25 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event) note(What::wait, s.device_index(), s.id(), static_cast<Event*>(event)->id);
   }
   // The values are there at once, so the answer is always yes: a script that asks until it is must not ask for ever. On the
-  // clock the host has then waited, as it would have by asking.
+  // clock the host has then waited, as it would have by asking. A profile tells the two apart: who asks does not wait by it.
   bool queryEvent(void* event) const override {
-    synchronizeEvent(event);
+    waitEvent(event, "query");
     return true;
   }
   bool queryStream(const c10::Stream& s) const override {
-    synchronizeStream(s);
+    waitStream(s, "query");
     return true;
   }
-  void synchronizeStream(const c10::Stream& s) const override {
-    Within span(Doing::runtime, "synchronize");
+  void synchronizeStream(const c10::Stream& s) const override { waitStream(s, "synchronize"); }
+  void synchronizeEvent(void* event) const override { waitEvent(event, "synchronize"); }
+  void waitStream(const c10::Stream& s, const char* name) const {
+    Within span(Doing::runtime, name);
     check_device(s.device_index());
     note(What::sync_stream, s.device_index(), s.id());
   }
-  void synchronizeEvent(void* event) const override {
+  void waitEvent(void* event, const char* name) const {
     if (!event) return;
-    Within span(Doing::runtime, "synchronize");
+    Within span(Doing::runtime, name);
     auto* mine = static_cast<Event*>(event);
     check_device(mine->device);
     note(What::sync_event, mine->device, 0, mine->id);

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ RECORD, TRACE, FAILURE, STEPS = "record.json", "trace.json", "failure.txt", "ste
 
 class Enough(BaseException):
     """The steps asked for are done, or the time is over; no ``except Exception`` of a script is to meet it."""
+
+
+def _quiet(of: threading.ExceptHookArgs) -> None:
+    """Let a thread of the script in which the last step was done end without a word, as the script itself does."""
+    if of.exc_type is not Enough:
+        threading.__excepthook__(of)
 
 
 def _over(*_: Any) -> None:
@@ -44,6 +51,7 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
 
     collector, why = Collector(stepped), ""
     signal.signal(signal.SIGTERM, _over)
+    threading.excepthook = _quiet
     sys.argv = [script, *arguments]
     collector.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from torch_sdaa.core import C
 from torch_sdaa.profiling.naming import Called, ModuleNames
@@ -22,6 +23,9 @@ OP, BACKWARD, RANGE, RUNTIME, LAUNCH = range(5)
 
 EVALUATED = "autograd::engine::evaluate_function: "
 """How the name of a span begins in which autograd evaluates a node."""
+
+CLOSURE = "closure of an optimizer"
+"""The name of the span in which an optimizer's step calls what it was given: the script's forward and backward."""
 
 LARGEST = 1 << 21
 """Host spans of a profile; about half a GB of memory while it is evaluated."""
@@ -123,7 +127,7 @@ class Collector:
         self._modules = ModuleNames()
         self._steps = Steps()
         self._found = Collected(0)
-        self._hook: Any = None
+        self._hooks: list[Any] = []
         self._compiled: list[Any] = []
 
     def start(self) -> None:
@@ -137,7 +141,10 @@ class Collector:
         self._clocks = [dict(C.times(i)) for i in range(C.device_count())]
         self._compiled = _compilations()
         self._modules.start()
-        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._hooks = [
+            register_optimizer_step_pre_hook(_with_closure_named),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
         self._found.begin = time.perf_counter_ns()
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
@@ -149,7 +156,8 @@ class Collector:
         """End, and return what was seen."""
         found = self._found
         found.end = time.perf_counter_ns()
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._modules.stop()
         found.steps = self._steps.rounds()
         found.turns = max(1, round(len(self._steps) / max(len(found.steps), 1)))
@@ -170,6 +178,27 @@ class Collector:
         known = set(map(id, self._compiled))  # they are held, so that no number is used again
         found.compiled = [_told(one) for one in _compilations() if id(one) not in known]
         return found
+
+
+def _with_closure_named(
+    optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments of a step with its closure in a span of its own; None: it has no closure."""
+    _, *given = args  # the optimizer stands first
+    if given and callable(given[0]):
+        return (optimizer, _named(given[0]), *given[1:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": _named(kwargs["closure"])}
+    return None
+
+
+def _named(closure: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(closure)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.profiler.record_function(CLOSURE):
+            return closure(*args, **kwargs)
+
+    return named
 
 
 def _nodes_whole(spans: list[HostSpan], names: list[str]) -> list[HostSpan]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from torch_sdaa.profiling.collect import BACKWARD, EVALUATED, LAUNCH, OP, RANGE, Collected
+from torch_sdaa.profiling.collect import BACKWARD, CLOSURE, EVALUATED, LAUNCH, OP, RANGE, Collected
 from torch_sdaa.profiling.spans import with_parents
 
 FORWARD, BACKWARDS, UPDATE = "forward", "backward", "update"
@@ -60,13 +60,19 @@ def origins(found: Collected) -> dict[int, Origin]:
         phase = FORWARD
         if nodes or span.worker:
             phase = BACKWARDS
-        elif any(name.startswith("Optimizer.") for name in ranges):
+        elif _updates(ranges):
             phase = UPDATE
         outer = next((one for one in reversed(chain) if one.doing > RANGE), span)
         step = bisect_left(found.steps, span.begin)
         line = line if line >= 0 else last
         out[span.at] = Origin(phase, step, line, module, node, outer.begin, outer.end, span.worker, own)
     return out
+
+
+def _updates(ranges: list[str]) -> bool:
+    """Say whether an optimizer steps, by the names of the ranges, the outermost first; its closure is the script's."""
+    inner = next((name for name in reversed(ranges) if name == CLOSURE or name.startswith("Optimizer.")), CLOSURE)
+    return inner != CLOSURE
 
 
 def _makers(found: Collected) -> dict[tuple[int, int], tuple[int, int]]:

@@ -272,6 +272,40 @@ def test_what_a_script_did_before_it_failed_is_kept(
     assert (tmp_path / "out.trace").is_file()
 
 
+THREAD = """\
+import threading
+import torch
+import torch_sdaa
+
+
+def train():
+    weight = torch.nn.Parameter(torch.ones(4, device="sdaa"))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for _ in range(9):
+        optimizer.step(lambda: (weight * 2).mean())
+
+
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+print("joined")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@needs_torch
+def test_a_thread_that_trains_ends_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(THREAD, encoding="utf-8")
+    done = teco(tmp_path, "train.py", "--steps", 3, "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert "joined" in done.stderr
+    assert "Traceback" not in done.stderr
+    kept = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert kept["steps"] == 3
+    assert {row["phase"] for row in kept["launches"]} == {"forward"}
+
+
 FAILS = """\
 import time
 import torch
