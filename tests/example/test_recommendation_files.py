@@ -34,7 +34,8 @@ def test_neither_ratings_nor_weights_are_in_the_repository(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("name", [pytest.param("sasrec", marks=pytest.mark.long), "two_tower"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["sasrec", "two_tower"])
 def test_a_short_training_beats_the_popular_films(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     try:

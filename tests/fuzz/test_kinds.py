@@ -28,6 +28,7 @@ def _attack(tmp_path: Path, cases: int, *kinds: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_cases_of_each_kind(tmp_path: Path) -> None:
     _attack(tmp_path, 2, *KINDS)
 

@@ -55,6 +55,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_planted_is_found(tmp_path: Path) -> None:
     planted = json.dumps(list(PLANTED.items()))
     script = SCRIPT.format(root=str(ROOT), work=str(tmp_path), planted=planted)

@@ -126,7 +126,8 @@ def holds(run: Any, sample: Sample, found: Batching, dynamic: bool) -> bool:
     )
 
 
-@pytest.mark.parametrize("dynamic", [True, pytest.param(False, marks=pytest.mark.long)], ids=["dynamic", "fixed"])
+@pytest.mark.long
+@pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "fixed"])
 def test_what_is_proven_of_one_node_holds(cases: list[tuple[str, onnx.ModelProto, list[Array]]], dynamic: bool) -> None:
     seen: Counter[str] = Counter()
     wrong = []

@@ -265,6 +265,7 @@ def cluster() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 def test_two_workers(model: Model, alone: Path, cluster: dict[str, str], tmp_path: Path) -> None:
     result = tmp_path / "r.json"
