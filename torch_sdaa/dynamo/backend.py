@@ -282,7 +282,7 @@ def _device(gm: fx.GraphModule) -> torch.device | None:
 
 def _hints(places: Sequence[Any]) -> dict[Any, int]:
     """Return the sizes with which a graph of dynamic ones was traced; one without (``mark_unbacked``) is left out."""
-    symbols = {}
+    symbols: dict[Any, int] = {}
     for place in places:
         sizes = [place] if isinstance(place, torch.SymInt) else place.shape if isinstance(place, torch.Tensor) else []
         for size in sizes:

@@ -226,7 +226,7 @@ def _recompilations(ids: set[str]) -> list[Recompilation]:
     """Return what PyTorch says of compilations that were not the first of their function."""
     from torch._dynamo.utils import get_compilation_metrics
 
-    found = {}
+    found: dict[str, Recompilation] = {}
     metrics = get_compilation_metrics()
     functions = {
         str(each.compile_id).partition("/")[0]: str(each.co_name) for each in metrics if each.compile_id in ids

@@ -59,7 +59,8 @@ def layer_norm(
     axis = x.rank - len(sizes)
     if x.dtype not in (torch.float32, torch.float16):
         raise Unsupported("a layer norm that is not float32")
-    x, weight, bias = (each and b.cast(each, torch.float32) for each in (x, weight, bias))
+    x = b.cast(x, torch.float32)
+    weight, bias = (None if each is None else b.cast(each, torch.float32) for each in (weight, bias))
     if weight is None:
         weight = Value(b.constant(np.ones(tuple(sizes)), x.dtype), tuple(sizes), x.dtype)
     few = (x.dtype, (*x.shape[:axis], *(1 for _ in sizes)))
