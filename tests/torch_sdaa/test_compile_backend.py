@@ -234,6 +234,15 @@ def test_the_cache_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch, tmp_path
         cache.read("key2")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [([("cache", True)], r"give a dictionary, such as"), ({"keep": "a\0b"}, r"'a\\x00b', which no")],
+)
+def test_options_of_another_kind_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        torch.compile(lambda v: v + 1, backend="sdaa", options=options)(torch.ones(2, device="sdaa"))
+
+
 def test_options_that_do_not_exist_are_refused() -> None:
     for options, message in (
         ({"cahce": True}, "has no option 'cahce'; did you mean 'cache'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -78,12 +79,43 @@ def test_what_a_run_left_is_compared_again(
         open_engine("sdaa", script.spec_of(path, save_engine=True)).release()
     assert script.reopened(out) == 0
     assert capsys.readouterr().out.count("largest difference 0\n") == 4
+    values = dict(np.load(out / "forward_0_0_0_0.npz"))
+    for other, message in (
+        (values["output_0"] + 1, r"forward_0_0_0_0\.tecoengine on target sdaa is .* away from what the step gave"),
+        (values["output_0"] * np.nan, r"forward_0_0_0_0\.tecoengine on target sdaa is nan away"),
+        (values["output_0"][:1], r"output 0 is \[3, 2\], and output_0 of forward_0_0_0_0\.npz is \[1, 2\]: run this"),
+    ):
+        np.savez(out / "forward_0_0_0_0.npz", **{**values, "output_0": other}, allow_pickle=False)
+        with pytest.raises(DataError, match=message):
+            script.reopened(out)
     np.savez(out / "forward_0_0_0_0.npz", input_0=np.zeros(1), allow_pickle=False)
     with pytest.raises(Exception, match=r"forward_0_0_0_0\.tecoengine: got 1 input arrays?, the model takes 3"):
         script.reopened(out)
     (out / "forward_0_0_0_0.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"is not a readable \.npz file.*; run this again without --reopen"):
         script.reopened(out)
+
+
+def test_an_engine_of_another_version_is_refused_with_what_to_do(script: Any, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    dynamo.clear()
+    options = {"keep": str(tmp_path), "const_name": True, "cache": False}
+    torch.compile(lambda v: v.exp() * 2, backend="sdaa", options=options)(torch.ones(3, device="sdaa"))
+    (path,) = tmp_path.glob("*.onnx")
+    open_engine("sdaa", script.spec_of(path, save_engine=True)).release()
+    saved = path.with_suffix(".tecoengine")
+    head, _, rest = saved.read_bytes().partition(b"\n")
+    word, version, length, _ = head.split()
+    manifest = json.loads(rest[: int(length)])
+    manifest["origin"]["versions"]["onnxruntime"] = "1.0.0"
+    other = json.dumps(manifest).encode() + rest[int(length) :]
+    digest = hashlib.sha256(other[: len(json.dumps(manifest))]).hexdigest().encode()
+    saved.write_bytes(b" ".join((word, version, str(len(json.dumps(manifest))).encode(), digest)) + b"\n" + other)
+    with pytest.raises(DataError, match=r"onnxruntime was 1\.0\.0, now .*; or run this again without --reopen$"):
+        script.reopened(tmp_path)
+    saved.write_bytes(b" ".join((word, b"9", *head.split()[2:])) + b"\n" + rest)
+    with pytest.raises(DataError, match=r"has format version 9, this zoo reads \d+; .* without --reopen$"):
+        script.reopened(tmp_path)
 
 
 def test_the_report_is_json_too() -> None:

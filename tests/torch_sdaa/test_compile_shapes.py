@@ -168,3 +168,24 @@ def test_two_ranks_with_ddp_and_fsdp(tmp_path: Path) -> None:
             assert {stage for stage, _ in found[f"{name} compiled graphs"]} == {"forward", "backward"}
             assert all(left == 0 for _, left in found[f"{name} compiled graphs"])
     assert first["ddp compiled"] == second["ddp compiled"]
+
+
+def test_a_function_that_pytorch_compiles_no_more_is_in_the_report() -> None:
+    function = torch.compile(lambda v: v.sin() * 2, backend="sdaa", dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for size in range(1, 6):
+            function(torch.ones(size, device="sdaa"))
+    found = dynamo.report()
+    assert [each.given_up for each in found.recompilations] == [False, True]
+    assert {each.function for each in found.recompilations} == {"<lambda>"}
+    assert "not compiled again, it runs as it is: " in str(found)
+    assert "recompile_limit is reached; " in str(found)
+
+
+def test_a_size_that_is_marked_unbacked_stays_with_the_device() -> None:
+    function = torch.compile(lambda v: (v * 2).sum(1), backend="sdaa")
+    for size in (4, 6):
+        given = torch.ones(size, 3, device="sdaa")
+        torch._dynamo.decorators.mark_unbacked(given, 0)
+        assert function(given).tolist() == [6.0] * size
+    assert any("is not known before the call" in each.reason for each in dynamo.report().fallbacks)

@@ -40,7 +40,7 @@ def aot_backend(gm: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Call
     Raises:
         ConfigError: an option does not exist.
     """
-    options = read({**given.pop("options", {}), **given})
+    options = read(given.pop("options", {}), given)
     made = aot_autograd(
         fw_compiler=partial(_compiled, stage="forward", options=options),
         bw_compiler=partial(_compiled, stage="backward", options=options),
@@ -281,14 +281,14 @@ def _device(gm: fx.GraphModule) -> torch.device | None:
 
 
 def _hints(places: Sequence[Any]) -> dict[Any, int]:
-    """Return the sizes with which a graph of dynamic ones was traced."""
-    symbols = {}
+    """Return the sizes with which a graph of dynamic ones was traced; one without (``mark_unbacked``) is left out."""
+    symbols: dict[Any, int] = {}
     for place in places:
         sizes = [place] if isinstance(place, torch.SymInt) else place.shape if isinstance(place, torch.Tensor) else []
         for size in sizes:
             if isinstance(size, torch.SymInt):
-                for symbol in size.node.expr.free_symbols:
-                    symbols[symbol] = int(size.node.shape_env.backed_var_to_val[symbol])
+                known = size.node.shape_env.backed_var_to_val
+                symbols |= {each: int(known[each]) for each in size.node.expr.free_symbols if each in known}
     return symbols
 
 

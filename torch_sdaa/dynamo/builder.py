@@ -213,6 +213,27 @@ class Builder:
         shape = [1 if i in axes else d for i, d in enumerate(value.shape) if keep or i not in axes]
         return self.op(kind, [value, self.constant(axes)], value.dtype, shape, keepdims=int(keep))
 
+    def extreme(self, kind: str, value: Value, axes: Sequence[int], keep: bool) -> Value:
+        """Return the largest or smallest over axes: NaN where one is, which ONNX Runtime passes over."""
+        made = self.reduce(kind, value, axes, keep)
+        if not value.dtype.is_floating_point or made is value:
+            return made
+        return self.or_nan(made, self.reduce("ReduceMax", self.nans(value, torch.int32), axes, keep))
+
+    def nans(self, value: Value, dtype: torch.dtype) -> Value:
+        """Return 1 where a number is NaN, and 0 elsewhere."""
+        return self.cast(self.op("IsNaN", [value], torch.bool, value.shape), dtype)
+
+    def or_nan(self, value: Value, nans: Value) -> Value:
+        """Return NaN in the places of ``nans`` that are not 0, and the value elsewhere."""
+        nan = self.scalar(float("nan"), value.dtype)
+        return self.op("Where", [self.cast(nans, torch.bool), nan, value], value.dtype, value.shape)
+
+    def instead_of_nan(self, value: Value, other: str, made: Value) -> Value:
+        """Return ``other`` in the places where a value is NaN, and what was made of it elsewhere."""
+        nan = self.op("IsNaN", [value], torch.bool, value.shape)
+        return self.op("Where", [nan, other, made], made.dtype, made.shape)
+
     def slice(self, value: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
         """Return every ``step``-th part along an axis; the bounds lie inside."""
         length = max(0, -(-(stop - start) // step))

@@ -24,7 +24,13 @@ _PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fres
 JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
 """Operators that may have inputs without elements."""
 
-_COMPARING = tuple(getattr(torch.ops.aten, name).Scalar for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_ROUNDING = {
+    each
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "rsub", "remainder", "fmod", "pow")
+    for each in (getattr(getattr(torch.ops.aten, name), kind, None) for kind in ("Scalar", "Tensor", "Tensor_Scalar"))
+    if each is not None
+}
+"""Operators that round a number beside a tensor to the tensor's dtype; a factor or divisor keeps its digits."""
 
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
@@ -67,8 +73,9 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     narrow = any(_is_narrow(values[source]) for source in node.all_input_nodes)
     args = _plain(b, map_arg(node.args, lambda each: _wide(values[each])))
     kwargs = _plain(b, map_arg(node.kwargs, lambda each: _wide(values[each])))
-    if narrow and node.target in _COMPARING:
+    if narrow and node.target in _ROUNDING:
         args = [_like_bfloat16(each) for each in args]
+        kwargs = {name: _like_bfloat16(each) for name, each in kwargs.items()}
     meta = _meta(b, node)
     made = writer(b, meta.wide(), *args, **kwargs)
     if not isinstance(made, (tuple, list)):
@@ -93,7 +100,7 @@ def _narrow(b: Builder, value: Any, expected: tuple[Any, torch.dtype] | None) ->
 
 
 def _like_bfloat16(argument: Any) -> Any:
-    """Return a number as it is compared with bfloat16."""
+    """Return a number as it is compared with bfloat16, or added to it."""
     return torch.tensor(argument, dtype=torch.bfloat16).item() if isinstance(argument, float) else argument
 
 

@@ -29,12 +29,18 @@ class Options:
     recompute: bool = True
 
 
-def read(given: Mapping[str, Any]) -> Options:
+def read(given: Any, more: Mapping[str, Any] | None = None) -> Options:
     """Check what was given.
+
+    Args:
+        given: the options. more: what stands beside them, which counts as options.
 
     Raises:
         ConfigError: an option does not exist, or has a value of another kind.
     """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"options of backend 'sdaa' are {given!r}; give a dictionary, such as {{'cache': False}}")
+    given = {**given, **(more or {})}
     known = {field.name: type(field.default) for field in fields(Options)}
     taken: dict[str, Any] = {}
     for name, value in given.items():
@@ -53,6 +59,8 @@ def read(given: Mapping[str, Any]) -> Options:
             raise ConfigError(f"option {name} of backend 'sdaa' is {value!r}; give a {known[name].__name__}")
         taken[name] = value
     options = Options(**taken)
+    if "\0" in options.keep:
+        raise ConfigError(f"option keep of backend 'sdaa' is {options.keep!r}, which no folder is called; name another")
     if options.keep and Path(options.keep).exists() and not Path(options.keep).is_dir():
         raise ConfigError(f"option keep of backend 'sdaa': {options.keep} is no folder; name another")
     return options

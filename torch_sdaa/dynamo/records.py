@@ -15,6 +15,11 @@ log = logging.getLogger("torch_sdaa.dynamo")
 SCHEMA_VERSION = 1
 """Of :meth:`Report.to_json`."""
 
+_LIMITED = "recompile limit exceeded"
+"""What PyTorch says of a function that it will not compile again."""
+
+_LIMIT = "torch._dynamo.config.recompile_limit"
+
 
 @dataclass
 class Fallback:
@@ -96,11 +101,23 @@ class Graph:
 
 @dataclass
 class Recompilation:
-    """A function that was compiled again, and the guard that failed."""
+    """A function that was compiled again, and the guard that failed.
+
+    Attributes:
+        compile_id: PyTorch's. function: its name. reason: the guard.
+        given_up: PyTorch's limit was reached: it was not compiled again, and such calls run as they are.
+    """
 
     compile_id: str
     function: str
     reason: str
+    given_up: bool = False
+
+    def __str__(self) -> str:
+        """One line, or more where the guard has."""
+        what = "not compiled again, it runs as it is:" if self.given_up else "compiled again"
+        limit = f"PyTorch's limit {_LIMIT} is reached; " if self.given_up else ""
+        return f"{what} {self.compile_id} {self.function}: {limit}{self.reason}"
 
 
 @dataclass
@@ -147,7 +164,7 @@ class Report:
     def __str__(self) -> str:
         """All of it as text."""
         lines = [str(graph) for graph in self.graphs]
-        lines += [f"compiled again {each.compile_id} {each.function}: {each.reason}" for each in self.recompilations]
+        lines += [str(each) for each in self.recompilations]
         lines += [str(each) for each in self.graph_breaks]
         return "\n".join(lines) or "nothing was compiled for sdaa"
 
@@ -209,8 +226,17 @@ def _recompilations(ids: set[str]) -> list[Recompilation]:
     """Return what PyTorch says of compilations that were not the first of their function."""
     from torch._dynamo.utils import get_compilation_metrics
 
-    found = {}
-    for each in get_compilation_metrics():
-        if each.compile_id in ids and each.recompile_reason:
-            found[each.compile_id] = Recompilation(each.compile_id, str(each.co_name), str(each.recompile_reason))
+    found: dict[str, Recompilation] = {}
+    metrics = get_compilation_metrics()
+    functions = {
+        str(each.compile_id).partition("/")[0]: str(each.co_name) for each in metrics if each.compile_id in ids
+    }
+    for each in metrics:
+        compile_id, limited = str(each.compile_id), _LIMITED in str(each.fail_reason)
+        frame, _, times = compile_id.partition("/")
+        if times == "0":  # PyTorch counts anew since ``torch.compiler.reset``
+            found = {other: kept for other, kept in found.items() if other.partition("/")[0] != frame}
+        function = functions.get(frame)
+        if function and (limited or compile_id in ids) and each.recompile_reason:
+            found[compile_id] = Recompilation(compile_id, function, str(each.recompile_reason), limited)
     return list(found.values())

@@ -25,6 +25,7 @@ from engine import (
     ConfigError,
     DataError,
     EngineSpec,
+    ModelError,
     TecoInferError,
     add_version,
     differences,
@@ -47,6 +48,9 @@ WARM = 3
 
 SIZES = {"resnet50": (33, 1024), "bert-large": (1, 512)}
 """Smallest and largest size. A smaller picture leaves a batch norm one number of each channel, on which none trains."""
+
+ALIKE = 0.01
+"""Largest distance of a saved engine's outputs from the step's; on more threads they are added up in another order."""
 
 SCHEMA_VERSION = 1
 """Of ``report.json``."""
@@ -170,10 +174,30 @@ def compared(path: Path) -> list[dict[str, Any]]:
         made = made if isinstance(made, list) else [made]
         if len(made) != len(outputs):
             raise DataError(f"{ckpt} gives {len(made)} outputs, and {path.stem}.npz has {len(outputs)}: run this again")
+        for place, (a, b) in enumerate(zip(made, outputs, strict=True)):
+            if a.shape != b.shape:
+                shapes = f"{list(a.shape)}, and output_{place} of {path.stem}.npz is {list(b.shape)}"
+                raise DataError(f"{ckpt}: output {place} is {shapes}: run this again without --reopen")
         worst = max(differences([a], b, 0.0)[0].diff2 for a, b in zip(made, outputs, strict=True))
         print(f"{ckpt.name} on target {target}: {len(made)} outputs, largest difference {worst:.3g}")
+        apart = together(made, outputs)
+        if not apart <= ALIKE:
+            raise DataError(
+                f"{ckpt} on target {target} is {apart:.3g} away from what the step gave, {path.stem}.npz (rounding "
+                f"gives less than {ALIKE}): one of both files was changed; run this again without --reopen"
+            )
         found.append({"file": ckpt.name, "target": target, "outputs": len(made), "largest_diff2": float(worst)})
     return found
+
+
+def together(made: list[Any], outputs: list[Any]) -> float:
+    """Return how far all outputs are from those of the step, as a share of their length: NaN where one has NaN.
+
+    One output alone may be nothing but rounding, as the gradient of a key's bias is.
+    """
+    apart = sum(float(((a.astype(float) - b) ** 2).sum()) for a, b in zip(made, outputs, strict=True))
+    length = sum(float((b.astype(float) ** 2).sum()) for b in outputs)
+    return float((apart / length) ** 0.5) if length else apart
 
 
 def spec_of(ckpt: Path, **more: Any) -> EngineSpec:
@@ -185,13 +209,16 @@ def reopened(out: Path) -> int:
     """Compare what an earlier run left, stage by stage.
 
     Raises:
-        DataError: there is nothing.
+        DataError: there is nothing, it is of another version, or it is not what the step gave.
     """
     paths = sorted(out.glob("*.onnx"))
     if not paths:
         raise DataError(f"--out {out} has no model of a stage; run this without --reopen first")
     for path in paths:
-        compared(path)
+        try:
+            compared(path)
+        except ModelError as error:
+            raise DataError(f"{error}; or run this again without --reopen") from error
     return 0
 
 

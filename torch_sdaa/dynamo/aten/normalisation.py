@@ -55,12 +55,15 @@ def layer_norm(
     bias: Value | None,
     eps: float,
 ) -> list[Value]:
-    """Write a layer norm, its mean and one over its deviation."""
+    """Write a layer norm, its mean and one over its deviation; of float16 in float32, and both figures stay that."""
     axis = x.rank - len(sizes)
-    if x.dtype is not torch.float32:
+    if x.dtype not in (torch.float32, torch.float16):
         raise Unsupported("a layer norm that is not float32")
+    x = b.cast(x, torch.float32)
+    weight, bias = (None if each is None else b.cast(each, torch.float32) for each in (weight, bias))
     if weight is None:
         weight = Value(b.constant(np.ones(tuple(sizes)), x.dtype), tuple(sizes), x.dtype)
     few = (x.dtype, (*x.shape[:axis], *(1 for _ in sizes)))
     given = [x, weight] if bias is None else [x, weight, bias]
-    return b.ops("LayerNormalization", given, [(x.dtype, x.shape), few, few], axis=axis, epsilon=float(eps))
+    made = b.ops("LayerNormalization", given, [(x.dtype, x.shape), few, few], axis=axis, epsilon=float(eps))
+    return [b.cast(made[0], meta.dtype), *made[1:]]

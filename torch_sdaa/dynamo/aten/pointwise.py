@@ -15,11 +15,13 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 _UNARY = {
     "neg": "Neg",
     "abs": "Abs",
-    "sign": "Sign",
     "ceil": "Ceil",
     "floor": "Floor",
     "round": "Round",
 }
+_ALL_GONE = 40.0
+"""``exp(-40)`` is less than any dtype sees beside 1."""
+
 _UNARY_FLOAT = {
     "exp": "Exp",
     "log": "Log",
@@ -84,14 +86,44 @@ def trunc(b: Builder, meta: Meta, x: Value) -> Value:
     return b.op("Mul", [b.op("Sign", [x], x.dtype, x.shape), size], x.dtype, x.shape)
 
 
+@onnx_of("sign")
+def sign(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write a sign; of NaN it is 0."""
+    made = b.op("Sign", [x], meta.dtype, meta.shape)
+    return b.instead_of_nan(x, b.scalar(0, x.dtype), made) if x.dtype.is_floating_point else made
+
+
 @onnx_of("expm1")
 def expm1(b: Builder, meta: Meta, x: Value) -> Value:
     """Write ``exp(x) - 1`` as ``2 sinh(x / 2) exp(x / 2)``, which loses nothing near 0."""
-    x = b.cast(x, meta.dtype)
-    half = b.op("Mul", [x, b.scalar(0.5, x.dtype)], x.dtype, x.shape)
+    return b.cast(_expm1(b, _exact(b, x, meta)), meta.dtype)
+
+
+def _exact(b: Builder, x: Value, meta: Meta) -> Value:
+    """Return a value as what takes several steps computes with it: float16 would lose digits, or overflow, between."""
+    return b.cast(x, torch.float32 if meta.dtype is torch.float16 else meta.dtype)
+
+
+def _expm1(b: Builder, x: Value) -> Value:
+    # Far below 0 it is -1, while exp becomes 0 and sinh infinite.
+    low = b.op("Max", [x, b.scalar(-_ALL_GONE, x.dtype)], x.dtype, x.shape)
+    half = b.op("Mul", [low, b.scalar(0.5, x.dtype)], x.dtype, x.shape)
     exp, sinh = (b.op(kind, [half], x.dtype, x.shape) for kind in ("Exp", "Sinh"))
     both = b.op("Mul", [exp, sinh], x.dtype, x.shape)
     return b.op("Mul", [both, b.scalar(2.0, x.dtype)], x.dtype, x.shape)
+
+
+@onnx_of("log1p")
+def log1p(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``log(1 + x)``; what is lost where 1 is added is made good by ``x / ((1 + x) - 1)``."""
+    x = _exact(b, x, meta)
+    more = b.op("Add", [x, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
+    kept = b.op("Sub", [more, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
+    whole, none = (b.op("Equal", [kept, each], torch.bool, x.shape) for each in (x, b.scalar(0.0, x.dtype)))
+    ratio = b.op("Div", [x, kept], x.dtype, x.shape)
+    ratio = b.op("Where", [whole, b.scalar(1.0, x.dtype), ratio], x.dtype, x.shape)  # an infinite x too
+    made = b.op("Mul", [b.op("Log", [more], x.dtype, x.shape), ratio], x.dtype, x.shape)
+    return b.cast(b.op("Where", [none, x, made], x.dtype, x.shape), meta.dtype)
 
 
 @onnx_of("isnan")
@@ -322,6 +354,20 @@ def hardtanh(b: Builder, meta: Meta, x: Value, low: Any = -1, high: Any = 1) -> 
 def gelu(b: Builder, meta: Meta, x: Value, *, approximate: str = "none") -> Value:
     """Write GELU, exact or by ``tanh``."""
     return b.op("Gelu", [x], meta.dtype, meta.shape, approximate=approximate)
+
+
+@onnx_of("elu")
+def elu(b: Builder, meta: Meta, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
+    """Write ELU, and what is one with other numbers: SELU and CELU."""
+    x = _exact(b, x, meta)
+    below = _times(b, _expm1(b, _times(b, x, input_scale)), alpha * scale)
+    above = _times(b, x, scale)
+    positive = b.op("Greater", [x, b.scalar(0, x.dtype)], torch.bool, x.shape)
+    return b.cast(b.op("Where", [positive, above, below], x.dtype, x.shape), meta.dtype)
+
+
+def _times(b: Builder, x: Value, number: Any) -> Value:
+    return x if number == 1 else b.op("Mul", [x, b.scalar(number, x.dtype)], x.dtype, x.shape)
 
 
 @onnx_of("leaky_relu")

@@ -51,7 +51,11 @@ def max_pool(
     both = [(x.dtype, shape), (torch.int64, shape) if wants else None]
     more = {"kernel_shape": kernel, "strides": stride, "pads": [*pads, *ends], "dilations": dilation}
     made = b.ops("MaxPool", [whole], both, **more)
-    values = b.reshape(made[0], meta.shape)
+    largest = made[0]
+    if x.dtype.is_floating_point:  # ONNX Runtime passes over NaN
+        nans = b.op("MaxPool", [b.nans(whole, torch.float32)], torch.float32, shape, **more)
+        largest = b.or_nan(largest, nans)
+    values = b.reshape(largest, meta.shape)
     if not wants:
         return [values, None]
     plane = whole.shape[2] * whole.shape[3]  # ONNX counts through all planes

@@ -43,13 +43,13 @@ def prod(b: Builder, meta: Meta, x: Value, dim: Any = None, keep: bool = False, 
 @onnx_of("amax")
 def amax(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
     """Write the largest."""
-    return _reduced(b, meta, "ReduceMax", x, dims, keep)
+    return b.extreme("ReduceMax", b.cast(x, meta.dtype), _axes(x, dims), keep)
 
 
 @onnx_of("amin")
 def amin(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
     """Write the smallest."""
-    return _reduced(b, meta, "ReduceMin", x, dims, keep)
+    return b.extreme("ReduceMin", b.cast(x, meta.dtype), _axes(x, dims), keep)
 
 
 onnx_of("max")(lambda b, meta, x: amax(b, meta, x))
@@ -108,10 +108,21 @@ def _best(kind: str) -> Any:
             raise Unsupported("a place among no dimensions, or of truth values")
         axis = (dim or 0) % flat.rank
         shape = [1 if i == axis else d for i, d in enumerate(flat.shape)]
-        made = b.op(kind, [flat], torch.int64, shape, axis=axis, keepdims=1)
-        return b.reshape(made, meta.shape)
+        return b.reshape(_place(b, kind, flat, axis, shape)[0], meta.shape)
 
     return write
+
+
+def _place(b: Builder, kind: str, x: Value, axis: int, shape: Sequence[int]) -> tuple[Value, Value | None]:
+    """Write where the first of the best is, which is the first NaN where there is one, and whether there is."""
+    more = {"axis": axis, "keepdims": 1}
+    made = b.op(kind, [x], torch.int64, shape, **more)
+    if not x.dtype.is_floating_point:
+        return made, None
+    nans = b.nans(x, torch.int32)
+    found = b.reduce("ReduceMax", nans, [axis], keep=True)
+    first = b.op("ArgMax", [nans], torch.int64, shape, **more)
+    return b.op("Where", [b.cast(found, torch.bool), first, made], torch.int64, shape), found
 
 
 onnx_of("argmax")(_best("ArgMax"))
@@ -125,7 +136,8 @@ def _with_place(kind: str, place: str) -> Any:
         axis = dim % x.rank
         shape = [1 if i == axis else d for i, d in enumerate(x.shape)]
         values = b.op(kind, [x, b.constant([axis])], x.dtype, shape, keepdims=1)
-        where = b.op(place, [x], torch.int64, shape, axis=axis, keepdims=1)
+        where, nans = _place(b, place, x, axis, shape)
+        values = values if nans is None else b.or_nan(values, nans)
         final = meta.shape if meta.results[0] else [d for i, d in enumerate(shape) if keep or i != axis]
         return [b.reshape(values, final), b.reshape(where, final)]
 
@@ -156,7 +168,10 @@ def topk(
         raise Unsupported("of whole or rounded numbers: which of equal ones comes first differs")
     shape = [k if i == dim % x.rank else d for i, d in enumerate(x.shape)]
     more = {"axis": dim % x.rank, "largest": int(largest), "sorted": int(sort)}
-    return b.ops("TopK", [x, b.constant([k])], [(x.dtype, shape), (torch.int64, shape)], **more)
+    # NaN counts as the largest; ONNX Runtime's order of it is none.
+    sorted_by = b.instead_of_nan(x, b.scalar(float("inf"), x.dtype), x)
+    _, places = b.ops("TopK", [sorted_by, b.constant([k])], [(x.dtype, shape), (torch.int64, shape)], **more)
+    return [b.op("GatherElements", [x, places], x.dtype, shape, axis=dim % x.rank), places]
 
 
 @onnx_of("dot")
@@ -179,5 +194,5 @@ def vector_norm(
     if order == 1:
         return b.reduce("ReduceSum", sizes, _axes(x, dims), keep)
     if order == float("inf"):
-        return b.reduce("ReduceMax", sizes, _axes(x, dims), keep)
+        return b.extreme("ReduceMax", sizes, _axes(x, dims), keep)
     raise Unsupported(f"a norm of order {order}")
