@@ -59,11 +59,14 @@ class Flow:
             if made.where in self._like and not passes_on(made):
                 found.ends.append(made)
                 continue
+            read = made.inputs[made.read_from :]
             if made.view:
                 found.views.append(made)
-            elif not passes_on(made) and not self._scales_the_loss(made):
+            elif self._scales_the_loss(made):
+                read = read[:1]  # what scales goes back to the scaler's own numbers
+            elif not passes_on(made):
                 found.alone.append(made)
-            rest += [(made, one.digest) for one in made.inputs[made.read_from :]]
+            rest += [(made, one.digest) for one in read]
         found.alone.sort(key=lambda one: one.index)
         found.views.sort(key=lambda one: one.index)
         return found
