@@ -25,10 +25,10 @@ from engine import (
     Recorded,
     TrainingDump,
     as_numbers,
-    census,
     differences,
 )
 from toolkit.train_dump.alignment import COPIES, is_cast
+from toolkit.train_dump.held import census_of, real, same_state, scale_of
 from toolkit.train_dump.isolated import Repeater
 from toolkit.train_dump.matching import Matched, matched, other_arguments, tensors_of
 from toolkit.train_dump.optimizers import ALONE, begun_off, off_after, steps
@@ -166,9 +166,9 @@ class _Judge:
             pair.difference = Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
             return pair
         held_a, held_b = self._a.read(a), self._b.read(b)
-        factor = _scale(a, b)
+        factor = scale_of(a, b)
         pair.output, pair.difference = self._worst(held_a, held_b, factor)
-        pair.census = _census(held_a, held_b, pair.output)
+        pair.census = census_of(held_a, held_b, pair.output)
         pair.inputs = self._inputs(held_a, held_b, factor)
         self._isolate(pair, held_a, held_b)
         if not pair.why:
@@ -248,7 +248,7 @@ class _Judge:
         """Say whether a value is off for what only one run has, or for another value that is read; it is noted then."""
         least = self._result.limit * (1 if self._result.precision == "float32" else FAR)
         held = self._b.read(pair.b)
-        for k_a, k_b, diff2 in self._apart(self._a.read(pair.a), held, _scale(pair.a, pair.b)):
+        for k_a, k_b, diff2 in self._apart(self._a.read(pair.a), held, scale_of(pair.a, pair.b)):
             if not _off(diff2, least):
                 continue
             ours, theirs = without_steps(flows[0].way(pair.a, k_a), flows[1].way(pair.b, k_b))
@@ -277,7 +277,7 @@ class _Judge:
         for call in self._a.calls:
             if call is pair.a or _group(call) != key or [one.shape for one in call.inputs] != shapes:
                 continue
-            if not _off(self._inputs(self._a.read(call), held, _scale(call, pair.b)), self._result.limit):
+            if not _off(self._inputs(self._a.read(call), held, scale_of(call, pair.b)), self._result.limit):
                 return True
         return False
 
@@ -327,7 +327,7 @@ class _Judge:
             return Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
         if x.shape != y.shape:
             return OTHER_SHAPE
-        reference, value = _real(as_numbers(x, one.dtype)), _real(as_numbers(y, other.dtype))
+        reference, value = real(as_numbers(x, one.dtype)), real(as_numbers(y, other.dtype))
         return differences([unscaled(value, factor)], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
@@ -373,7 +373,7 @@ class _Judge:
             pair.status = f"compared, not repeated: {error}"
             return None
         found = [
-            differences([_real(as_numbers(x, one.dtype))], _real(y), self._threshold)[0]
+            differences([real(as_numbers(x, one.dtype))], real(y), self._threshold)[0]
             for x, one, y in zip(held.outputs, held.call.outputs, again, strict=True)
             if x.shape == y.shape
         ]
@@ -395,7 +395,7 @@ class _Judge:
                 pair.why = f"computes rightly from other arguments: {other}"
             elif pair.b.draws and [one.dtype for one in pair.a.outputs] != [one.dtype for one in pair.b.outputs]:
                 pair.why = DRAWS_IN_OTHER_DTYPE.format(pair.b.outputs[0].dtype, pair.a.outputs[0].dtype)
-            elif pair.b.draws and not _same_state(a, b):
+            elif pair.b.draws and not same_state(a, b):
                 pair.why = DRAWS
             elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
@@ -417,11 +417,6 @@ class _Judge:
                 return
 
 
-def _same_state(a: Recorded, b: Recorded) -> bool:
-    """Say whether two random calls drew the same numbers."""
-    return a.state is not None and b.state is not None and np.array_equal(a.state, b.state)
-
-
 def _group(call: OpCall) -> tuple[str, int, str]:
     return call.op, call.step, call.phase
 
@@ -433,25 +428,6 @@ def _off(diff2: float, limit: float) -> bool:
 def _precision(calls: Sequence[OpCall]) -> str:
     dtypes = {one.dtype for call in calls for one in call.outputs}
     return next((name for name in _COARSE if name in dtypes), "float32")
-
-
-def _scale(a: OpCall, b: OpCall) -> float:
-    """Return how much larger gradients of the judged run may be: losses may be scaled differently."""
-    return (b.loss_scale or 1.0) / (a.loss_scale or 1.0)
-
-
-def _real(array: Array) -> Array:
-    """Return numbers that can be compared: a complex one as two."""
-    if array.dtype.kind == "c":
-        return np.stack([array.real, array.imag])
-    return array
-
-
-def _census(a: Recorded, b: Recorded, k: int) -> Census | None:
-    value, reference = (_real(as_numbers(one.outputs[k], one.call.outputs[k].dtype)) for one in (b, a))
-    if value.shape != reference.shape or not value.size or value.dtype.kind not in "fiub":
-        return None
-    return census(value, reference, b.call.outputs[k].dtype == "float16")
 
 
 def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater | None) -> list[str]:
