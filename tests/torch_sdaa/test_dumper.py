@@ -174,6 +174,18 @@ def test_a_mask_is_no_overflow(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_an_optimizer_that_divides_by_zero_is_no_overflow(tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.ones(2, device="sdaa"))
+    optimizer = torch.optim.RAdam([weight], 1e-2)  # its first steps divide by 0, and take the reciprocal
+    with dumper(check_overflow=True, dump_path=tmp_path) as found:
+        weight.square().sum().backward()
+        optimizer.step()
+    assert not found.overflows
+    with dumper(check_overflow=True, dump_path=tmp_path) as found:
+        torch.ones(2, device="sdaa").div(0.0)  # of the script it is one
+    assert [call.op for call in found.overflows] == ["aten.div.Tensor"]
+
+
 def test_a_refused_call_is_the_last_one(tmp_path: Path) -> None:
     plant(OpFault("deny", "aten::addmm", call=1))
     try:

@@ -118,13 +118,29 @@ def test_a_limit_is_a_number_of_bytes(limit: Any, tmp_path: Path) -> None:
         dumper(use_dump=True, dump_path=tmp_path / "a.h5", limit=limit).__enter__()
 
 
-def test_an_operator_that_does_not_exist_is_not_waited_for(tmp_path: Path) -> None:
-    file = tmp_path / "dump.json"
-    file.write_text(json.dumps({"dump": {"dump_list": ["aten.mmm"], "dump_path": "out"}}), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"dump_list": ["aten.mmm"], "dump_path": "out"}, r"there is no operator 'aten\.mmm'; did you mean 'mm'"),
+        (
+            {"dump_list": ["aten.add.Tensr"], "dump_path": "out"},
+            r"no operator 'aten\.add\.Tensr'; did you mean 'Tensor'",
+        ),
+        ({"dump_path": "dump.json", "dump_op_switch": "on"}, "dump_path 'dump.json' cannot be written: .*; choose"),
+    ],
+)
+def test_what_can_never_be_written_is_not_waited_for(
+    said: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("dump.json")
+    file.write_text(json.dumps({"dump": said}), encoding="utf-8")
     torch.sdaa.init_dump()
     try:
-        with pytest.raises(ConfigError, match=r"there is no operator 'aten\.mmm'; did you mean 'mm'"):
+        with pytest.raises(ConfigError, match=told):
             torch.sdaa.set_dump(file)
+        with pytest.raises(ConfigError, match=r"set_dump\(None\): name the JSON file"):
+            torch.sdaa.set_dump(None)
     finally:
         torch.sdaa.finalize_dump()
 

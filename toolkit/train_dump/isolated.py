@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine import Array, ConfigError, DataError, Recorded, one_line
+from engine import Array, ConfigError, DataError, Recorded, did_you_mean, one_line
 
 
 class Repeater:
@@ -25,7 +25,9 @@ class Repeater:
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
-            raise ConfigError(f"device {device!r} cannot be used: {one_line(error)}") from error
+            kind = device.partition(":")[0]
+            hint = "" if kind in ("cpu", "sdaa") else did_you_mean(kind, ("cpu", "sdaa"))
+            raise ConfigError(f"device {device!r} cannot be used:{hint or f' {one_line(error)}'}") from error
 
     def refusal(self, recorded: Recorded) -> str:
         """Return why a call that was refused is refused again; "" where it is not."""

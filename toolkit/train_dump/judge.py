@@ -25,14 +25,23 @@ from engine import (
     Recorded,
     TrainingDump,
     as_numbers,
-    census,
     differences,
 )
-from toolkit.train_dump.alignment import COPIES
+from toolkit.train_dump.alignment import COPIES, is_cast
+from toolkit.train_dump.held import census_of, real, same_state, scale_of
 from toolkit.train_dump.isolated import Repeater
-from toolkit.train_dump.matching import Matched, matched, other_arguments
-from toolkit.train_dump.optimizers import ALONE, off_after, steps
-from toolkit.train_dump.unmatched import DRAWS, Flow, forward_of, in_words
+from toolkit.train_dump.matching import Matched, matched, other_arguments, tensors_of
+from toolkit.train_dump.optimizers import ALONE, begun_off, off_after, steps
+from toolkit.train_dump.unmatched import (
+    DRAWS,
+    DRAWS_IN_OTHER_DTYPE,
+    Flow,
+    Way,
+    forward_of,
+    in_words,
+    other_way,
+    without_steps,
+)
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 from which a value is off, by the coarser precision of the two runs."""
@@ -157,9 +166,9 @@ class _Judge:
             pair.difference = Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
             return pair
         held_a, held_b = self._a.read(a), self._b.read(b)
-        factor = _scale(a, b)
+        factor = scale_of(a, b)
         pair.output, pair.difference = self._worst(held_a, held_b, factor)
-        pair.census = _census(held_a, held_b, pair.output)
+        pair.census = census_of(held_a, held_b, pair.output)
         pair.inputs = self._inputs(held_a, held_b, factor)
         self._isolate(pair, held_a, held_b)
         if not pair.why:
@@ -203,7 +212,7 @@ class _Judge:
 
     def unmatched(self) -> None:
         """Look for operators that only one run has, behind values that are off before any operator is at fault."""
-        off = [pair for pair in self._result.pairs if self._is_off(pair)]
+        off = [pair for pair in self._result.pairs if self._is_off(pair) and not self._passes_on(pair)]
         both = self._result.matched.pairs
         flows = (Flow(self._a, (a.where for a, _ in both)), Flow(self._b, (b.where for _, b in both)))
         names = {id(one) for pair in off for one in (pair.a, pair.b)}
@@ -211,20 +220,65 @@ class _Judge:
         for pair in off:
             if (first is not None and first.b.index <= pair.b.index) or self._is_off_by_unmatched(pair, flows, names):
                 return
+        if first is None and self._result.precision == "float32":
+            self._gradients(flows[1], names)
+
+    def _gradients(self, flow: Flow, off: set[int]) -> None:
+        """Look for what only the judged run has behind gradients that no operator but the optimizer's own reads."""
+        ours, limit = steps(self._a.calls), FAR * self._result.limit
+        for key, theirs in steps(self._b.calls).items():
+            for call, k, diff2 in begun_off(
+                self._a, self._b, ours.get(key, []), theirs, lambda *pair: self._difference(*pair).diff2, limit
+            ):
+                way = flow.way(call, k)
+                inherits = any(id(one) in off for one in way.ends)
+                if way.alone and not inherits and all(one.phase == "backward" for one in way.alone):
+                    at = forward_of(self._result.matched.only_b, way.alone[0])
+                    self._pair_of(at).why = (
+                        f"has no like in the reference, and the step of {call.module} reads values that are off "
+                        f"(diff2 {diff2:.3g})"
+                    )
+                    return
+
+    def _passes_on(self, pair: Pair) -> bool:
+        """Say whether a call casts a value that is off before; of many casts, two may not belong together."""
+        return is_cast(pair.b) and _off(pair.inputs, self._result.limit)
 
     def _is_off_by_unmatched(self, pair: Pair, flows: tuple[Flow, Flow], off: set[int]) -> bool:
-        """Say whether a value is off for an operator that only one run has, which is at fault then."""
+        """Say whether a value is off for what only one run has, or for another value that is read; it is noted then."""
         least = self._result.limit * (1 if self._result.precision == "float32" else FAR)
-        for k, diff2 in enumerate(self._apart(self._a.read(pair.a), self._b.read(pair.b), _scale(pair.a, pair.b))):
-            if not _off(diff2, least) or k < pair.b.read_from:
+        held = self._b.read(pair.b)
+        for k_a, k_b, diff2 in self._apart(self._a.read(pair.a), held, scale_of(pair.a, pair.b)):
+            if not _off(diff2, least):
                 continue
-            ours, theirs = flows[0].way(pair.a, k), flows[1].way(pair.b, k)
-            if not (ours.alone or theirs.alone) or any(id(one) in off for one in (*ours.ends, *theirs.ends)):
+            ours, theirs = without_steps(flows[0].way(pair.a, k_a), flows[1].way(pair.b, k_b))
+            if any(id(one) in off for one in (*ours.ends, *theirs.ends)):
                 continue
+            at, why = self._of_ways(pair, ours, theirs)
+            if why and not self._is_read_elsewhere(pair, held):
+                self._pair_of(at).why = why
+                return True
+        return False
+
+    def _of_ways(self, pair: Pair, ours: Way, theirs: Way) -> tuple[OpCall, str]:
+        """Return the call that is at fault for what two ways back from a value have, and in words why."""
+        if ours.alone or theirs.alone:
             first_a = next((forward_of(self._result.matched.only_a, one) for one in ours.alone), None)
             first_b = next((forward_of(self._result.matched.only_b, one) for one in theirs.alone), None)
-            self._pair_of(first_b or pair.b).why = in_words(first_a, first_b)
-            return True
+            return first_b or pair.b, in_words(first_a, first_b)
+        if pair.b.phase != "forward" or ours.stepped:  # a backward reads what its forward says
+            return pair.b, ""
+        view, why = other_way(ours, theirs, {b.where: a for a, b in self._result.matched.pairs})
+        return view or pair.b, why
+
+    def _is_read_elsewhere(self, pair: Pair, held: Recorded) -> bool:
+        """Say whether another call of the reference reads what the judged one does: the runs only differ in order."""
+        key, shapes = _group(pair.b), [one.shape for one in pair.b.inputs]
+        for call in self._a.calls:
+            if call is pair.a or _group(call) != key or [one.shape for one in call.inputs] != shapes:
+                continue
+            if not _off(self._inputs(self._a.read(call), held, scale_of(call, pair.b)), self._result.limit):
+                return True
         return False
 
     def _is_off(self, pair: Pair) -> bool:
@@ -273,23 +327,29 @@ class _Judge:
             return Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
         if x.shape != y.shape:
             return OTHER_SHAPE
-        reference, value = _real(as_numbers(x, one.dtype)), _real(as_numbers(y, other.dtype))
+        reference, value = real(as_numbers(x, one.dtype)), real(as_numbers(y, other.dtype))
         return differences([unscaled(value, factor)], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
         """Return the largest diff2 of the inputs."""
-        if len(a.inputs) != len(b.inputs) and not other_arguments(a.call, b.call, ROUNDING):
+        if len(tensors_of(a.call)) != len(tensors_of(b.call)) and not other_arguments(a.call, b.call, ROUNDING):
             return inf
-        return max(self._apart(a, b, factor)[b.call.read_from :], default=0.0)
+        return max((diff2 for _, _, diff2 in self._apart(a, b, factor)), default=0.0)
 
-    def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[float]:
-        """Return diff2 of every input that both calls have; gradients are scaled as the loss is, other values not."""
+    def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[tuple[int, int, float]]:
+        """Return what stands in one place of both calls: the number of either's input, and diff2 of the two.
+
+        Gradients are scaled as the loss is, other values not. One tensor may stand in several places.
+        """
         found = []
-        for x, one, y, other in zip(a.inputs, a.call.inputs, b.inputs, b.call.inputs, strict=False):
-            least = self._difference(x, one, y, other).diff2
+        for i, j in dict.fromkeys(zip(tensors_of(a.call), tensors_of(b.call), strict=False)):
+            if j < b.call.read_from:
+                continue
+            pair = a.inputs[i], a.call.inputs[i], b.inputs[j], b.call.inputs[j]
+            least = self._difference(*pair).diff2
             if factor != 1.0:
-                least = min(least, self._difference(x, one, y, other, factor).diff2)
-            found.append(least)
+                least = min(least, self._difference(*pair, factor).diff2)
+            found.append((i, j, least))
         return found
 
     def _isolate(self, pair: Pair, a: Recorded, b: Recorded) -> None:
@@ -313,7 +373,7 @@ class _Judge:
             pair.status = f"compared, not repeated: {error}"
             return None
         found = [
-            differences([_real(as_numbers(x, one.dtype))], _real(y), self._threshold)[0]
+            differences([real(as_numbers(x, one.dtype))], real(y), self._threshold)[0]
             for x, one, y in zip(held.outputs, held.call.outputs, again, strict=True)
             if x.shape == y.shape
         ]
@@ -333,7 +393,9 @@ class _Judge:
             other = other_arguments(pair.a, pair.b, limit)
             if other:
                 pair.why = f"computes rightly from other arguments: {other}"
-            elif pair.b.draws and not _same_state(a, b):
+            elif pair.b.draws and [one.dtype for one in pair.a.outputs] != [one.dtype for one in pair.b.outputs]:
+                pair.why = DRAWS_IN_OTHER_DTYPE.format(pair.b.outputs[0].dtype, pair.a.outputs[0].dtype)
+            elif pair.b.draws and not same_state(a, b):
                 pair.why = DRAWS
             elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
@@ -355,9 +417,8 @@ class _Judge:
                 return
 
 
-def _same_state(a: Recorded, b: Recorded) -> bool:
-    """Say whether two random calls drew the same numbers."""
-    return a.state is not None and b.state is not None and np.array_equal(a.state, b.state)
+def _group(call: OpCall) -> tuple[str, int, str]:
+    return call.op, call.step, call.phase
 
 
 def _off(diff2: float, limit: float) -> bool:
@@ -367,25 +428,6 @@ def _off(diff2: float, limit: float) -> bool:
 def _precision(calls: Sequence[OpCall]) -> str:
     dtypes = {one.dtype for call in calls for one in call.outputs}
     return next((name for name in _COARSE if name in dtypes), "float32")
-
-
-def _scale(a: OpCall, b: OpCall) -> float:
-    """Return how much larger gradients of the judged run may be: losses may be scaled differently."""
-    return (b.loss_scale or 1.0) / (a.loss_scale or 1.0)
-
-
-def _real(array: Array) -> Array:
-    """Return numbers that can be compared: a complex one as two."""
-    if array.dtype.kind == "c":
-        return np.stack([array.real, array.imag])
-    return array
-
-
-def _census(a: Recorded, b: Recorded, k: int) -> Census | None:
-    value, reference = (_real(as_numbers(one.outputs[k], one.call.outputs[k].dtype)) for one in (b, a))
-    if value.shape != reference.shape or not value.size or value.dtype.kind not in "fiub":
-        return None
-    return census(value, reference, b.call.outputs[k].dtype == "float16")
 
 
 def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater | None) -> list[str]:

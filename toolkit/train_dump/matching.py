@@ -15,6 +15,9 @@ _SAME = 0.5
 """Share of the modules of one run that the other must have, where neither file says what the models are."""
 
 
+_FEW = 4
+"""Equal numbers in a list that are written out: those of a kernel or stride."""
+
 _LEFT_OUT = "left out"
 """Stands for an argument that a call is not given."""
 
@@ -129,7 +132,31 @@ def _equal(a: Any, b: Any, tolerance: float) -> bool:
     return bool(a == b)
 
 
+def tensors_of(call: OpCall) -> list[int]:
+    """Return which of its inputs a call is given, place by place; one may stand in several."""
+    found: list[int] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, Mapping):
+            if "tensor" in value:
+                found.append(int(value["tensor"]))
+            else:
+                look(list(value.values()))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for one in value:
+                look(one)
+
+    look([*call.args, *call.kwargs.values()])
+    return found
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping) and "tensor" in value:
         return "a tensor"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        words = [_shown(one) for one in value]
+        alike = len(words) > 1 and len(set(words)) == 1
+        if alike and words[0] == "a tensor":
+            return plural(len(words), "tensor")
+        return f"{len(words)} times {words[0]}" if alike and len(words) > _FEW else f"[{', '.join(words)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from engine import Array, KeptTensor, OpCall, TrainingDump
 
 ALONE = 0.1
@@ -65,6 +67,24 @@ def off_after(
     return None
 
 
+def begun_off(
+    a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
+) -> list[tuple[OpCall, int, float]]:
+    """Return what only this step reads, as call, input and diff2; what is rounding beside the rest is left out."""
+    begun, given = _begins(theirs), _begins(ours)
+    sizes = [_largest(b, one) for one in begun]
+    found = []
+    for one, size in zip(begun, sizes, strict=True):
+        distance = _nearest(a, b, given, one, apart)
+        if limit < distance < inf and distance * size > limit * max(sizes):
+            found.append((one.call, one.k, distance))
+    return found
+
+
+def _largest(dump: TrainingDump, value: _Value) -> float:
+    return float(np.abs(_array(dump, value)).max(initial=0.0)) if value.told.dtype == "float32" else 0.0
+
+
 def _begins(calls: list[OpCall]) -> list[_Value]:
     """Return what a step reads and has not made, without single numbers."""
     made: set[str] = set()
@@ -78,7 +98,10 @@ def _begins(calls: list[OpCall]) -> list[_Value]:
 
 
 def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
-    """Return the last values of tensors that a step writes into; ``made_here``: also those that it made itself."""
+    """Return the last values of tensors that a step writes into; ``made_here``: also those that it made itself.
+
+    What one run writes into a gradient, as Nesterov's momentum in lists, another one makes anew.
+    """
     fresh: set[str] = set()
     found: dict[str, _Value] = {}
     for call in calls:
@@ -86,6 +109,8 @@ def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
             if number < 0:
                 if not call.op.startswith(_STATES):
                     fresh.add(one.digest)
+                if made_here and one.shape and not call.view:
+                    found.setdefault(one.digest, _Value(call, k, "outputs"))
                 continue
             before = call.inputs[number].digest
             if before in fresh:

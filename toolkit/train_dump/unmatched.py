@@ -2,18 +2,26 @@
 
 A value that is off may have been made by an operator with no like in the other run: another activation, a factor that
 was forgotten. So the way back from such a value is followed in both runs, through what has no like, to what has one.
+Where it leads through views and copies alone, the runs read other values, or other parts of one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
-from engine import OpCall, TrainingDump
+from engine import OpCall, TrainingDump, as_numbers
 from toolkit.train_dump.alignment import COPIES
+from toolkit.train_dump.matching import other_arguments
 
 DRAWS = "draws other random numbers; run both with TORCH_SDAA_RANDOM=cpu and one seed"
+DRAWS_IN_OTHER_DTYPE = (
+    "draws other random numbers in {} than the reference does in {} from one seed: draw in one dtype in both, and cast"
+)
+
+_IN_LISTS = ("aten._foreach_", "aten._fused_")
 
 
 class Flow:
@@ -24,6 +32,7 @@ class Flow:
     """
 
     def __init__(self, dump: TrainingDump, like: Iterable[str]) -> None:
+        self._dump = dump
         self._like = set(like)
         self._calls = dump.calls
         self._makers: dict[str, list[int]] = {}
@@ -50,11 +59,29 @@ class Flow:
             if made.where in self._like and not passes_on(made):
                 found.ends.append(made)
                 continue
-            if not passes_on(made):
+            read = made.inputs[made.read_from :]
+            if made.view:
+                found.views.append(made)
+            elif self._scales_the_loss(made):
+                read = read[:1]  # what scales goes back to the scaler's own numbers
+            elif not passes_on(made):
                 found.alone.append(made)
-            rest += [(made, one.digest) for one in made.inputs[made.read_from :]]
+            rest += [(made, one.digest) for one in read]
         found.alone.sort(key=lambda one: one.index)
+        found.views.sort(key=lambda one: one.index)
         return found
+
+    def _scales_the_loss(self, call: OpCall) -> bool:
+        """Say whether a call makes the loss scale, or multiplies by it: what a ``GradScaler`` does is no fault."""
+        if call.loss_scale is None or not call.op.startswith(("aten.mul.", "aten.full.")):
+            return False
+        numbers = [("input", k, one) for k, one in enumerate(call.inputs)][1:]  # the first is the loss, or its gradient
+        for slot, k, one in (*numbers, *(("output", k, one) for k, one in enumerate(call.outputs))):
+            if one.shape in ((), (1,)) and one.dtype.startswith(("float", "bfloat")):
+                value = as_numbers(self._dump.array(call, slot, k), one.dtype)
+                if float(value.reshape(-1)[0]) == call.loss_scale:
+                    return True
+        return False
 
 
 @dataclass
@@ -63,10 +90,27 @@ class Way:
 
     Attributes:
         alone: the calls that the other run has not, in order. ends: those before them that it has.
+        views: the views in between, in order. stepped: whether steps were taken out by :func:`without_steps`.
     """
 
     alone: list[OpCall] = field(default_factory=list)
     ends: list[OpCall] = field(default_factory=list)
+    views: list[OpCall] = field(default_factory=list)
+    stepped: bool = False
+
+
+def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
+    """Return two ways back without the steps of optimizers, where one run makes these in lists of parameters.
+
+    No operator of such a step has a like; where an optimizer divides by little, both compute rightly and end apart.
+    """
+    steps = [[one for one in way.alone if one.phase == "optimizer"] for way in (ours, theirs)]
+    in_lists = [any(one.op.startswith(_IN_LISTS) for one in some) for some in steps]
+    if not all(steps) or in_lists[0] == in_lists[1]:
+        return ours, theirs
+    rest = [[one for one in way.alone if one.phase != "optimizer"] for way in (ours, theirs)]
+    first, second = (replace(way, alone=some, stepped=True) for way, some in zip((ours, theirs), rest, strict=True))
+    return first, second
 
 
 def passes_on(call: OpCall) -> bool:
@@ -81,6 +125,29 @@ def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
     like = (one for one in calls if one.phase == "forward" and not passes_on(one))
     key = (found.step, found.module, found.source)
     return next((one for one in like if (one.step, one.module, one.source) == key), found)
+
+
+def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCall | None, str]:
+    """Return how a value comes to be another one though no operator made it so, in words; "" where it does not.
+
+    Args:
+        ours, theirs: the ways back from the value, with nothing alone. like: the reference's call, by the judged one's.
+
+    Returns:
+        The view of the judged run that takes another part, if it is one; and the words.
+    """
+    if len(ours.ends) != 1 or len(theirs.ends) != 1:
+        return None, ""
+    if like[theirs.ends[0].where].where != ours.ends[0].where:
+        return None, f"reads what {_named(theirs.ends[0])} gives, and the reference {_named(ours.ends[0])}"
+    for one, other in zip_longest(ours.views, theirs.views):
+        if one is None or other is None or one.op != other.op:
+            there = "nothing" if one is None else _named(one)
+            return other, f"another view of what {_named(theirs.ends[0])} gives, where the reference has {there}"
+        why = other_arguments(one, other, 0.0)
+        if why:
+            return other, f"another part of what {_named(theirs.ends[0])} gives: {why}"
+    return None, ""
 
 
 def in_words(ours: OpCall | None, theirs: OpCall | None) -> str:

@@ -7,6 +7,7 @@ one call (``docs/training_accuracy.md``).
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import dataclass, replace
@@ -71,7 +72,16 @@ def set_dump(path: str | Path) -> None:
         raise ConfigError("torch.sdaa.set_dump() needs torch.sdaa.init_dump() before it")
     if _recorder is not None:
         raise ConfigError("torch.sdaa.set_dump() was called before; call torch.sdaa.finalize_dump() first")
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"torch.sdaa.set_dump({path!r}): name the JSON file that configures the dump")
     config = _read(Path(path))
+    if config.on:
+        try:
+            config.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: dump_path {str(config.folder.parent)!r} cannot be written: {error.strerror}; choose another"
+            ) from error
     _config = config
     if config.on:
         _places = Places()
@@ -143,6 +153,12 @@ def _check_operator(path: Path, name: str) -> None:
     if not ({parts[0], ".".join(parts[:2])} & (known | (short if len(parts) == 1 else set()))):
         hint = did_you_mean(parts[min(1, len(parts) - 1)], short)
         raise ConfigError(f"{path}: dump_list: there is no operator {name!r};{hint} one is written aten.mm")
+    packet = getattr(torch.ops.aten, parts[1], None) if parts[0] == "aten" and len(parts) == 3 else None
+    if packet is not None and parts[2] not in packet.overloads():
+        raise ConfigError(
+            f"{path}: dump_list: there is no operator {name!r};{did_you_mean(parts[2], packet.overloads())} "
+            f"aten.{parts[1]} has {', '.join(packet.overloads())}"
+        )
 
 
 def _is_asked(op: str, names: tuple[str, ...]) -> bool:

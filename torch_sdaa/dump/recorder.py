@@ -185,10 +185,18 @@ def _with_outputs(recorded: Recorded, outputs: Sequence[torch.Tensor], tensors: 
 def overflows(recorded: Recorded) -> bool:
     """Say whether a call made NaN or infinity of finite numbers; one that was asked for it, such as a mask, did not."""
     call = recorded.call
-    if call.view or call.empty or _asked_for([*call.args, *call.kwargs.values()]):
+    if call.view or call.empty or _asked_for([*call.args, *call.kwargs.values()]) or _is_meant(call):
         return False
     made = any(not _finite(one, array) for one, array in zip(call.outputs, recorded.outputs, strict=True))
     return made and all(_finite(one, array) for one, array in zip(call.inputs, recorded.inputs, strict=True))
+
+
+def _is_meant(call: OpCall) -> bool:
+    """Say whether an optimizer divides by the number 0: RAdam in lists does, and takes the reciprocal of that."""
+    if call.phase != "optimizer" or not call.op.startswith(("aten.div", "aten._foreach_div")):
+        return False
+    numbers = [one for arg in call.args for one in (arg if isinstance(arg, list) else [arg])]
+    return any(isinstance(one, float) and one == 0.0 for one in numbers)
 
 
 def _finite(one: KeptTensor, array: np.ndarray[Any, Any]) -> bool:

@@ -174,6 +174,7 @@ def test_what_cannot_be_compared_is_said_in_a_line(dumped: Dumped, tmp_path: Pat
     assert "did you mean 'compare'" in said(["msaccucmp", "compar"])
     assert "has no call 'aten.mmm'" in said(["replay-op", str(a), "aten.mmm"])
     assert "device 'sdaa:9' cannot be used" in said(["replay-op", str(a), "mm", "--device", "sdaa:9"])
+    assert "'sda' cannot be used: did you mean 'sdaa'?" in said(["replay-op", str(a), "mm", "--device", "sda"])
 
 
 def test_one_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
