@@ -45,9 +45,10 @@ def module_of(name: str) -> str:
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports(name: str) -> Iterator[Import]:
-    """Yield every import of a file, wherever it stands in it."""
-    yield from _imports(tree(name), name.split("/")[:-1])
+@cache
+def imports(name: str) -> tuple[Import, ...]:
+    """Return every import of a file, wherever it stands in it."""
+    return tuple(_imports(tree(name), name.split("/")[:-1]))
 
 
 def _imports(where: ast.AST, package: list[str]) -> Iterator[Import]:
@@ -65,7 +66,9 @@ def _imports(where: ast.AST, package: list[str]) -> Iterator[Import]:
 
 
 def _takes_text(called: ast.expr) -> bool:
-    return ast.unparse(called) in ("importlib.import_module", "import_module", "__import__")
+    if isinstance(called, ast.Attribute):
+        return called.attr == "import_module" and isinstance(called.value, ast.Name) and called.value.id == "importlib"
+    return isinstance(called, ast.Name) and called.id in ("import_module", "__import__")
 
 
 def written_imports(name: str) -> Iterator[Import]:
