@@ -265,8 +265,8 @@ class _Judge:
         if ours.alone or theirs.alone:
             first_a = next((forward_of(self._result.matched.only_a, one) for one in ours.alone), None)
             first_b = next((forward_of(self._result.matched.only_b, one) for one in theirs.alone), None)
-            return first_b or pair.b, in_words(first_a, first_b)
-        if pair.b.phase != "forward" or ours.stepped:  # a backward reads what its forward says
+            return first_b or theirs.last_step or pair.b, in_words(first_a, first_b)
+        if pair.b.phase != "forward" or ours.steps:  # a backward reads what its forward says
             return pair.b, ""
         view, why = other_way(ours, theirs, {b.where: a for a, b in self._result.matched.pairs})
         return view or pair.b, why

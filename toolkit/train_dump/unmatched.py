@@ -90,13 +90,19 @@ class Way:
 
     Attributes:
         alone: the calls that the other run has not, in order. ends: those before them that it has.
-        views: the views in between, in order. stepped: whether steps were taken out by :func:`without_steps`.
+        views: the views in between, in order. steps: the calls of optimizers that :func:`without_steps` took out.
     """
 
     alone: list[OpCall] = field(default_factory=list)
     ends: list[OpCall] = field(default_factory=list)
     views: list[OpCall] = field(default_factory=list)
-    stepped: bool = False
+    steps: list[OpCall] = field(default_factory=list)
+
+    @property
+    def last_step(self) -> OpCall | None:
+        """The first call of the last step that was taken out; what came before that one agreed."""
+        last = max((one.step for one in self.steps), default=None)
+        return next((one for one in self.steps if one.step == last), None)
 
 
 def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
@@ -109,7 +115,9 @@ def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
     if not all(steps) or in_lists[0] == in_lists[1]:
         return ours, theirs
     rest = [[one for one in way.alone if one.phase != "optimizer"] for way in (ours, theirs)]
-    first, second = (replace(way, alone=some, stepped=True) for way, some in zip((ours, theirs), rest, strict=True))
+    first, second = (
+        replace(way, alone=some, steps=taken) for way, some, taken in zip((ours, theirs), rest, steps, strict=True)
+    )
     return first, second
 
 
