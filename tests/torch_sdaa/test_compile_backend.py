@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,31 @@ def test_many_batch_norms_share_nothing() -> None:
             own.zero_grad()
             function(x).square().mean().backward()
         same(model, plain)
+
+
+def test_threads_and_tensors_that_moved_have_their_own_values() -> None:
+    """What a call bound is kept for the next: neither another thread nor memory used again may mix values up."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).sdaa()
+    compiled = torch.compile(model, backend="sdaa")
+    with torch.no_grad():
+        compiled(torch.zeros(16, 64).sdaa())
+
+        def alone(seed: int) -> float:
+            made = torch.Generator().manual_seed(seed)
+            worst = 0.0
+            for _ in range(40):
+                x = torch.randn(16, 64, generator=made).sdaa()
+                worst = max(worst, float((compiled(x) - model(x)).abs().max()))
+            return worst
+
+        with ThreadPoolExecutor(4) as pool:
+            assert max(pool.map(no_grad(alone), range(4))) < 1e-5
+
+        model[0].weight.data = torch.randn(64, 64).sdaa()  # lies elsewhere now
+        x = torch.randn(16, 64).sdaa()
+        torch.testing.assert_close(compiled(x).cpu(), model(x).cpu(), rtol=1e-5, atol=1e-5)
+
+
+def no_grad(function: Any) -> Any:
+    """Return a function as a thread runs it without gradients, which each thread switches off itself."""
+    return torch.no_grad()(function)

@@ -179,6 +179,8 @@ class _Plan:
         self._inputs = [tensor.name for tensor in session.inputs]
         self._outputs = list(zip([tensor.name for tensor in session.outputs], results, strict=True))
         self._options = session._run_options
+        self._idle: list[_Bound] = []
+        """Bindings of earlier calls; calls at the same time have one each."""
         _library.define(f"{launch}(Tensor[] values, Tensor(a!)[] written, int[] places) -> Tensor[]")
         _library.impl(launch, self._compute, "CPU")
         self.call = getattr(getattr(torch.ops, prices.GRAPHS), launch).default
@@ -190,23 +192,45 @@ class _Plan:
 
         Inputs are changed at the end: what reads them before may still come.
         """
-        binding, held = self._session.io_binding(), []
+        bound, held = self._idle.pop() if self._idle else _Bound(self._session.io_binding()), []
         for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
             value = value.to(_for_host(value.dtype)).contiguous()
             held.append(value)
-            place = value.data_ptr() or _NOWHERE.data_ptr()
-            binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
+            bound.give(name, value)
         made = []
         for name, (shape, dtype) in self._outputs:
             result = torch.empty(shape, dtype=_for_host(dtype))
             made.append(result)
-            place = result.data_ptr() or _NOWHERE.data_ptr()
-            binding.bind_output(name, "cpu", 0, KINDS[dtype], list(shape), place)
-        self._session.run_with_iobinding(binding, self._options)
+            bound.take(name, result)
+        self._session.run_with_iobinding(bound.binding, self._options)
+        self._idle.append(bound)
         made = [result.to(dtype) for result, (_, (_, dtype)) in zip(made, self._outputs, strict=True)]
         for tensor, place in zip(changed, places, strict=True):
             tensor.copy_(made[place])
         return made
+
+
+class _Bound:
+    """A session's binding, which keeps between calls what lies where it lay: binding a tensor takes microseconds."""
+
+    def __init__(self, binding: Any) -> None:
+        self.binding = binding
+        self._given: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+
+    def give(self, name: str, value: torch.Tensor) -> None:
+        """Bind an input; its shape and dtype are those of every call."""
+        place = value.data_ptr() or _NOWHERE.data_ptr()
+        if self._given.get(name) != place:
+            self.binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
+            self._given[name] = place
+
+    def take(self, name: str, result: torch.Tensor) -> None:
+        """Bind an output."""
+        place = result.data_ptr() or _NOWHERE.data_ptr()
+        if self._taken.get(name) != place:
+            self.binding.bind_output(name, "cpu", 0, KINDS[result.dtype], list(result.shape), place)
+            self._taken[name] = place
 
 
 class Numbers:
