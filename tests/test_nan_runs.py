@@ -225,6 +225,7 @@ def test_mpirun_adds_them_up(names: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 def test_ray_adds_them_up(names: list[str], tmp_path: Path, run_python: RunPython) -> None:
     words = ["--launcher", "ray", "--num_workers", 2, "--json", tmp_path / "result.json"]

@@ -63,12 +63,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "ran"),
-    [
-        ([], ["usual"]),
-        pytest.param(["-m", "slow"], ["slow"], marks=pytest.mark.long),
-        pytest.param(["-m", ""], ["usual", "slow"], marks=pytest.mark.long),
-    ],
+    ("words", "ran"), [([], ["usual"]), (["-m", "slow"], ["slow"]), (["-m", ""], ["usual", "slow"])]
 )
 def test_slow_tests_run_where_they_are_asked_for(
     words: list[str], ran: list[str], run_python: RunPython, tmp_path: Path

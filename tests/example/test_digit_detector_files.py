@@ -171,6 +171,7 @@ def test_training_twice_gives_the_same_weights(load: Loader) -> None:
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.long
 def test_training_finds_one_scene(load: Loader) -> None:
     """A network that sees the same two scenes again and again finds the digits in them."""
     torch = pytest.importorskip("torch")

@@ -314,6 +314,7 @@ class TestFloat16:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_minilm_in_all_forms(tmp_path: Path) -> None:
     """A real BERT whose words are averaged over a mask, with an output called as a value inside."""
     pytest.importorskip("transformers")

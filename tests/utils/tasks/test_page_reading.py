@@ -175,6 +175,7 @@ def pages_of(names: tuple[str, ...]) -> Iterator[tuple[Path, list[str]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_card_reads_the_same_lines(ppocr: dict[str, Path]) -> None:
     """Chinese, turned, upside down, bent, and none: on the card in float16 as on the baseline."""
     pages = dict(pages_of(("chinese", "turned", "upside_down", "bent", "empty")))

@@ -146,7 +146,9 @@ def _order(scores: Any, classes: Any, boxes: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["ssd300_vgg16", "ssdlite320_mobilenet_v3_large"])
+@pytest.mark.parametrize(
+    "arch", [pytest.param("ssd300_vgg16", marks=pytest.mark.long), "ssdlite320_mobilenet_v3_large"]
+)
 def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = whole(arch)
     made = _made(arch, model, monkeypatch)
