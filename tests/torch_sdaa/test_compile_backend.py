@@ -142,6 +142,13 @@ def test_what_has_no_form_is_left_to_the_device_and_named(caplog: pytest.LogCapt
     assert len(dynamo.report().graphs[0].partitions) == 2
 
 
+def test_a_draw_in_its_turn_says_that_it_is_one() -> None:
+    compiled = torch.compile(lambda x: torch.bernoulli(x.sigmoid()) * 2, backend="sdaa")
+    compiled(torch.rand(4, 4, device="sdaa"))
+    (left,) = dynamo.report().fallbacks
+    assert left.reason == "random numbers are drawn by the device, each draw after the one before it"
+
+
 CODE = """
 import sys, torch, torch_sdaa
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).sdaa()

@@ -149,6 +149,8 @@ def why_not(node: fx.Node, sizes: Sizes) -> str:
         source = node.args[0]
         return why_not(source, sizes) if isinstance(source, fx.Node) else "no operator"
     if node.target not in TABLE:
+        if own := getattr(node.target, "why_left", ""):
+            return str(own)
         return "there is no ONNX form of it in torch_sdaa.dynamo.aten"
     try:
         alone(node, sizes)

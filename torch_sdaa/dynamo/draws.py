@@ -65,6 +65,8 @@ class Draw(torch.nn.Module):
 class After:
     """An operator that draws by the numbers of a tensor, and waits for what was drawn before it."""
 
+    why_left = "random numbers are drawn by the device, each draw after the one before it"
+
     def __init__(self, target: Any) -> None:
         self._target = target
         self.__name__ = self.__qualname__ = str(target).replace(".", "_")
