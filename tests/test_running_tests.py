@@ -62,6 +62,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "ran"), [([], ["usual"]), (["-m", "slow"], ["slow"]), (["-m", ""], ["usual", "slow"])]
 )

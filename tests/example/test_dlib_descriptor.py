@@ -93,6 +93,7 @@ def people(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_orl_faces(models: list[str], people: Path, tmp_path: Path, run_python: RunPython) -> None:
     """All 19900 pairs of half of the people; not aligned, the descriptor alone is far worse."""
     words = ("--data_path", people, "--target", "onnx", "--pairs", "all")

@@ -197,6 +197,7 @@ def test_pairs_in_several_processes(run_python: RunPython, pairs: Path) -> None:
     same_records(found, whole)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed (".[ray]")')
 def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
     whole = valid(run_python, pairs, "--target", "onnx")

@@ -210,6 +210,7 @@ def test_an_interrupted_check_keeps_what_was_done(root: Path, tmp_path: Path, nu
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_digits_pass(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "out.json"

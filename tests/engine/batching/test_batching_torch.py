@@ -182,13 +182,8 @@ def test_what_mixes_is_said(tmp_path: Path) -> None:
     assert "ReduceMean" in found.reason
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shufflenet_v2_x0_5",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("resnet18", "mobilenet_v3_small")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "resnet18", "mobilenet_v3_small"])
 def test_torchvisions_networks(name: str, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     from utils.export.torchvision_models import build

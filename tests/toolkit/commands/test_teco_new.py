@@ -235,21 +235,17 @@ def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "domain",
     [
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in (
-                "detection",
-                "face_detection",
-                "segmentation",
-                "nlp",
-                "face_verification",
-                "recommendation",
-                "gnn",
-            )
-        ),
+        "detection",
+        "face_detection",
+        "segmentation",
+        "nlp",
+        "face_verification",
+        "recommendation",
+        "gnn",
         "reinforcement",
     ],
 )

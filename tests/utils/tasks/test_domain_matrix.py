@@ -196,6 +196,7 @@ def test_answers(script: str, model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_card_in_float16(model: Model, alone: Path, tmp_path: Path) -> None:
     found = model.valid(tmp_path / "r.json", "--target", "sdaa", "--dtype", "float16", "--batch_size", 16)
     assert found["simulated"]
