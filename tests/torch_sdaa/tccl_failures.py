@@ -168,3 +168,20 @@ def mp_rank(rank: int, size: int, port: int, victim: int) -> None:
         dist.all_reduce(x, dist.ReduceOp.AVG)
     sys.stdout.write(f"{rank} {x.tolist()}\n")
     dist.destroy_process_group()
+
+
+def store_gone() -> str:
+    """Return what becomes of a rank that says what it has read to a store whose holder has ended."""
+    from torch_sdaa.distributed import roll
+
+    holder = dist.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", holder.port, 2, False, wait_for_workers=False)
+    store.set("there", "")
+    del holder
+    for number in (1, 0, 1):  # the first message may still be taken by the system
+        roll.part(store, number, "read", ["read", "never"])
+    try:
+        store.check(["read"])
+    except dist.DistError:
+        return "gone"
+    return "there"

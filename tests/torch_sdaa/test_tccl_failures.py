@@ -78,6 +78,10 @@ def test_a_rank_killed_before_a_new_group_or_a_collective_on_the_cpu(ranks: Host
         assert re.match(said, line(found[rank].said)), found[rank].said
 
 
+def test_a_store_that_is_gone_hides_nothing_that_was_read(ranks: Host) -> None:
+    assert ranks.values(1, "tccl_failures:store_gone") == ["gone"]
+
+
 def test_other_numbers_of_ranks(ranks: Host) -> None:
     for said in ranks.values(3, "tccl_failures:other_sizes"):
         assert re.match(r"rank \d was started with WORLD_SIZE \d, and rank \d with \d: start all ranks with", said)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch.distributed import DistBackendError
+from torch.distributed import DistBackendError, DistError
 
 from engine.sdaa import all_visible_devices
 from torch_sdaa.core import C
@@ -123,10 +123,13 @@ def part(store: Any, number: int, mine: str, keys: Sequence[str]) -> None:
     Args:
         number: this rank's in the world. mine: the key that says it of this rank. keys: those of all ranks.
     """
-    store.set(mine, "")
     until = time.monotonic() + _PARTING
-    while number == 0 and not store.check(list(keys)) and time.monotonic() < until:
-        time.sleep(0.002)
+    try:
+        store.set(mine, "")
+        while number == 0 and not store.check(list(keys)) and time.monotonic() < until:
+            time.sleep(0.002)
+    except DistError:  # who held it has ended: what this rank has read, and says next, stays true
+        return
 
 
 def members(store: Any, size: int) -> list[Member]:
