@@ -118,6 +118,7 @@ def test_more_cases_than_jobs_pass_in_a_file_and_on_a_terminal(
 ) -> None:
     write_zoo(root, {"one": ended_by_the_zoo, "two": ended_by_the_zoo, "bad": fails})
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # else numpy keeps threads, and steps are not forked
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     words = [sys.executable, "-c", AS_TECO, str(root), "--jobs", "1", "--json", str(tmp_path / "out.json")]
