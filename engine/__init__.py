@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         hash_files as hash_files,
         open_regular as open_regular,
         read_regular as read_regular,
+        same_access as same_access,
         write_file as write_file,
     )
     from engine.host.hdf5 import needed_h5py as needed_h5py
@@ -238,6 +239,7 @@ _HOMES = {
         "hash_files",
         "open_regular",
         "read_regular",
+        "same_access",
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
