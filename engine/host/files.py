@@ -171,8 +171,11 @@ def _pour(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def hash_files(*paths: Path) -> str:
+def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
     """Return the SHA-256 of the files' contents, one after another, in hexadecimal.
+
+    Args:
+        paths: the files. chunk: bytes that are read at once, and held.
 
     Raises:
         OSError: one cannot be read.
@@ -180,6 +183,6 @@ def hash_files(*paths: Path) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+            while some := file.read(chunk):
+                digest.update(some)
     return digest.hexdigest()

@@ -203,8 +203,8 @@ def write_result(report: Report, parsed: Options, **extra: Any) -> None:
         commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
     except ConfigError:
         if kept is not None:  # the figures without them are better than none
-            named = {"records": None} if kept.waiting is not None else named
             kept.discard()
+            named = {"records": None} if kept.lost else named
             with suppress(ConfigError):
                 commit(report.to_dict(**where, **named, **extra), parsed.json, None)
         raise

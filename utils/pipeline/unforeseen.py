@@ -45,13 +45,13 @@ def show_calls(error: BaseException) -> None:
 
 
 def asked_for(leaving: SystemExit) -> bool:
-    """Say whether a parser of the zoo ends the process, for --help or for arguments that it cannot use."""
+    """Say whether a parser of the zoo or of the script ends the process: --help, or arguments that it cannot use."""
     frames = list(_frames(leaving.__traceback__))
     parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)
     if not parsing or not all(map(_is_parser, frames[parsing:])):
         return False
     caller = Path(frames[parsing - 1].f_code.co_filename).resolve()
-    return any((HOME / name) in caller.parents for name in _OWN)
+    return frames[parsing - 1].f_globals.get("__name__") == "__main__" or any((HOME / name) in caller.parents for name in _OWN)
 
 
 def _is_parser(frame: FrameType) -> bool:

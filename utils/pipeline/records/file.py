@@ -19,6 +19,10 @@ from utils.pipeline.records.names import unwritable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_CHUNK = 2**14
+"""Bytes of a file that are hashed at once: a long run needs little memory."""
+
+
 class RecordsFile(ABC):
     """A records file that is written step by step, in the order of the samples, and appears when it is complete.
 
@@ -86,7 +90,7 @@ class RecordsFile(ABC):
             self._file.close()  # flushes; the descriptor stays, and with it the lock
             os.fsync(self._handle)
             handle, self._handle = self._handle, -1
-            return Kept(self.path, hash_files(self._part), self._part, _lock=handle)
+            return Kept(self.path, hash_files(self._part, chunk=_CHUNK), self._part, _lock=handle)
         except OSError as error:
             self.discard()
             raise unwritable(self.path, error) from error

@@ -19,12 +19,14 @@ class Kept:
         path: the file they are for. sha256: of its content.
         waiting: where the content lies until :meth:`place`; ``None`` where it is in its place.
         parts: files that it was merged from, and that go then.
+        lost: the file will not appear.
     """
 
     path: Path
     sha256: str
     waiting: Path | None = None
     parts: tuple[Path, ...] = ()
+    lost: bool = False
     _lock: int = -1
 
     def place(self) -> None:
@@ -45,14 +47,14 @@ class Kept:
         except OSError as error:
             raise unwritable(self.path, error) from error
         finally:
-            self._release()
+            self.discard()
 
     def discard(self) -> None:
         """Let no file appear after all; an older one stays, and so does one that is in its place."""
         if self.waiting is not None:
             with suppress(OSError):
                 self.waiting.unlink(missing_ok=True)
-            self.waiting = None
+            self.waiting, self.lost = None, True
         self._release()
 
     def _release(self) -> None:
