@@ -66,6 +66,12 @@ if TYPE_CHECKING:
         open_training_dump as open_training_dump,
         read_call as read_call,
     )
+    from engine.host.trees import (
+        below as below,
+        copy_tree as copy_tree,
+        remove_tree as remove_tree,
+        walk as walk,
+    )
     from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
     from engine.measures import (
@@ -243,6 +249,12 @@ _HOMES = {
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
+    "engine.host.trees": (
+        "below",
+        "copy_tree",
+        "remove_tree",
+        "walk",
+    ),
     "engine.host.training_calls": (
         "SCRATCH",
         "KeptTensor",

@@ -43,7 +43,7 @@ def fill_closed() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             kind = _Nowhere if number else io.TextIOWrapper
-            raw = open(number, "rb" if not number else "wb", closefd=False)
+            raw = open(number, "rb" if not number else "wb", closefd=False)  # noqa: SIM115 -- as long as the process
             stream = kind(raw, encoding="utf-8", errors="backslashreplace", line_buffering=number == 2)
             setattr(sys, name, stream)
             if getattr(sys, f"__{name}__") is None:
@@ -135,7 +135,7 @@ class Standing:
     def __enter__(self) -> Output:
         self._before = sys.stdout, sys.stderr
         self._outputs = Output(sys.stdout), Output(sys.stderr)
-        sys.stdout, sys.stderr = self._outputs  # type: ignore[assignment]
+        sys.stdout, sys.stderr = self._outputs
         return self._outputs[0]
 
     def __exit__(

@@ -102,9 +102,8 @@ def check_apart(files: Mapping[str, Path | None], folders: Mapping[str, Path | N
     """
     places = {flag: Path(os.path.realpath(folder)) for flag, folder in folders.items() if folder is not None}
     for flag, path in files.items():
-        where = None if path is None else Path(os.path.realpath(path))
         for other, folder in places.items():
-            if where is not None and path is not None and flag != other and (where == folder or where in folder.parents):
+            if path is not None and flag != other and Path(os.path.realpath(path)) in (folder, *folder.parents):
                 raise _refused(flag, path, f"{other} {folders[other]} makes it a folder", "name another file")
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from engine import DataError, read_regular
+from engine import DataError, read_regular, remove_tree
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
@@ -206,7 +205,12 @@ class _Run:
         strange = self._settled(result)
         metric, trouble = closing(result.stdout) if self.step.name == "valid" else (None, "")
         nan = said_of_nan(written) if outcome["code"] in (0, 1) else ""
-        trouble = _unwritten(outcome["code"], written if promised else None, result) or _failed(outcome, result) or trouble or strange
+        trouble = (
+            _unwritten(outcome["code"], written if promised else None, result)
+            or _failed(outcome, result)
+            or trouble
+            or strange
+        )
         trouble = full or _broken(outcome, self.limits) or nan or trouble
         return replace(
             result,
@@ -320,7 +324,7 @@ def _clear(result: StepResult, written: Path | None, folder: Path | None) -> Non
     if folder is not None and folder.is_symlink():
         folder.unlink()
     elif folder is not None and folder.is_dir():
-        shutil.rmtree(folder)
+        remove_tree(folder)
 
 
 def _watching(process: Process) -> tuple[int, ...]:

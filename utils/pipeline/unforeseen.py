@@ -51,7 +51,9 @@ def asked_for(leaving: SystemExit) -> bool:
     if not parsing or not all(map(_is_parser, frames[parsing:])):
         return False
     caller = Path(frames[parsing - 1].f_code.co_filename).resolve()
-    return frames[parsing - 1].f_globals.get("__name__") == "__main__" or any((HOME / name) in caller.parents for name in _OWN)
+    return frames[parsing - 1].f_globals.get("__name__") == "__main__" or any(
+        (HOME / name) in caller.parents for name in _OWN
+    )
 
 
 def _is_parser(frame: FrameType) -> bool:

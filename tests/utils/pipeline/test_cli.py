@@ -344,7 +344,9 @@ def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), BrokenPipeError(32, "Broken pipe"), SystemExit(0), SystemExit()])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), BrokenPipeError(32, "Broken pipe"), SystemExit(0), SystemExit()]
+)
 def test_what_nobody_raises_on_purpose_is_one_line_and_exit_code_2(
     error: BaseException, ended: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
