@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         hash_files as hash_files,
         open_regular as open_regular,
         read_regular as read_regular,
+        same_access as same_access,
         write_file as write_file,
     )
     from engine.host.hdf5 import needed_h5py as needed_h5py
@@ -64,6 +65,12 @@ if TYPE_CHECKING:
         TrainingDumpWriter as TrainingDumpWriter,
         open_training_dump as open_training_dump,
         read_call as read_call,
+    )
+    from engine.host.trees import (
+        below as below,
+        copy_tree as copy_tree,
+        remove_tree as remove_tree,
+        walk as walk,
     )
     from engine.host.version_flag import add_version as add_version
     from engine.independence import batching_of as batching_of
@@ -238,9 +245,16 @@ _HOMES = {
         "hash_files",
         "open_regular",
         "read_regular",
+        "same_access",
         "write_file",
     ),
     "engine.host.source_file": ("import_file",),
+    "engine.host.trees": (
+        "below",
+        "copy_tree",
+        "remove_tree",
+        "walk",
+    ),
     "engine.host.training_calls": (
         "SCRATCH",
         "KeptTensor",

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from engine import read_regular
+from engine import read_regular, walk
 
 STRANGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a JSON file that holds something else than was asked for."""
@@ -42,7 +42,7 @@ def settle(folder: Path, most_log: int) -> str:
         most_log: bytes that a log (``.stdout``, ``.stderr``) may have.
     """
     found = []
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in walk(folder):
         for name in (*folders, *files):
             path = Path(place, name)
             try:

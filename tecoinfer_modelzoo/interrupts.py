@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 
+from tecoinfer_modelzoo.streams import fill_closed
+
 TYPE_CHECKING = False  # as in typing, which takes some milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +34,14 @@ _leaving = itertools.count()
 
 
 def guard() -> None:
-    """End this process at a Ctrl-C from now on, where its program is a command or a script of the zoo."""
-    if _is_ours() and _ends_by_exception():
+    """End this process at a Ctrl-C from now on, where its program is a command or a script of the zoo.
+
+    There no file gets the descriptor of a standard stream that is closed, either.
+    """
+    if not _is_ours():
+        return
+    fill_closed()
+    if _ends_by_exception():
         signal.signal(signal.SIGINT, _at_once)
 
 

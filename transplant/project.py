@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from engine import ConfigError, read_regular
+from engine import ConfigError, read_regular, walk
 from transplant.edits import TODO, Edit, Finding, apply
 from transplant.migrate import INTERESTING, Options, migrate
 from transplant.notebook import Notebook, NotNotebookError, migrate_notebook
@@ -154,7 +154,7 @@ class Project:
         def failed(error: OSError) -> None:
             self._problem(self._name(Path(error.filename)), f"cannot be read ({error.strerror}); it is left out")
 
-        for folder, folders, files in os.walk(self.root, onerror=failed):
+        for folder, folders, files in walk(self.root, onerror=failed):
             here = Path(folder)
             for name in sorted(folders):
                 if (here / name).is_symlink():

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from PIL import ImageFont
 
-from engine import ConfigError
+from engine import ConfigError, walk
 
 VARIABLE = "TECO_FONT"
 """Environment variable: a font file (TTF, OTF, TTC) for drawing."""
@@ -106,7 +106,7 @@ def _listed(folders: tuple[Path, ...]) -> tuple[Path, ...]:
     found = [
         Path(place, name)
         for folder in folders
-        for place, _, names in os.walk(folder)
+        for place, _, names in walk(folder)
         for name in sorted(names)
         if CHINESE.match(name) or OTHERS.match(name)
     ]

@@ -91,6 +91,22 @@ def check_folder(flag: str, folder: Path | None) -> None:
     _check_parent(flag, folder / "file", makes_folders=True, shown=folder)
 
 
+def check_apart(files: Mapping[str, Path | None], folders: Mapping[str, Path | None]) -> None:
+    """Refuse a file in the place of a folder that is written too, or of one above that.
+
+    Args:
+        files, folders: by their flags.
+
+    Raises:
+        ConfigError: it names both flags.
+    """
+    places = {flag: Path(os.path.realpath(folder)) for flag, folder in folders.items() if folder is not None}
+    for flag, path in files.items():
+        for other, folder in places.items():
+            if path is not None and flag != other and Path(os.path.realpath(path)) in (folder, *folder.parents):
+                raise _refused(flag, path, f"{other} {folders[other]} makes it a folder", "name another file")
+
+
 def _check_parent(flag: str, path: Path, makes_folders: bool, shown: Path | None = None) -> None:
     folder = Path(os.path.abspath(path)).parent
     while makes_folders and not os.path.lexists(folder) and folder != folder.parent:

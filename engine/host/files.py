@@ -9,7 +9,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -102,6 +102,8 @@ def write_file(path: Path, *parts: bytes) -> None:
 def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yield an empty file beside ``path`` that takes its place if the block ends well, and is gone if it does not.
 
+    A new file has the permissions that the umask leaves, one that takes another's place has those of that.
+
     Args:
         path: the file to write. suffix: how the name of the file beside it ends.
 
@@ -109,19 +111,48 @@ def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
         OSError: the folder cannot be written.
     """
     special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: written to, kept
-    place = None if special else path.parent
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}-", suffix=suffix, dir=place)
-    os.close(handle)
-    temporary = Path(name)
+    place, mode = (Path(tempfile.gettempdir()), 0o600) if special else (path.parent, 0o666)
+    temporary = _new_file(place, f".{path.name[:40]}-", suffix, mode)
     try:
         yield temporary
         if special:
             _pour(path, temporary.read_bytes())
         else:
-            temporary.chmod(0o644)
+            same_access(path, temporary)
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _new_file(place: Path, prefix: str, suffix: str, mode: int) -> Path:
+    """Make an empty file of a name that is free, with what the umask leaves of the permissions."""
+    while True:
+        path = place / f"{prefix}{os.urandom(6).hex()}{suffix}"
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+        except FileExistsError:
+            continue
+        return path
+
+
+def same_access(path: Path, new: Path) -> None:
+    """Give a new file the permissions, and where that is allowed the owner, of the regular file whose place it takes.
+
+    Where there is none, it keeps its own.
+
+    Raises:
+        OSError: the permissions cannot be changed.
+    """
+    try:
+        old, own = os.stat(path), os.stat(new)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(old.st_mode):
+        return
+    if (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):
+        with suppress(PermissionError):
+            os.chown(new, old.st_uid, old.st_gid)
+    os.chmod(new, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _pour(path: Path, content: bytes) -> None:
@@ -140,8 +171,11 @@ def _pour(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def hash_files(*paths: Path) -> str:
+def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
     """Return the SHA-256 of the files' contents, one after another, in hexadecimal.
+
+    Args:
+        paths: the files. chunk: bytes that are read at once, and held.
 
     Raises:
         OSError: one cannot be read.
@@ -149,6 +183,6 @@ def hash_files(*paths: Path) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+            while some := file.read(chunk):
+                digest.update(some)
     return digest.hexdigest()

@@ -23,6 +23,7 @@ from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 from tecoinfer_modelzoo.interrupts import ended, first_raises
+from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
@@ -290,11 +291,11 @@ def _text(*, as_object: bool, one_line: bool) -> str:
     return table(shown)
 
 
-def _watch(seconds: float, *, as_object: bool) -> None:
+def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
     redraw = sys.stdout.isatty() and not as_object
     try:
         first_raises(lambda: "")
-        while True:
+        while not (output.left or output.lost):
             text = _text(as_object=as_object, one_line=True)
             if redraw:  # from the top left corner, line over line, which flickers less than clearing the screen
                 text = "\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[J"
@@ -314,8 +315,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments; ``None`` takes the process's own.
 
     Returns:
-        The exit code: 0 shown (or interrupted while watching), 2 something it needs cannot be used.
+        The exit code: 0 shown (or interrupted while watching), 2 something it needs cannot be used, or written.
     """
+    fill_closed()
+    with Standing() as output:
+        try:
+            code = _main(argv, output)
+        except SystemExit as leaving:  # --help, or arguments that cannot be used
+            if leaving.code or output.exit_code(0, str) == 0:
+                raise
+            code = 0
+        return output.exit_code(code, lambda text: _complain(text.removeprefix("error: ")))
+
+
+def _main(argv: Sequence[str] | None, output: Output) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     vendor = None if "--simulated" in arguments else _vendor_command()
     if vendor is not None:
@@ -323,15 +336,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.watch is not None:
-            _watch(options.watch, as_object=options.json)
+            _watch(options.watch, output, as_object=options.json)
         else:
             sys.stdout.write(_text(as_object=options.json, one_line=False))
-            sys.stdout.flush()
     except TecoInferError as error:
         _complain(str(error))
         return 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python must not flush into it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -17,6 +17,7 @@ from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from engine import walk
 from model_config.cases.config import Case
 from model_config.syntax import parsed
 
@@ -140,7 +141,7 @@ class Imports:
     def _data(self, package: str) -> list[str]:
         """Return the files of a package that are neither Python nor prose, those of plain folders in it included."""
         found = [file for file in self.gone if file.startswith(f"{package}/") and not file.endswith((".py", ".md"))]
-        for folder, folders, files in os.walk(self.root / package):
+        for folder, folders, files in walk(self.root / package):
             place = os.path.relpath(folder, self.root)
             inner = [name for name in folders if name != "__pycache__" and not self._is_package(f"{place}/{name}")]
             folders[:] = inner

@@ -146,10 +146,10 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
     )
     if not other.passed:
         return failed
-    results = _with_records(valid, other)
-    if len(results) < 2:
-        return _by_figures(failed, change)
     try:
+        results = _with_records(valid, other)
+        if len(results) < 2:
+            return _by_figures(failed, change)
         return _by_records(results, against, tolerance, root)
     except DataError as error:
         return replace(failed, reason=f"cannot be compared with {against}: {error}")
@@ -171,7 +171,7 @@ def _by_figures(failed: Accuracy, change: Change) -> Accuracy:
 def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
     """Return the ``--json`` file of each step, and its records; without steps that have not written both."""
     written = [step.result for step in steps if step.result is not None]
-    found = [(result, _records_of(result)) for result in written]
+    found = [(result, find_records(result)) for result in written]
     return [(result, records) for result, records in found if records is not None]
 
 
@@ -231,19 +231,11 @@ def _is_share(metric: Metric) -> bool:
 
 def _independent(result: Path | None, samples: int) -> int:
     """Return how many independent samples a result covers: its units, where its records name any."""
-    records = None if result is None else _records_of(result)
+    records = None if result is None else find_records(result)
     if records is None or records.suffix != ".csv":
         return samples
     rows = SampleRecords(records)
     return len({row.unit for row in rows if row.value is not None}) if rows.has_units else samples
-
-
-def _records_of(result: Path) -> Path | None:
-    """Return the records file of a result: the one it names, or else the one that lies beside it."""
-    named = _read(result).get("records")
-    if isinstance(named, str) and named == Path(named).name and (result.parent / named).is_file():
-        return result.parent / named
-    return find_records(result)
 
 
 def direction(result: Path | None) -> bool:

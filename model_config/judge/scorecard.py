@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, YamlError, hash_files, one_line, read_yaml, write_file
+from engine import ConfigError, YamlError, below, hash_files, one_line, read_yaml, write_file
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
@@ -111,7 +111,7 @@ def _hash_path(path: Path) -> str | None:
     if not path.is_dir():
         return None
     digest = hashlib.sha256()
-    for file in sorted(path.rglob("*")):
+    for file in sorted(below(path)):
         if file.is_file():
             digest.update(
                 f"{file.relative_to(path).as_posix()}\0{hash_files(file)}\n".encode("utf-8", "surrogateescape")

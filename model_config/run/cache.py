@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, cache_folder, components, hash_files, read_regular, variables
+from engine import ConfigError, cache_folder, components, hash_files, read_regular, variables, walk
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -169,7 +169,7 @@ def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _walk(top: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(top):
+    for folder, folders, files in walk(top):
         folders[:] = [name for name in folders if name != "__pycache__"]
         links = [name for name in folders if Path(folder, name).is_symlink()]
         yield from (Path(folder, name) for name in [*files, *links])

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from engine import DataError, read_regular, remove_tree
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
@@ -44,6 +44,7 @@ from model_config.structure.requirements import required
 from model_config.written import settle
 from tecoinfer_modelzoo import python_path
 from utils.pipeline.launch.ends import crashed, how_ended
+from utils.pipeline.records.names import find_records
 
 __all__ = [
     "Limits",
@@ -193,6 +194,7 @@ class _Run:
             given: the words of the command that the case does not say itself; files they name are made anew.
         """
         written, folder = _following(given, "--json"), _following(given, "--save")
+        promised = _writes_result(self.tree / self.case.run_dir / self.step.run_file)
         start = time.perf_counter()
         try:
             _clear(result, written, folder)
@@ -203,7 +205,13 @@ class _Run:
         strange = self._settled(result)
         metric, trouble = closing(result.stdout) if self.step.name == "valid" else (None, "")
         nan = said_of_nan(written) if outcome["code"] in (0, 1) else ""
-        trouble = full or _broken(outcome, self.limits) or nan or _failed(outcome, result) or trouble or strange
+        trouble = (
+            _unwritten(outcome["code"], written if promised else None, result)
+            or _failed(outcome, result)
+            or trouble
+            or strange
+        )
+        trouble = full or _broken(outcome, self.limits) or nan or trouble
         return replace(
             result,
             passed=not trouble,
@@ -316,7 +324,7 @@ def _clear(result: StepResult, written: Path | None, folder: Path | None) -> Non
     if folder is not None and folder.is_symlink():
         folder.unlink()
     elif folder is not None and folder.is_dir():
-        shutil.rmtree(folder)
+        remove_tree(folder)
 
 
 def _watching(process: Process) -> tuple[int, ...]:
@@ -382,6 +390,36 @@ def _broken(outcome: dict[str, Any], limits: Limits) -> str:
         killed = ", and was killed" if outcome["why"] else ""
         peak, most = _size(outcome["peak"]), _size(limits.memory)
         return f"used {peak} of memory, more than the limit of {most}{killed}; use less"
+    return ""
+
+
+def _writes_result(script: Path) -> bool:
+    """Say whether a script is one of ``utils.pipeline.cli``, which write what ``--json`` asks for before they end.
+
+    Others, such as historical ones, may ignore the flag.
+    """
+    try:
+        text = read_regular(script, _MIB)
+    except OSError:  # running it says what is wrong
+        return False
+    return b"utils.pipeline" in text and re.search(rb"\bcli\b", text) is not None
+
+
+def _unwritten(code: int | None, written: Path | None, result: StepResult) -> str:
+    """Return why a step that says it ran did not: 0 and 1 come after the result, and 1 is also how Python ends itself.
+
+    Args:
+        code: the exit code. written: the JSON that was asked for.
+    """
+    if written is None or code not in (0, 1):
+        return ""
+    if not written.is_file():
+        said = last_line(result.stderr) or last_line(result.stdout) or "no output"
+        return f"{_ending(code)} without the result that --json asks for, so it did not come to its end: {said}"
+    try:
+        find_records(written)
+    except DataError as error:
+        return str(error)
     return ""
 
 

@@ -7,7 +7,6 @@ is found out afterwards: by the times that the kernel keeps of every file, which
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine import ConfigError, one_line
+from engine import ConfigError, one_line, remove_tree
 
 WEIGHTS = (
     ".ckpt",
@@ -110,29 +109,12 @@ class Snapshots:
             if not snapshot.broken or snapshot.users:
                 return
             self._made.remove(snapshot)
-        remove(snapshot.folder)
+        remove_tree(snapshot.folder)
 
     def close(self) -> None:
         """Remove them."""
         for snapshot in self._made:
-            remove(snapshot.folder)
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder of steps, whatever permissions they gave to what is in it."""
-
-    def allow(function: object, path: str, _: object) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-            os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path) else None
-            if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
-                os.unlink(path)
-
-    for _ in range(2):  # folders that could not be looked into are emptied the second time
-        if folder.exists():
-            shutil.rmtree(folder, onerror=allow)
+            remove_tree(snapshot.folder)
 
 
 def _snapshot(root: Path, folder: Path) -> Snapshot:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import ConfigError, one_line
+from engine import ConfigError, below, copy_tree, one_line, remove_tree, walk
 from model_config.cases.config import ROOT, Case
-from model_config.run.snapshot import WEIGHTS, Snapshot, Snapshots, ignored, remove
+from model_config.run.snapshot import WEIGHTS, Snapshot, Snapshots, ignored
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def workplace(case: Case, work_dir: Path, root: Path = ROOT, snapshot: Snapshot 
         yield tree
     finally:
         if tree is not None:
-            remove(tree)
+            remove_tree(tree)
         own.close()
 
 
@@ -60,7 +59,7 @@ def mirror(root: Path, case: Case, tree: Path, snapshot: Snapshot) -> None:
             if entry.name != part:
                 (copy / entry.name).symlink_to(entry.absolute())
         original, copy, shared = original / part, copy / part, shared / part
-    shutil.copytree(original, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_tree(original, copy, "__pycache__")
     _mend(root, original, copy, snapshot.folder)
     for ckpt in ignored_checkpoints(case, root):
         (copy / ckpt).unlink(missing_ok=True)
@@ -70,7 +69,7 @@ def ignored_checkpoints(case: Case, root: Path) -> list[str]:
     """Return the weights in a case's folder that git ignores, relative to it: those a fresh clone has not."""
     top = root / case.run_dir
     named = {os.path.normpath(ckpt) for step in case.steps for ckpt in step.ckpts.values()}
-    found = {path.relative_to(top).as_posix() for path in top.rglob("*") if path.suffix in WEIGHTS}
+    found = {path.relative_to(top).as_posix() for path in below(top) if path.suffix in WEIGHTS}
     return ignored(top, sorted(found | {name for name in named if not name.startswith(("..", "/"))}))
 
 
@@ -80,7 +79,7 @@ def _mend(root: Path, original: Path, copy: Path, shared: Path) -> None:
     The copy of a checkout that is read-only is not: steps write there.
     """
     inside, zoo = original.resolve(), root.resolve()
-    for folder, folders, files in os.walk(copy):
+    for folder, folders, files in walk(copy):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             if not path.is_symlink() and not (mode := path.stat().st_mode) & stat.S_IWUSR:
                 path.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)

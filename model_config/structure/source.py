@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
+from engine import walk
 from model_config.cases.config import Case, Command
 from model_config.syntax import parsed
 
@@ -208,7 +209,7 @@ def _git_listed(folder: str, root: Path) -> list[str]:
 
 
 def _walked(folder: str, root: Path) -> Iterable[str]:
-    for here, folders, files in os.walk(root / folder):
+    for here, folders, files in walk(root / folder):
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         folders[:] = [name for name in folders if name not in SKIPPED]
         yield from (Path(here, name).relative_to(root).as_posix() for name in [*files, *links])

@@ -14,6 +14,9 @@ LONGEST_LINE = 1500
 RAW = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 """Characters that make a terminal do something, or that turn the text around, in what is printed."""
 
+_UNFORESEEN = re.compile(r"error: ([^\n]*); correct the code there, or report it: TECO_TRACEBACK=1")
+"""What an error that has no line of its own is told by (:mod:`utils.pipeline.unforeseen`)."""
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)\w*)(?::|$)", re.MULTILINE)
 
@@ -49,6 +52,8 @@ def judge(case: Case, outcome: Outcome, limit: float) -> Finding | None:
         return None if case.excused(outcome) else Finding("crash", f"ended by {name}")
     if "Traceback (most recent call last)" in both:
         return Finding("traceback", where(both))
+    if found := _UNFORESEEN.search(both):
+        return Finding("unforeseen", found[1])
     if outcome.code not in case.codes:
         return Finding("code", f"exit code {outcome.code}, not of {sorted(case.codes)}")
     if outcome.code == 2 and not outcome.err.strip():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ModelError
+from engine import ModelError, walk
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
@@ -39,7 +39,7 @@ def gather(model: Model) -> dict[str, Any]:
         {"case": case.name, "step": step.name, "script": step.run_file, "arguments": step.arguments}
         for case, step in model.steps()
     ]
-    walked = (Path(folder, name) for folder, _, names in os.walk(model.folder) for name in names)  # as far as paths go
+    walked = (Path(folder, name) for folder, _, names in walk(model.folder) for name in names)  # as far as paths go
     files = sorted(file for file in walked if os.path.isfile(file) and "__pycache__" not in file.parts)
     return {
         **describe(model),

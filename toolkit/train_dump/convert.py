@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import ConfigError, DataError, TrainingDump, as_numbers, open_training_dump
+from engine import ConfigError, DataError, TrainingDump, as_numbers, below, open_training_dump
 
 
 def convert(source: Path, target: Path) -> Iterator[Path]:
@@ -16,7 +16,7 @@ def convert(source: Path, target: Path) -> Iterator[Path]:
     Raises:
         ConfigError: there is no such file, or no dump in the folder. DataError: one cannot be read or written.
     """
-    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    files = sorted(path for path in below(source) if path.is_file()) if source.is_dir() else [source]
     if not files:
         raise ConfigError(f"{source} has no dump in it")
     try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine import DataError
+from engine import DataError, walk as walk_folders
 from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
 
@@ -147,7 +147,7 @@ def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
 
-    for folder, folders, names in os.walk(top, followlinks=True, onerror=refuse):
+    for folder, folders, names in walk_folders(top, followlinks=True, onerror=refuse):
         for name in folders:
             _refuse_loop(Path(folder, name))
         yield folder, names

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, below
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.graphs import Graph, read_graphs
 from utils.datasets.molecules import SDF, TABLES, Molecule, read_molecules
@@ -105,7 +105,7 @@ def _of_ogb(path: Path, wanted: Wanted) -> _Found:
     graphs, targets = read_ogb(path), labels(path)
     if targets is not None and len(targets) != len(graphs):
         raise DataError(f"{path}: {len(targets)} labels for {len(graphs)} graphs; get the data set again")
-    files, chosen = sorted(file for file in path.rglob("*.csv*") if file.is_file()), wanted.split or "test"
+    files, chosen = sorted(file for file in below(path, "*.csv*") if file.is_file()), wanted.split or "test"
     if chosen != "all":
         scheme, _, part = chosen.rpartition("/")
         places = split(path, part, scheme or None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from engine import Array, ConfigError, DataError, one_line
+from engine import Array, ConfigError, DataError, below, one_line
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.coco import leaves
 from utils.datasets.folders import flat_folder, is_picture, single_picture
@@ -341,7 +341,7 @@ def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
     """
     found: dict[str, Path] = {}
     others = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(below(folder)):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and is_picture(path.name) and path.is_file():
             stem = path.relative_to(folder).with_suffix("").as_posix()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, DataError, reason_of
+from engine import Array, DataError, below, reason_of
 from utils.datasets.labelled_graph import SPLITS, Labelled
 from utils.datasets.ogb import labels, read_ogb, split
 
@@ -49,7 +49,7 @@ def read_ogb_nodes(folder: Path) -> tuple[Labelled, Sequence[Path]]:
     classes = _names(folder, int(known.max(initial=-1)) + 1)
     parts, once = _parts(folder, len(known)), any(word in name for word in ONCE)
     found = Labelled(graph._replace(name=name), known.astype(np.int64), parts, classes, undirected=once)
-    return found, sorted(file for file in folder.rglob("*.csv*") if file.is_file())
+    return found, sorted(file for file in below(folder, "*.csv*") if file.is_file())
 
 
 def _parts(folder: Path, count: int) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from engine import DataError, one_line, read_regular
+from engine import DataError, below, one_line, read_regular
 from utils.regular import no_file
 from utils.text import brief
 
@@ -247,7 +247,7 @@ def split_of(folder: Path, split: str = "test", language: str = "python") -> Ite
     Raises:
         DataError: there is no file of JSON lines.
     """
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    files = sorted(file for file in below(folder) if file.is_file())
     lines: dict[str, Path | tuple[Path, str]] = {
         str(file.relative_to(folder)): file for file in files if _is_lines(file.name)
     }

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, read_regular
+from engine import Array, DataError, below, read_regular
 from utils.datasets.base import Rejected
 from utils.datasets.text_table import rejected_line
 
@@ -144,7 +144,7 @@ def _candidates(path: Path) -> list[tuple[Path, _Layout]]:
     found = [(file, layout) for layout in LAYOUTS for file in sorted(path.glob(layout.pattern))]
     if found:
         return found
-    return [(file, layout) for layout in LAYOUTS for file in sorted(path.rglob(layout.pattern))]
+    return [(file, layout) for layout in LAYOUTS for file in sorted(below(path, layout.pattern))]
 
 
 def _columns(

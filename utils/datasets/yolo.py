@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, YamlError, check_regular, one_line, read_regular, read_yaml
+from engine import DataError, YamlError, check_regular, one_line, read_regular, read_yaml, walk
 from utils.datasets.coco import leaves
 from utils.datasets.folders import is_picture
 from utils.datasets.objects import Found, Gathered, encodable, lines_of, shown
@@ -180,7 +180,7 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
 
 def pictures_below(folder: Path) -> list[Path]:
     """Return the pictures in a folder and below it, sorted by path; hidden ones are left out."""
-    found = [Path(at, name) for at, _, names in os.walk(folder) for name in names if is_picture(name)]
+    found = [Path(at, name) for at, _, names in walk(folder) for name in names if is_picture(name)]
     return sorted(path for path in found if not path.name.startswith("."))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from engine import hash_files, one_line
+from engine import hash_files, one_line, walk
 from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.package import Package
 from utils.fetch.simple_index import from_index
@@ -168,7 +168,7 @@ def _growth(process: subprocess.Popen[bytes], folder: Path, most: int) -> Iterat
 
 def _bytes_below(folder: Path) -> int:
     total = 0
-    for place, _, names in os.walk(folder):
+    for place, _, names in walk(folder):
         for name in names:
             try:
                 total += os.stat(os.path.join(place, name)).st_size

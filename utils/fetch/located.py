@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError, below, did_you_mean
 from utils.fetch.errors import FetchError
 from utils.fetch.store import fetched, kept
 from utils.fetch.table import packages
@@ -32,7 +32,7 @@ def fetched_path(path: str | Path) -> Path:
     folder = fetched(name)
     found = folder / inner
     if not found.exists():
-        names = [str(one.relative_to(folder)) for one in sorted(folder.rglob("*"))]
+        names = [str(one.relative_to(folder)) for one in sorted(below(folder))]
         files = [one for one in names if (folder / one).is_file()]
         hint = did_you_mean(str(inner), names) or f" such as {files[0]!r}" if files else ""
         raise FetchError(f"{path}: package {name!r} has no {str(inner)!r};{hint} it has {len(files)} files in {folder}")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import cache_folder, exclusive_file, read_regular, write_file
+from engine import below, cache_folder, exclusive_file, read_regular, write_file
 from utils.fetch.download import download, wrong_archive
 from utils.fetch.errors import FetchError
 from utils.fetch.package import Package
@@ -161,7 +161,7 @@ def _sweep(home: Path, *, but: str = "", versions: bool = False) -> int:
         if not left and not (versions and _KEPT.fullmatch(path.name)):
             continue
         if path.is_dir() and not path.is_symlink():
-            size += sum(one.lstat().st_size for one in path.rglob("*") if one.is_file())
+            size += sum(one.lstat().st_size for one in below(path) if one.is_file())
             shutil.rmtree(path)
         else:
             size += path.lstat().st_size

@@ -1,7 +1,7 @@
 """The three calls every example script is made of, and how a run ends.
 
-Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work; 3 a faster
-mode cost too much of the metric; 130 interrupted.
+Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work, or not write its output;
+3 a faster mode cost too much of the metric; 130 interrupted. 0, 1 and 3 come after every file is in its place.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import TecoInferError
 from tecoinfer_modelzoo.interrupts import came, ended, first_raises
+from tecoinfer_modelzoo.streams import Standing, fill_closed
 from utils.pipeline.console import in_a_line, warn
 from utils.pipeline.interrupt import INTERRUPTED, tell, untold
 from utils.pipeline.shown import only_shown
@@ -23,14 +24,23 @@ from utils.pipeline.shown import only_shown
 if TYPE_CHECKING:
     from utils.tasks.base import Task
 
+COULD_NOT = 2
+"""Exit code of what could not do its work."""
+
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's ``main`` and exit: an error the zoo raises on purpose is one line on stderr, never a traceback."""
+    """Run a script's ``main`` and exit, with one line on stderr for what goes wrong, never a traceback.
+
+    The exit code is known once everything is written: 1 comes from ``main`` alone, never from an exception, and
+    standard output that could not be written is 2, a reader of it that left is not.
+    """
     warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
-    with only_shown():
+    fill_closed()
+    with only_shown(), Standing() as output:
         try:
             code = _ended(main)
             ended()
+            code = output.exit_code(code, warn)
         except KeyboardInterrupt:  # it came when the work was done, or had failed
             ended()
             tell("")
@@ -43,32 +53,33 @@ def _ended(main: Callable[[], int]) -> int:
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             first_raises(untold)
-        code = main()
-        sys.stdout.flush()
-    except TecoInferError as error:
+        return main()
+    except KeyboardInterrupt as interrupt:
+        tell(str(interrupt))
+        return INTERRUPTED
+    except BaseException as error:  # noqa: BLE001 -- foreign code raises anything, SystemExit(0) too
         if came():  # in the middle of something that made another error of it
             tell("")
             return INTERRUPTED
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> int:
+    """Say in one line what ended the work, and return the exit code."""
+    if isinstance(error, TecoInferError):
         warn(f"error: {error}")
-        code = 2
-    except BrokenPipeError:  # the reader of our output went away, as in `| head`
-        # The interpreter flushes stdout once more at exit, into nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except KeyboardInterrupt as interrupt:
-        tell(str(interrupt))
-        code = INTERRUPTED
-    except Exception as error:
-        if came():
-            tell("")
-            code = INTERRUPTED
-        elif isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
-            where = os.fsdecode(error.filename)
-            warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
-            code = 2
-        else:
-            raise
-    return code
+        return COULD_NOT
+    if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
+        where = os.fsdecode(error.filename)
+        warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
+        return COULD_NOT
+    from utils.pipeline.unforeseen import asked_for, line_of, show_calls
+
+    if isinstance(error, SystemExit) and asked_for(error):
+        return error.code if isinstance(error.code, int) else COULD_NOT if error.code else 0
+    show_calls(error)
+    warn(line_of(error))
+    return COULD_NOT
 
 
 def _script(main: Callable[[], int]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine import Engine, printable, provider, shortened
+from engine import ConfigError, Engine, printable, provider, shortened
 from utils.pipeline.nan import input_line, output_line
 from utils.pipeline.prepare import Failure
 from utils.tasks.base import Task
@@ -184,16 +185,29 @@ def about(parsed: Options) -> dict[str, Any]:
 
 
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
-    """Write the JSON, where it is asked for; the keyword arguments are added to it."""
+    """Write the JSON and its records, where they are asked for; the keyword arguments are added to it.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
     if parsed.json is None:
         return
-    from utils.pipeline.records import records_path
-    from utils.pipeline.report import write_json
+    from utils.pipeline.records import HASH
+    from utils.pipeline.report import commit
 
-    where = about(parsed) | {"data": parsed.data_text}
-    if report.state is not None:
-        where["records"] = records_path(parsed.json, report.state).name
-    write_json(report.to_dict(**where, **extra), parsed.json)
+    where, kept = about(parsed) | {"data": parsed.data_text}, report.records
+    named: dict[str, Any] = {"records": None}
+    if kept is not None:
+        named = {"records": kept.path.name, HASH: kept.sha256}
+    try:
+        commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
+    except ConfigError:
+        if kept is not None:  # the figures without them are better than none
+            kept.discard()
+            named = {"records": None} if kept.lost else named
+            with suppress(ConfigError):
+                commit(report.to_dict(**where, **named, **extra), parsed.json, None)
+        raise
 
 
 def _device_lines(device: Mapping[str, Any]) -> list[str]:

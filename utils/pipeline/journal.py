@@ -38,6 +38,24 @@ SCHEMA_VERSION = 2
 which outputs held NaN, so nobody knows what its steps are worth."""
 
 FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
+_OWN = re.compile(r"journal(?:-\d+of\d+)?\.(?:jsonl|new)")
+"""The names of all files that journals make in their folder."""
+
+
+def refuse_own(folder: Path, outputs: Mapping[str, Path | None]) -> None:
+    """Refuse files that would be written over a journal.
+
+    Args:
+        folder: of ``--resume``. outputs: by their flags.
+
+    Raises:
+        ConfigError: it names the flag and the file.
+    """
+    for flag, path in outputs.items():
+        if path is None or not _OWN.fullmatch(path.name.lower()):
+            continue
+        if os.path.realpath(path.parent) == os.path.realpath(folder):
+            raise ConfigError(f"{flag} {path}: the journal of --resume {folder} has this name; name another file")
 
 
 class Journal:

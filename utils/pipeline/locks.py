@@ -29,7 +29,7 @@ def open_locked(path: Path, *, create: bool) -> int:
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
     while True:
         check_regular(path)
-        handle = os.open(path, flags, 0o644)
+        handle = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise OSError(errno.EINVAL, "it is no file", os.fspath(path))

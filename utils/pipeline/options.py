@@ -27,7 +27,7 @@ from utils.pipeline.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.located import located
 from utils.pipeline.named import dims_of, models_of, named_paths
 from utils.pipeline.returned import returned
-from utils.places import check_folder, check_given, check_outputs
+from utils.places import check_apart, check_folder, check_given, check_outputs
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
@@ -371,14 +371,21 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
     saved = opt.save_predictions
     into_folder = saves_folder and saved is not None and os.path.lexists(saved)
     check_folder("--save_predictions", saved if into_folder else None)
-    check_outputs({"--json": opt.json, "--save_predictions": None if into_folder else saved}, read)
+    outputs = {"--json": opt.json, "--save_predictions": None if into_folder else saved}
+    folders = {"--resume": opt.resume, "--save": opt.save, "--save_predictions": saved if into_folder else None}
     if opt.json is not None and opt.script == "valid" and (opt.json.is_file() or not opt.json.exists()):
-        from utils.pipeline.records.file import SUFFIXES
+        from utils.pipeline.records.names import beside, refuse_others
 
-        named = [opt.json.with_name(f"{opt.json.stem}.samples{end}") for end in SUFFIXES]
-        check_outputs({f"the records of --json, {path.suffix}": path for path in named}, read)
+        refuse_others(opt.json, saved)
+        outputs |= beside(opt.json)
+    check_outputs(outputs, read)
     check_folder("--resume", opt.resume)
     check_folder("--save", opt.save)
+    check_apart(outputs, folders)
+    if opt.resume is not None and opt.json is not None:
+        from utils.pipeline.journal import refuse_own
+
+        refuse_own(opt.resume, outputs)
 
 
 def pace(parsed: Options) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import json
 import math
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import ConfigError, usable_cores, write_file
+from engine import ConfigError, same_access, usable_cores, write_file
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.prepare import Failure
@@ -20,6 +22,7 @@ from utils.plain import plain
 
 if TYPE_CHECKING:
     from utils.pipeline.advice import OwnAdvice
+    from utils.pipeline.records import Kept
 
 SCHEMA_VERSION = 1
 """Version of the JSON layout; it rises when a field changes its meaning or goes."""
@@ -59,6 +62,8 @@ class Report:
         hints: what looks wrong in how the model's numbers are read, in the task's words.
         unwritten: what else could not be written at the end, a line each; not in the JSON.
         state: the metric itself, for merging; not in the JSON.
+        records: what the metric kept of each sample, waiting to be put in its place with the JSON; not in that.
+        parts: of several processes' records, by rank, instead; not in the JSON.
     """
 
     metric_name: str
@@ -98,6 +103,8 @@ class Report:
     hints: list[str] = field(default_factory=list)
     unwritten: tuple[str, ...] = ()
     state: Metric | None = None
+    records: Kept | None = None
+    parts: tuple[Kept, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -138,8 +145,9 @@ class Report:
 
 
 def _fields(report: Report) -> dict[str, Any]:
-    plain = asdict(replace(report, state=None, advice=None))
-    del plain["state"], plain["advice"], plain["unwritten"]
+    plain = asdict(replace(report, state=None, advice=None, records=None, parts=()))
+    for key in ("state", "advice", "unwritten", "records", "parts"):
+        del plain[key]
     return plain
 
 
@@ -163,9 +171,51 @@ def write_json(data: dict[str, Any], path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(plain(data, _leaf), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with _writing(path):
+        write_file(path, _content(data))
+
+
+def commit(data: dict[str, Any], path: Path, records: Kept | None) -> None:
+    """Write a result as :func:`write_json` does, together with its records.
+
+    Wherever the process is killed, there is the older result with its own records, or no result, or the new one with
+    its own: the older result goes before the records take their place, the new one comes after that.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    if records is None or records.waiting is None:
+        write_json(data, path)
+        return
+    if path.exists() and not path.is_file():  # a pipe or a device, which nothing takes the place of
+        records.place()
+        write_json(data, path)
+        return
+    ready = path.with_name(f".{path.name}.new")
     try:
-        write_file(path, text.encode("utf-8", "backslashreplace"))
+        with _writing(path):
+            write_file(ready, _content(data))
+            same_access(path, ready)
+            if path.is_file():
+                path.unlink()
+        records.place()
+        with _writing(path):
+            ready.replace(path)
+    finally:
+        with suppress(OSError):
+            ready.unlink(missing_ok=True)
+
+
+def _content(data: dict[str, Any]) -> bytes:
+    text = json.dumps(plain(data, _leaf), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make one line of what the system has against a result file."""
+    try:
+        yield
     except OSError as error:
         raise ConfigError(
             f"result file {path} cannot be written: {error.strerror}; check the folder of --json"

@@ -15,6 +15,7 @@ from utils.tasks.base import Task
 
 if TYPE_CHECKING:
     from utils.pipeline.options import Options
+    from utils.pipeline.records import Kept
 
 
 @contextmanager
@@ -36,11 +37,14 @@ def open_run_files(
     dataset: Dataset,
     metric: Metric,
     unwritten: list[str],
+    kept: list[Kept] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what ``evaluate_work`` takes to keep its steps (``--resume``) and its records (``--json``), open.
 
     Args:
         unwritten: gets a line for each file that cannot be completed after a run that ended well.
+        kept: gets the records of a run that ended well, which take their place with the JSON; those of a part, and
+            without this list, take theirs at once.
 
     Raises:
         ConfigError: the journal is of another run, in use, or cannot be written.
@@ -62,7 +66,7 @@ def open_run_files(
             from utils.pipeline.records.merging import part_path
 
             path = records_path(opt.json, metric)
-            path = path if size == 1 else part_path(path, rank, size)
+            path = path if _alone(opt) else part_path(path, rank, size)
             keep["records"] = record_writer(path, metric, rank=rank, size=size)
         yield keep
         if opt.resume is not None and _fingerprint_now(task, opt, dataset, before) != identity["data"]:
@@ -77,9 +81,21 @@ def open_run_files(
             with suppress(ConfigError):  # what ended the run says more
                 keep["journal"].close()
         raise
-    for file in reversed(list(keep.values())):
+    if "records" in keep:
         with noting(unwritten):
-            file.close()
+            found = keep["records"].complete()
+            if kept is None or not _alone(opt):
+                found.place()
+            if kept is not None:
+                kept.append(found)
+    if "journal" in keep:
+        with noting(unwritten):
+            keep["journal"].close()
+
+
+def _alone(opt: Options) -> bool:
+    """Say whether this process has all of the data set, and writes the result."""
+    return opt.launcher == "none" and rank_and_size()[1] == 1
 
 
 def _times(opt: Options, dataset: Dataset) -> dict[str, int]:

@@ -22,6 +22,7 @@ from utils.pipeline.work import Work
 from utils.tasks.base import Task
 
 if TYPE_CHECKING:
+    from utils.pipeline.records import Kept
     from utils.pipeline.report import Report
 
 DROPPED = 3
@@ -49,13 +50,17 @@ def _run(task: Task, opt: Options) -> int:
     report = _evaluated(task, opt)
     if report is None:  # a process beside rank 0, which says it all
         return _beside(task, opt) if opt.faster else 0
-    report = replace(report, remarks=list(task.remarks(report.counts, report.samples)))
-    code = finish(report, opt)
-    if opt.json is not None and report.processes > 1 and report.state is not None:
-        from utils.pipeline.records import records_path
-        from utils.pipeline.records.merging import merge_records
+    try:
+        report = replace(report, remarks=list(task.remarks(report.counts, report.samples)))
+        if opt.json is not None and report.parts and report.state is not None:
+            from utils.pipeline.records import records_path
+            from utils.pipeline.records.merging import merged
 
-        merge_records(records_path(opt.json, report.state), report.processes)
+            report = replace(report, records=merged(records_path(opt.json, report.state), report.parts))
+        code = finish(report, opt)
+    finally:
+        if report.records is not None:
+            report.records.discard()  # does nothing to those that are in their place
     if report.unwritten:
         raise ConfigError(*report.unwritten)
     return (_compare(task, opt, report) or code) if opt.faster else code
@@ -84,6 +89,16 @@ def _evaluated(task: Task, opt: Options) -> Report | None:
 def evaluate_task(task: Task, opt: Options) -> Report:
     """Evaluate this process's part of the data set."""
     _check_saving(opt)
+    kept: list[Kept] = []
+    try:
+        return _evaluate(task, opt, kept)
+    except BaseException:
+        for records in kept:
+            records.discard()
+        raise
+
+
+def _evaluate(task: Task, opt: Options, kept: list[Kept]) -> Report:
     with opt.open(task, streams=usable_cores()) as engines:
         tell_engines(task, opt, engines)
         _tell_dependent(engines)
@@ -93,12 +108,13 @@ def evaluate_task(task: Task, opt: Options) -> Report:
         metric = measure(task.metric(opt, dataset, model), task.metric, task.name)
         batches = dataset.batches(opt.batch_size)
         unwritten = list[str]()
-        with open_run_files(task, opt, engines, dataset, metric, unwritten) as keep:
+        with open_run_files(task, opt, engines, dataset, metric, unwritten, kept) as keep:
             report = evaluate_work(work, batches, metric, **keep, **limits(opt))
         if work.saver is not None:
             with noting(unwritten):
                 work.saver.close()
-        return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten))
+        records = kept[0] if kept else None
+        return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten), records=records)
 
 
 def _check_saving(opt: Options) -> None:

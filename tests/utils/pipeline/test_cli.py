@@ -344,10 +344,24 @@ def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_run_lets_bugs_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    with pytest.raises(ZeroDivisionError):
-        cli.run(lambda: 1 // 0)
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), BrokenPipeError(32, "Broken pipe"), SystemExit(0), SystemExit()]
+)
+def test_what_nobody_raises_on_purpose_is_one_line_and_exit_code_2(
+    error: BaseException, ended: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main() -> int:
+        raise error
+
+    assert ended(main) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{Path(__file__).name}:" in line
+    assert type(error).__name__ in line
+    monkeypatch.setenv("TECO_TRACEBACK", "1")
+    assert ended(main) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert said.endswith(f"{line}\n")
 
 
 def test_warnings_are_one_line(run_python: RunPython) -> None:

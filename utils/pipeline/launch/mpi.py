@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
@@ -259,10 +258,11 @@ def _text(error: BaseException) -> str:
         return f"error: {error}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    return "".join(traceback.format_exception(error)).rstrip()
+    from utils.pipeline.unforeseen import line_of, show_calls
+
+    show_calls(error)
+    return line_of(error)
 
 
 def _code(error: BaseException) -> int:
-    if isinstance(error, SystemExit) and isinstance(error.code, int):
-        return error.code or 1  # even an orderly end leaves the others without this part
-    return 2 if isinstance(error, TecoInferError) else 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 130 if isinstance(error, KeyboardInterrupt) else 2  # an orderly end leaves the others without this part too

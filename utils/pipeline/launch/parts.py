@@ -100,6 +100,8 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         finished=all(report.finished for report in reports),
         processes=len(parts),
         recomputed=recomputed,
+        records=None,
+        parts=tuple(report.records for report in reports if report.records is not None),
     )
 
 

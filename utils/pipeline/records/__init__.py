@@ -7,11 +7,15 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.pipeline.records.file import RecordsFile, find_records, records_path
+from utils.pipeline.records.file import RecordsFile
+from utils.pipeline.records.kept import Kept
+from utils.pipeline.records.names import HASH, find_records, records_path
 from utils.pipeline.records.rows import RecordWriter, SampleRecord, SampleRecords
 from utils.pipeline.records.writer import record_writer
 
 __all__ = [
+    "HASH",
+    "Kept",
     "RecordWriter",
     "RecordsFile",
     "SampleRecord",

@@ -1,4 +1,4 @@
-"""What both kinds of records files share: where they lie, and how one is written."""
+"""What both kinds of records files share: how one is written."""
 
 from __future__ import annotations
 
@@ -9,45 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine import Array, ConfigError
+from engine import Array, hash_files
 from utils.datasets.base import Batch
-from utils.metrics.base import Metric, Records
+from utils.metrics.base import Records
 from utils.pipeline.locks import open_locked, release
+from utils.pipeline.records.kept import Kept
+from utils.pipeline.records.names import unwritable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SUFFIXES = (".csv", ".npz")
-"""Endings of the two kinds of records files."""
-
-
-def records_path(result: Path, metric: Metric | None = None) -> Path:
-    """Return the file that goes with a JSON result: ``result.samples.csv`` for ``result.json``.
-
-    Metrics whose records are not one number per sample have ``result.samples.npz``.
-    """
-    suffix = SUFFIXES[metric is not None and not metric.per_sample]
-    return result.with_name(f"{result.stem}.samples{suffix}")
-
-
-def find_records(result: Path) -> Path | None:
-    """Return the records file that lies beside a JSON result; ``None`` where there is none."""
-    found = (result.with_name(f"{result.stem}.samples{suffix}") for suffix in SUFFIXES)
-    return next((path for path in found if path.is_file()), None)
-
-
-def unwritable(path: Path, error: OSError) -> ConfigError:
-    """Return one line of what the system has against a records file."""
-    return ConfigError(
-        f"records file {path} cannot be written: {error.strerror}; see to space and permissions of the folder of --json"
-    )
-
-
-def remove_other_kind(path: Path) -> None:
-    """Remove the records of an earlier run by another metric: one result has one records file."""
-    for suffix in SUFFIXES:
-        if suffix != path.suffix:
-            path.with_suffix(suffix).unlink(missing_ok=True)
+_CHUNK = 2**14
+"""Bytes of a file that are hashed at once: a long run needs little memory."""
 
 
 class RecordsFile(ABC):
@@ -98,23 +71,29 @@ class RecordsFile(ABC):
         """Write what is still to be written before the file is complete."""
 
     def close(self) -> None:
-        """Complete the file; a second call, or one after :meth:`discard`, does nothing.
+        """Complete the file, and let it appear; a second call, or one after :meth:`discard`, does nothing.
 
         Raises:
             ConfigError: the file cannot be written.
         """
-        if self._handle < 0:
-            return
+        if self._handle >= 0:
+            self.complete().place()
+
+    def complete(self) -> Kept:
+        """Complete the file, which appears by :meth:`Kept.place`, together with what names it.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
         try:
             self._finish()
             self._file.close()  # flushes; the descriptor stays, and with it the lock
             os.fsync(self._handle)
-            self._part.replace(self.path)
-            remove_other_kind(self.path)
+            handle, self._handle = self._handle, -1
+            return Kept(self.path, hash_files(self._part, chunk=_CHUNK), self._part, _lock=handle)
         except OSError as error:
+            self.discard()
             raise unwritable(self.path, error) from error
-        finally:
-            self._release()
 
     def discard(self) -> None:
         """Write no file after all; an older one stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import numpy as np
 
-from engine import ConfigError, DataError
-from utils.pipeline.records.file import remove_other_kind
+from engine import DataError, hash_files
+from utils.pipeline.records.kept import Kept
+from utils.pipeline.records.names import unwritable
 
 if TYPE_CHECKING:
     from engine import Array
@@ -36,21 +37,40 @@ def merge_records(path: Path, size: int) -> None:
         DataError: a part is missing, or the parts are not of one run.
         ConfigError: the file cannot be written.
     """
-    parts = [part_path(path, rank, size) for rank in range(size)]
+    merged(path, [Kept(part_path(path, rank, size), "") for rank in range(size)]).place()
+
+
+def merged(path: Path, parts: Sequence[Kept]) -> Kept:
+    """Return the records of the whole run, made of those of its parts, which go when they take their place.
+
+    Args:
+        path: the file to write. parts: by rank; one whose hash is empty may hold anything.
+
+    Raises:
+        DataError: a part is missing, or the parts are not of one run.
+        ConfigError: the file cannot be written.
+    """
+    files = [part.path for part in parts]
     unfinished = path.with_name(f".{path.name}.part")
     try:
+        _check_parts(parts)
         if path.suffix == ".npz":
-            _merge_arrays(parts, unfinished)
+            _merge_arrays(files, unfinished)
         else:
-            _merge_rows(parts, unfinished)
-        unfinished.replace(path)
-        remove_other_kind(path)
+            _merge_rows(files, unfinished)
+        return Kept(path, hash_files(unfinished), unfinished, tuple(files))
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise ConfigError(f"records file {path} cannot be written: {error.strerror}; see to its folder") from error
+        raise unwritable(path, error) from error
+
+
+def _check_parts(parts: Sequence[Kept]) -> None:
+    """Refuse a part that is not the one its process has written: another run's, where two write into one folder."""
     for part in parts:
-        part.unlink()
+        _opened(part.path).close()
+        if part.sha256 and hash_files(part.path) != part.sha256:
+            raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
 
 
 def _merge_rows(parts: list[Path], path: Path) -> None:
@@ -72,8 +92,6 @@ def _merge_rows(parts: list[Path], path: Path) -> None:
 def _merge_arrays(parts: list[Path], path: Path) -> None:
     from utils.pipeline.records.arrays import read_arrays, write_arrays
 
-    for part in parts:
-        _opened(part).close()
     found = [read_arrays(part) for part in parts]
     filled = [one for one in found if len(one.index)] or found[:1]
     recorded = [one for one in found if len(one.values)]

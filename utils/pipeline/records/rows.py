@@ -14,7 +14,8 @@ import numpy as np
 from engine import Array, DataError, InputError
 from utils.datasets.base import Batch
 from utils.metrics.base import Records
-from utils.pipeline.records.file import RecordsFile, unwritable
+from utils.pipeline.records.file import RecordsFile
+from utils.pipeline.records.names import unwritable
 
 COLUMNS = ("index", "name", "label")
 """The first columns; ``unit`` follows where samples belong to units, and the last one has the name of the metric."""

@@ -1,0 +1,15 @@
+"""Read one picture with m1."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.classification import CLASSIFICATION
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    ckpt, data = HERE / "m1_dyn.onnx", HERE / "images/circle_0.png"
+    cli.single(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=1, input_size=32)
