@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from engine.errors import ConfigError, InputError
 from engine.signature import Array, TensorSpec
@@ -123,6 +124,22 @@ def shown_shape(tensor: TensorSpec) -> str:
     both = enumerate(zip(tensor.shape, symbols, strict=True))
     shown = [str(d) if d is not None else "N" if i == tensor.batch_axis else name or "N" for i, (d, name) in both]
     return shape_text(shown)
+
+
+def refuse_shape(array: Array, spec: TensorSpec) -> NoReturn:
+    """Refuse an array that does not fit an input.
+
+    Raises:
+        InputError: always.
+    """
+    want, got = shown_shape(spec), shape_text(array.shape)
+    if 0 in array.shape:
+        raise InputError(
+            f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
+        )
+    raise InputError(
+        f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
+    )
 
 
 def _listed(sizes: Sequence[int]) -> str:
