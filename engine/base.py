@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
-from engine.border import compute, compute_shards, each, settle
+from engine.border import compute, compute_shards, each, name_of, settle
 from engine.calls import Calls, follow_forks
 from engine.card_sizes import per_spa
 from engine.dims import Places, call_sizes, check_dims, refuse_shape
@@ -96,6 +96,7 @@ class Engine(ABC):
     concurrent_calls: ClassVar[bool] = False
     """Promise: any number of threads may be in ``infer`` at once; else at most ``streams`` are."""
     _foreign: ClassVar[bool]
+    _alone: ClassVar[bool] = False
     session: Any = None
     """The ONNX Runtime session of target ``onnx``, for scripts that ask it for names and shapes."""
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
@@ -287,9 +288,10 @@ class Engine(ABC):
         return self._running.released
 
     @property
-    def busy_since(self) -> float | None:
-        """When the oldest call under way began (``time.perf_counter``); ``None``: there is none. For watchdogs."""
-        return self._running.oldest
+    def under_way(self) -> tuple[str, float] | None:
+        """What messages call this engine, and when its oldest call began (``perf_counter``); ``None``: it has none."""
+        since = self._running.oldest
+        return None if since is None else (name_of(self), since)
 
     def release(self) -> None:
         """Free the engine's resources, after the calls under way; a second call does nothing.

@@ -35,14 +35,17 @@ _ORDER = "infer() returns a list of one numpy array per output, in the model's o
 def settle(kind: Any) -> None:
     """Complete a class that derives from ``Engine``: promises are about its own code, and its errors become ours.
 
-    A subclass with an ``infer`` of its own does not inherit what the class above it promises.
+    A subclass with an ``infer`` of its own does not inherit what the class above it promises. The ``streams`` of an
+    engine of the zoo say nothing of such an ``infer`` either.
     """
     own = vars(kind)
+    kind._foreign = kind.__module__.partition(".")[0] != "engine"
     if "infer" in own or "infer_shards" in own:
         for promise in PROMISES:
             if promise not in own:
                 setattr(kind, promise, False)
-    kind._foreign = kind.__module__.partition(".")[0] != "engine"
+        if kind._foreign:
+            kind._alone = any(not getattr(base, "_foreign", True) for base in kind.__mro__[1:])
     if kind._foreign:
         for name in _REPORTS:
             if callable(method := own.get(name)):
@@ -90,7 +93,7 @@ def _turn(engine: Any) -> AbstractContextManager[None]:
     """Wait until a backend may compute one more call, unless it takes any number of them at once."""
     if engine.concurrent_calls:
         return nullcontext()
-    turn: AbstractContextManager[None] = engine._running.computing(engine.streams)
+    turn: AbstractContextManager[None] = engine._running.computing(1 if engine._alone else engine.streams)
     return turn
 
 

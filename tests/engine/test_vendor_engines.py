@@ -1,0 +1,83 @@
+"""Engines of a third party that misbehave: one line and exit code 2, whatever they raise and return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support import DIGITS
+from vendor_engines import HARMLESS, REFUSED
+from vendor_runs import Ran, installed, run_all
+
+VALID = "example_valid.py"
+SCRIPTS = (VALID, "example_single_batch.py", "example_multi_batch.py")
+ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def words(script: str, target: str, *more: str) -> list[str]:
+    batch = ["--batch_size", "48"] if script != SCRIPTS[1] else []
+    return [str(DIGITS / script), "--target", target, *batch, *more]
+
+
+def check_refused(target: str, ran: Ran) -> None:
+    """Check that a run ended with one line that names the engine, and with nothing that could pass for a result."""
+    errors = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert ran.code == 2, (target, ran)
+    assert len(errors) == 1, (target, ran)
+    assert ran.stderr.splitlines()[-1] == errors[0], (target, ran)
+    assert target in errors[0], (target, ran)
+    assert "Traceback" not in ran.stderr
+    assert not ODD.search(ran.stderr), (target, ran)
+    assert len(errors[0]) <= 1300
+    assert "eval_metric 0.9999" not in ran.stdout.splitlines()
+
+
+def run_on_all(folder: Path, targets: Sequence[str], commands: Sequence[Sequence[str]]) -> list[Ran]:
+    return run_all(installed(folder, targets), commands)
+
+
+def test_every_way_to_fail_is_one_line(tmp_path: Path) -> None:
+    targets = list(REFUSED)
+    for target, ran in zip(targets, run_on_all(tmp_path, targets, [words(VALID, t) for t in targets]), strict=True):
+        check_refused(target, ran)
+        if target not in ("CloseRaises", "CloseExits"):
+            assert "eval_metric" not in ran.stdout
+
+
+def test_another_form_of_the_same_is_the_same(tmp_path: Path) -> None:
+    targets = [*HARMLESS, "one_buffer", "input_buffer"]
+    commands = [words(VALID, "onnx"), *(words(VALID, target) for target in targets)]
+    baseline, *others = run_on_all(tmp_path, targets, commands)
+    metric = baseline.stdout.splitlines()[-2]
+    assert metric.startswith("eval_metric 0.99")
+    for target, ran in zip(targets, others, strict=True):
+        assert (ran.code, ran.stdout.splitlines()[-2]) == (0, metric), (target, ran)
+        assert not ODD.search(ran.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS[1:])
+def test_every_way_to_fail_in_the_other_scripts(script: str, tmp_path: Path) -> None:
+    targets = [t for t in REFUSED if t not in ("batch", "short_batch", "no_elements", "ReportRaises")]
+    if script == SCRIPTS[1]:
+        targets = [target for target in targets if target not in ("ThirdCall", "OtherKind")]
+    ran = run_on_all(tmp_path, targets, [words(script, target) for target in targets])
+    for target, one in zip(targets, ran, strict=True):
+        check_refused(target, one)
+
+
+@pytest.mark.slow
+def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
+    model = str(DIGITS / "digits_dyn.onnx")
+    targets = [target for target in REFUSED if target != "ReportRaises"]
+    commands = [
+        ["tecoexec", "--onnx", model, "--target", target, "--input_shapes", "4*1*28*28", *queued]
+        for target in targets
+        for queued in ([], ["--runSync"])
+    ]
+    ran = run_on_all(tmp_path, targets, commands)
+    for place, target in enumerate(targets):
+        check_refused(target, ran[2 * place])
+        check_refused(target, ran[2 * place + 1])
