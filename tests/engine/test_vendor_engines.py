@@ -6,12 +6,22 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import DIGITS
 from vendor_engines import HARMLESS, REFUSED
 from vendor_runs import Ran, installed, run_all
 
+from engine import EngineSpec, TecoInferError, open_engine
+from engine.registry import _registered
+
 VALID = "example_valid.py"
+SOME = (
+    *("exit_zero", "own_base", "keyboard", "newline", "surrogate", "mute_zoo", "broken_pipe", "bare_array", "integers"),
+    *("rank", "masked", "NoInit", "OpenExits", "CloseExits", "OtherKind"),
+)
+"""Of all ways those that are run as scripts every time."""
+
 SCRIPTS = (VALID, "example_single_batch.py", "example_multi_batch.py")
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -38,6 +48,28 @@ def run_on_all(folder: Path, targets: Sequence[str], commands: Sequence[Sequence
     return run_all(installed(folder, targets), commands)
 
 
+def test_a_failing_engine_is_one_line(tmp_path: Path) -> None:
+    ran = run_on_all(tmp_path, SOME, [words(VALID, target) for target in SOME])
+    for target, one in zip(SOME, ran, strict=True):
+        check_refused(target, one)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of the engine's own thread
+@pytest.mark.parametrize("target", REFUSED)
+def test_every_way_to_fail_is_an_error_of_the_engine(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_registered, target, REFUSED[target])
+    pictures = np.ones((4, 3, 32, 32), np.float32)
+    with pytest.raises(TecoInferError, match=target):  # noqa: PT012 - at one of these
+        engine = open_engine(target, EngineSpec(DIGITS / "digits_dyn.onnx"))
+        for _ in range(3):
+            engine.run_async(pictures).result()
+        engine.call_shards([[pictures]])
+        engine.describe()
+        engine.device_report()
+        engine.release()
+
+
+@pytest.mark.slow
 def test_every_way_to_fail_is_one_line(tmp_path: Path) -> None:
     targets = list(REFUSED)
     for target, ran in zip(targets, run_on_all(tmp_path, targets, [words(VALID, t) for t in targets]), strict=True):
@@ -73,7 +105,7 @@ def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
     model = str(DIGITS / "digits_dyn.onnx")
     targets = [target for target in REFUSED if target != "ReportRaises"]
     commands = [
-        ["tecoexec", "--onnx", model, "--target", target, "--input_shapes", "4*1*28*28", *queued]
+        ["tecoexec", "--onnx", model, "--target", target, "--input_shapes", "4*3*32*32", *queued]
         for target in targets
         for queued in ([], ["--runSync"])
     ]
