@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import DIGITS
+from support import DIGITS, ROOT
 from vendor_engines import HARMLESS, REFUSED
-from vendor_runs import Ran, installed, run_all
+from vendor_runs import Ran, environment, installed, run_all
 
 from engine import EngineSpec, TecoInferError, open_engine
 from engine.registry import _registered
@@ -113,3 +116,36 @@ def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
     for place, target in enumerate(targets):
         check_refused(target, ran[2 * place])
         check_refused(target, ran[2 * place + 1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([VALID], marks=pytest.mark.slow),
+        pytest.param([SCRIPTS[1]]),
+        pytest.param([SCRIPTS[2]], marks=pytest.mark.slow),
+        pytest.param(["-m", "tecoexec", "--onnx", str(DIGITS / "digits_dyn.onnx"), "--input_shapes", "4*3*32*32"]),
+    ],
+    ids=["valid", "single", "multi", "tecoexec"],
+)
+def test_ctrl_c_ends_a_call_that_never_returns(command: list[str], tmp_path: Path) -> None:
+    folder = installed(tmp_path, ["Endless"])
+    words = command if command[0] == "-m" else [str(DIGITS / command[0])]
+    process = subprocess.Popen(
+        [sys.executable, *words, "--target", "Endless"],
+        cwd=ROOT,
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "began\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert [line.split()[0] for line in said.splitlines() if line != "began"] == ["interrupted"], said

@@ -234,6 +234,19 @@ class AsyncRaises(Foreign):
         raise ConnectionAbortedError(103, "gone")
 
 
+class Endless(Foreign):
+    """Never returns, and takes no exception for an answer."""
+
+    def infer(self, inputs: list[Array]) -> Any:
+        sys.stderr.write("began\n")
+        sys.stderr.flush()
+        while True:
+            try:
+                threading.Event().wait()
+            except BaseException:  # noqa: BLE001, S112 - a vendor's native call hears no Ctrl-C either
+                continue
+
+
 CLASSES = {
     kind.__name__: kind
     for kind in (NoInit, NoBind, OpenRaises, OpenExits, OpensNothing, CloseRaises, CloseExits, DescribeExits,
