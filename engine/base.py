@@ -16,7 +16,7 @@ import numpy as np
 from engine.border import compute, compute_shards, each, name_of, settle
 from engine.calls import Calls, follow_forks
 from engine.card_sizes import per_spa
-from engine.dims import Places, call_sizes, check_dims, refuse_shape
+from engine.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.errors import (
     ConfigError,
     DataError,
@@ -449,4 +449,4 @@ class Engine(ABC):
             raise InputError(
                 f"input {spec.name!r} has {array.shape[spec.batch_axis]} samples, the inputs before it have {batch}"
             )
-        refuse_shape(array, spec)
+        raise wrong_shape(array, spec)

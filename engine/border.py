@@ -1,4 +1,4 @@
-"""Between the zoo and the code of a backend: what it raises becomes one line, what it returns is checked and taken over.
+"""Between the zoo and a backend's code: what it raises becomes one line, what it returns is checked and taken over.
 
 A backend that is not the zoo's own may fail in any way, and may reuse its buffers. What is said here of such engines
 costs the zoo's own nothing: they declare what they keep to (:data:`PROMISES`), and their outputs are not checked again.
@@ -21,7 +21,7 @@ from engine.text import reason_of, shape_text, typed_reason
 from tecoinfer_modelzoo.interrupts import of_user
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
-"""What a class says of its ``infer`` and ``infer_shards``, each ``True`` or ``False``; see :class:`engine.base.Engine`."""
+"""What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""
 
 _REPORTS = ("describe", "device_report", "device_seconds", "calibrate", "cancel", "close")
 """Methods beside these two whose errors become an :class:`EngineError` as well."""
@@ -121,7 +121,7 @@ def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Ar
             raise wrong(engine, f"{_shown(results)} for {_counted(len(shards), 'shard')}")
         taken = [Outputs(engine, *pair).taken(found) for *pair, found in zip(shards, results, strict=True)]
         if not engine.outputs_owned:
-            _refuse_shared(engine, [found for found in results])
+            _refuse_shared(engine, list(results))
         return taken, start, end
 
 
@@ -273,7 +273,9 @@ def wrong(engine: Any, what: str) -> EngineError:
 
 def _shown(value: Any) -> str:
     """Return what a value is, in few words."""
-    return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+    return (
+        f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+    )
 
 
 def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
@@ -290,7 +292,7 @@ def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
 
 def _share(one: Any, other: Any) -> bool:
     try:
-        return np.shares_memory(one, other, max_work=1000)
+        return np.shares_memory(one, other, max_work=1000)  # type: ignore[arg-type]  # any number is taken
     except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell: not one buffer
         return False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from engine.errors import ConfigError, InputError
 from engine.signature import Array, TensorSpec
@@ -126,18 +125,14 @@ def shown_shape(tensor: TensorSpec) -> str:
     return shape_text(shown)
 
 
-def refuse_shape(array: Array, spec: TensorSpec) -> NoReturn:
-    """Refuse an array that does not fit an input.
-
-    Raises:
-        InputError: always.
-    """
+def wrong_shape(array: Array, spec: TensorSpec) -> InputError:
+    """Return the error of an array that does not fit an input."""
     want, got = shown_shape(spec), shape_text(array.shape)
     if 0 in array.shape:
-        raise InputError(
+        return InputError(
             f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
         )
-    raise InputError(
+    return InputError(
         f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
     )
 

@@ -108,7 +108,9 @@ def run_sharded(
     if len(shards) == 1 and total < size and not _all_batched(results[0], outputs, size):
         # An output without a batch dimension may depend on the padding, and a single shard has nothing to disagree
         # with: another filling shows whether it does.
-        results.append(take(run([_other_fill(array, axis, total) for array, axis in zip(shards[0], axes, strict=True)])))
+        results.append(
+            take(run([_other_fill(array, axis, total) for array, axis in zip(shards[0], axes, strict=True)]))
+        )
     return gather(results, outputs, total, size)
 
 

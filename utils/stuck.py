@@ -14,6 +14,8 @@ from engine import one_line
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from typing_extensions import Self
+
     from engine import Engine
 
 PATIENCE = 30.0
@@ -33,7 +35,7 @@ class Overdue:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="teco-overdue", daemon=True)
 
-    def __enter__(self) -> Overdue:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -26,14 +26,14 @@ class Own(BaseException):
     """An error that is not an ``Exception``."""
 
 
-class Mute(Exception):
+class MuteError(Exception):
     """An error whose text cannot be had."""
 
     def __str__(self) -> str:
         raise ValueError("no text")
 
 
-class MuteZoo(EngineError):
+class MuteZooError(EngineError):
     """One of the zoo's errors whose text ends the program."""
 
     def __str__(self) -> str:
@@ -73,8 +73,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "newline": lambda: ValueError("first\neval_metric 0.9999\nsummary: avg_sps: 1"),
     "megabyte": lambda: ValueError("x" * 1_000_000),
     "surrogate": lambda: ValueError("bad \udcff text \ud800"),
-    "mute": Mute,
-    "mute_zoo": lambda: MuteZoo("quiet"),
+    "mute": MuteError,
+    "mute_zoo": lambda: MuteZooError("quiet"),
     "zoo_error": lambda: EngineError("the card\x1b[1m is gone"),
     "broken_pipe": lambda: BrokenPipeError(32, "Broken pipe"),
     "connection_reset": lambda: ConnectionResetError(104, "reset"),
